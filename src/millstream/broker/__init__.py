@@ -1,0 +1,32 @@
+"""The promise every room keeps: what can happen to a job, each verb one whole, atomic transition for a batch.
+
+Rooms (``millstream.memory``, ``millstream.redis``) implement it; ``millstream.testing.BrokerContract`` proves that they do.
+Durations are seconds; entry references and bodies are opaque bytes.
+"""
+
+from millstream.broker.contract import (
+    Broker,
+    Cancellation,
+    Capabilities,
+    Claim,
+    Entry,
+    Post,
+    Receipt,
+)
+from millstream.broker.inspector import DeadLetter, Inspector, QueueState, WorkerInfo
+from millstream.broker.results import ResultStore
+
+__all__ = [
+    "Broker",
+    "Cancellation",
+    "Capabilities",
+    "Claim",
+    "DeadLetter",
+    "Entry",
+    "Inspector",
+    "Post",
+    "QueueState",
+    "Receipt",
+    "ResultStore",
+    "WorkerInfo",
+]

@@ -1,0 +1,224 @@
+"""The Broker contract: publish, claim, settle, and what keeps them honest."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from enum import Enum
+
+import msgspec
+
+from millstream.broker.inspector import Inspector, WorkerInfo
+from millstream.broker.results import ResultStore
+from millstream.outcome import Outcome
+
+OVERDUE_SECONDS = 1.5
+"""A lease that is past its deadline lapses only if it is still overdue this long after it was first seen so."""
+
+SUSPECT_AFTER = 2
+"""From this many crashes on a message runs with nothing beside it, so that its neighbours are never blamed."""
+
+
+class Post(msgspec.Struct, frozen=True, gc=False):
+    """One job to publish."""
+
+    id: str
+    body: bytes
+    """The encoded Message."""
+    task: str = ""
+    """Compared when a given id is used again."""
+    serial: int = 0
+    """For a generated id ``<sender>-<serial>``: its number, rising by one per sender and queue. 0: the caller gave the id."""
+    delay: float = 0.0
+    """Seconds from acceptance until it is due."""
+    at: float = 0.0
+    """Or the moment it is due, in epoch seconds; 0: use ``delay``."""
+    expires: float = 0.0
+    """Seconds from acceptance until it must have been claimed; 0: never expires."""
+    expires_at: float = 0.0
+    """Or the moment it expires, in epoch seconds; 0: use ``expires``."""
+
+
+class Receipt(Enum):
+    """What became of one Post."""
+
+    CREATED = "created"
+    EXISTS = "exists"
+    """The id was accepted before, by this call's first sending or an earlier call; nothing was written."""
+    FULL = "full"
+    """``max_length`` is reached; nothing was written."""
+    CONFLICT = "conflict"
+    """The given id belongs to another task; nothing was written."""
+
+
+class Cancellation(Enum):
+    """What became of a cancel."""
+
+    CANCELLED = "cancelled"
+    RUNNING = "running"
+    ENDED = "ended"
+    """It is dead, done, cancelled, expired, or was never known."""
+
+
+class Entry(msgspec.Struct, gc=False):
+    """One claimed message. ``ref`` names the claim in every later verb."""
+
+    ref: bytes
+    body: bytes | None
+    """None: an entry that another program wrote; its fields are in ``raw``."""
+    crashes: int = 0
+    """How many consumers died or lapsed while holding it."""
+    expires_ms: int = 0
+    """Server time in milliseconds at which it expires; 0: never."""
+    raw: bytes = b""
+
+
+class Claim(msgspec.Struct, gc=False):
+    """What a claim brought, and what the caller should know to plan the next one."""
+
+    entries: list[Entry]
+    now_ms: int
+    """Server time."""
+    next_due: float | None = None
+    """Seconds until the earliest scheduled message is due; None: nothing is scheduled."""
+    paused: bool = False
+    suspects: bool = False
+    """Suspects are waiting for a claim with ``alone=True``."""
+
+
+class Capabilities(msgspec.Struct, frozen=True):
+    """What this room and its server can do."""
+
+    durable: bool
+    shared: bool
+    """Other processes see the same queues."""
+    server: str = ""
+    """Name and version, for people."""
+
+
+class Broker(ABC):
+    """A room: everything that can happen to a job, atomically, and nothing about users' types.
+
+    Any verb may raise BrokerUnavailable (try again later) or BrokerRefused (never). Every verb may be sent again after a lost
+    reply: publish recognises serials and given ids, settle and release skip what is settled, the rest is idempotent.
+    """
+
+    capabilities: Capabilities
+
+    @property
+    @abstractmethod
+    def inspector(self) -> Inspector:
+        """Reading."""
+
+    @property
+    @abstractmethod
+    def results(self) -> ResultStore:
+        """Waiting for endings."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Connect and check the server. BrokerRefused names what is wrong with it. Idempotent."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Let go of every connection. Idempotent."""
+
+    @abstractmethod
+    async def declare(self, queue: str) -> None:
+        """Make the queue known by name. Idempotent."""
+
+    # -- producers ---------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def publish(self, queue: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None) -> list[Receipt]:
+        """Accept a batch, in order; one receipt each. What is CREATED survives.
+
+        Generated ids are recognised by (sender, serial) even after their job left nothing; a serial skipped or refused is not
+        taken for accepted. Given ids are recognised while their job lives and ``id_ttl`` after. ``max_length`` counts ready,
+        running and scheduled jobs. One sender's calls must arrive in order.
+        """
+
+    @abstractmethod
+    async def cancel(self, queue: str, job_id: str) -> Cancellation:
+        """CANCELLED: it was scheduled or ready and will never run; its ending is ``cancelled``. In O(1)."""
+
+    # -- consumers ---------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def join(self, queue: str, consumer: str, lease: float) -> None:
+        """Write the consumer's first lease; also declares the queue. A consumer name is never used again."""
+
+    @abstractmethod
+    async def claim(
+        self,
+        queue: str,
+        consumer: str,
+        count: int,
+        *,
+        wait: float = 0.0,
+        alone: bool = False,
+        suspect_after: int = SUSPECT_AFTER,
+    ) -> Claim:
+        """Take at most ``count`` messages: what was released or belonged to a lapsed consumer first, then what is ready.
+
+        Raises LeaseLost if the consumer has no lease. Takes nothing from a paused queue. Promotes what is due, marks overdue
+        leases and lapses those overdue for OVERDUE_SECONDS; ``count=0`` does only that. With ``wait``, first waits until
+        something was published, released or scheduled earlier, ``nudge`` is called, or so many seconds passed. Messages with
+        ``suspect_after`` crashes or more are set aside, and come only with ``alone=True``, one at a time.
+        """
+
+    @abstractmethod
+    async def nudge(self, queue: str, consumer: str) -> None:
+        """End this consumer's own waiting claim now, if there is one."""
+
+    @abstractmethod
+    async def settle(self, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
+        """End the deliveries. Returns how many were settled by this call; the others had been settled before.
+
+        Raises LeaseLost, changing nothing, if the consumer has no lease.
+        """
+
+    @abstractmethod
+    async def release(self, queue: str, consumer: str, refs: Sequence[bytes]) -> int:
+        """Hand back what was claimed and not finished, without counting a crash; others claim it first. Returns how many."""
+
+    @abstractmethod
+    async def recover(self, queue: str, consumer: str, holding: Collection[bytes]) -> list[Entry]:
+        """What the server says this consumer has claimed and it does not hold: claims whose reply was lost."""
+
+    @abstractmethod
+    async def renew(self, queue: str, leases: Mapping[str, float]) -> set[str]:
+        """Extend each consumer's lease by so many seconds from now. Returns those whose lease is gone."""
+
+    @abstractmethod
+    async def leave(self, queue: str, consumer: str, *, blameless: bool = False) -> int:
+        """Give up a lease, one's own or a dead child's: what it held can be claimed at once. Returns how much that was.
+
+        ``blameless``: it was ended on purpose, no crash is counted.
+        """
+
+    # -- operators ---------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def pause(self, queue: str) -> None:
+        """Claims bring nothing until ``resume``; durable. Producers go on."""
+
+    @abstractmethod
+    async def resume(self, queue: str) -> None:
+        """Undo ``pause``."""
+
+    @abstractmethod
+    async def replay(self, queue: str, job_ids: Sequence[str]) -> list[str]:
+        """Make dead letters ready again under their old ids. Returns the ids that were dead and are now ready."""
+
+    @abstractmethod
+    async def purge(self, queue: str, job_ids: Sequence[str]) -> list[str]:
+        """Delete dead letters. Returns the ids that were dead and are now gone."""
+
+    @abstractmethod
+    async def register(self, worker: WorkerInfo, ttl: float) -> None:
+        """Make a worker visible for ``ttl`` seconds."""
+
+    @abstractmethod
+    async def unregister(self, worker_id: str) -> None:
+        """Take a worker off the list."""

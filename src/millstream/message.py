@@ -1,0 +1,48 @@
+"""What travels: a job as it is stored, and its wire form. No I/O, no user types: arguments stay raw here."""
+
+from __future__ import annotations
+
+import msgspec
+
+from millstream.policy import RetryRule
+
+
+class CallOverrides(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What one call changed of its task's declaration; None means: as the task says."""
+
+    timeout: float | None = None
+    """Seconds; 0 means no timeout."""
+    retry: int | RetryRule | None = None
+    """A count alone, or a whole policy."""
+    result_ttl: float | None = None
+
+
+class ErrorNote(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An exception as text: what is left of it once it has left its process."""
+
+    type: str
+    message: str
+    traceback: str = ""
+
+
+class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One job as it travels. Its wire form is a positional msgpack array; new fields are appended with defaults."""
+
+    id: str
+    task: str
+    args: msgspec.Raw
+    """msgpack of the arguments, made and read by the task's ArgumentCodec."""
+    enqueued_ms: int
+    """The enqueuing machine's wall clock, shown to people; no decision rests on it."""
+    attempt: int = 1
+    given_id: bool = False
+    """The caller chose the id, so it stays remembered for ``id_ttl`` after the job ended."""
+    overrides: CallOverrides | None = None
+    last_error: ErrorNote | None = None
+    unknown_since_ms: int = 0
+    """Server time at which a worker first met this message without knowing its task; 0: never."""
+
+
+encode_message = msgspec.msgpack.Encoder().encode
+decode_message = msgspec.msgpack.Decoder(Message).decode
+"""Raises msgspec.ValidationError or msgspec.DecodeError on anything that is not a Message."""

@@ -1,0 +1,71 @@
+"""What became of a delivery, as a value: made by the runner, settled by the broker. No I/O."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+
+from millstream.message import ErrorNote
+from millstream.types import DeadReason
+
+
+class Kind(IntEnum):
+    """How a delivery ends. Snooze and retry are the same to a broker: the message comes back later."""
+
+    DONE = 0
+    RETRY = 1
+    DEAD = 2
+    EXPIRED = 3
+
+
+class Letter(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What a dead letter says beside the message itself."""
+
+    reason: DeadReason
+    error: ErrorNote
+    attempts: int
+    """How many attempts were made, the last one included."""
+    crashes: int
+    enqueued_ms: int
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """One delivery's end, complete: a broker needs nothing else to settle it."""
+
+    kind: Kind
+    ref: bytes
+    """The delivery's claim, as the broker named it."""
+    id: str
+    result: bytes | None = None
+    """DONE and DEAD: the encoded ``Ending`` to keep for ``result_ttl``; None keeps nothing."""
+    result_ttl: float = 0.0
+    given_id: bool = False
+    """Remember the id for ``id_ttl`` from now on."""
+    body: bytes = b""
+    """RETRY: the message to run next. DEAD: the message to run if it is replayed, attempts reset."""
+    delay: float = 0.0
+    """RETRY: seconds until it is due."""
+    expires_ms: int = 0
+    """RETRY: the entry's expiry, handed on unchanged."""
+    task: str = ""
+    """DEAD: the task's name, for filters."""
+    letter: Letter | None = None
+    """DEAD: why."""
+
+
+class Ending(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What ``job.result()`` reads: how a job ended."""
+
+    status: str
+    """done, dead, cancelled or expired."""
+    value: msgspec.Raw = msgspec.Raw(b"\xc0")
+    """done: msgpack of the return value."""
+    letter: Letter | None = None
+    """dead: why."""
+
+
+encode_ending = msgspec.msgpack.Encoder().encode
+decode_ending = msgspec.msgpack.Decoder(Ending).decode
+encode_letter = msgspec.msgpack.Encoder().encode
+decode_letter = msgspec.msgpack.Decoder(Letter).decode

@@ -1,0 +1,152 @@
+"""When a failed job runs again: pure arithmetic over attempts and exceptions."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal, Self, get_args
+
+import msgspec
+
+from millstream.errors import Retry, UsageError
+
+Backoff = Literal["fixed", "linear", "exponential"]
+ExceptionSpec = type[BaseException] | str
+"""An exception class, or the dotted name one had when it travelled with a call."""
+
+
+class RetryRule(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A RetryPolicy as it travels with one call: exception classes as dotted names."""
+
+    max_retries: int
+    delay: float
+    backoff: Backoff
+    max_delay: float
+    jitter: bool
+    delays: tuple[float, ...] | None
+    on: tuple[str, ...]
+    never_on: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """``RetryPolicy(n)`` makes at most 1 + n attempts.
+
+    The wait before retry k (k = 1, 2, …) is ``delay`` (fixed), ``delay * k`` (linear) or ``delay * 2**(k-1)``
+    (exponential), at most ``max_delay``, and with ``jitter`` spread evenly over its upper half. ``delays`` is an explicit
+    ladder instead, used to the letter; its last rung repeats. Only exceptions in ``on`` and not in ``never_on`` are
+    retried; any other is dead("rejected") at once. Seconds throughout.
+    """
+
+    max_retries: int = 8
+    _: KW_ONLY
+    delay: float = 2.0
+    backoff: Backoff = "exponential"
+    max_delay: float = 600.0
+    jitter: bool = True
+    delays: Sequence[float] | None = None
+    on: Sequence[ExceptionSpec] = (Exception,)
+    never_on: Sequence[ExceptionSpec] = ()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.max_retries, bool) or not isinstance(self.max_retries, int) or self.max_retries < 0:
+            raise UsageError(f"RetryPolicy(max_retries) must be a whole number, zero or more, not {self.max_retries!r}")
+        for name in ("delay", "max_delay"):
+            _check_seconds(getattr(self, name), name)
+        if self.backoff not in get_args(Backoff):
+            raise UsageError(f"RetryPolicy(backoff) must be one of {', '.join(get_args(Backoff))}, not {self.backoff!r}")
+        if self.delays is not None:
+            ladder = tuple(self.delays)
+            if not ladder:
+                raise UsageError("RetryPolicy(delays) must hold at least one delay; None means: use delay and backoff")
+            for rung in ladder:
+                _check_seconds(rung, "delays")
+            object.__setattr__(self, "delays", ladder)
+        for name in ("on", "never_on"):
+            object.__setattr__(self, name, _check_exceptions(getattr(self, name), name))
+
+    def replace(self, **changes: Any) -> Self:
+        """This policy with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def retries(self, error: BaseException) -> bool:
+        """Whether this kind of error is retried at all."""
+        if isinstance(error, Retry):
+            return True
+        return _matches(error, self.on) and not _matches(error, self.never_on)
+
+    def wait(self, attempt: int, random: Callable[[], float]) -> float:
+        """Seconds between the failure of ``attempt`` (1-based) and the next one. Saturates; never overflows."""
+        if self.delays is not None:
+            return float(self.delays[min(attempt, len(self.delays)) - 1])
+        if self.backoff == "fixed":
+            wait = self.delay
+        elif self.backoff == "linear":
+            wait = self.delay * attempt
+        else:
+            # 2**64 seconds is past any max_delay; beyond it a float power would overflow near attempt 1,030.
+            wait = self.delay * 2.0 ** min(attempt - 1, 64)
+        wait = min(wait, self.max_delay)
+        return wait * (0.5 + 0.5 * random()) if self.jitter else wait
+
+    def to_rule(self) -> RetryRule:
+        """The form that travels with a call."""
+        return RetryRule(
+            self.max_retries,
+            self.delay,
+            self.backoff,
+            self.max_delay,
+            self.jitter,
+            None if self.delays is None else tuple(self.delays),
+            tuple(_name(e) for e in self.on),
+            tuple(_name(e) for e in self.never_on),
+        )
+
+    @classmethod
+    def from_rule(cls, rule: RetryRule) -> RetryPolicy:
+        """The policy a call travelled with."""
+        return cls(
+            rule.max_retries,
+            delay=rule.delay,
+            backoff=rule.backoff,
+            max_delay=rule.max_delay,
+            jitter=rule.jitter,
+            delays=rule.delays,
+            on=rule.on,
+            never_on=rule.never_on,
+        )
+
+
+def as_policy(value: RetryPolicy | int, base: RetryPolicy, option: str = "retry") -> RetryPolicy:
+    """``retry=5`` changes the count of ``base``; a RetryPolicy stands for itself."""
+    if isinstance(value, RetryPolicy):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return base.replace(max_retries=value)
+    if value is Retry or isinstance(value, Retry):
+        raise UsageError(f"{option}={value!r}: Retry is what a handler raises; the option takes a RetryPolicy or a count")
+    raise UsageError(f"{option} takes a RetryPolicy or a number of retries, not {value!r}")
+
+
+def _name(spec: ExceptionSpec) -> str:
+    return spec if isinstance(spec, str) else f"{spec.__module__}.{spec.__qualname__}"
+
+
+def _matches(error: BaseException, specs: Sequence[ExceptionSpec]) -> bool:
+    lineage = type(error).__mro__
+    return any(spec in lineage if isinstance(spec, type) else any(_name(c) == spec for c in lineage) for spec in specs)
+
+
+def _check_seconds(value: Any, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise UsageError(f"RetryPolicy({name}) must be a number of seconds, zero or more, not {value!r}")
+
+
+def _check_exceptions(value: Any, name: str) -> tuple[ExceptionSpec, ...]:
+    specs = (value,) if isinstance(value, type) else tuple(value)
+    for spec in specs:
+        if not (isinstance(spec, str) or (isinstance(spec, type) and issubclass(spec, BaseException))):
+            raise UsageError(f"RetryPolicy({name}) takes exception classes, not {spec!r}")
+    return specs
