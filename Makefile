@@ -1,0 +1,71 @@
+# Every target makes what it needs; the second time is quick. Needs Python 3.11+ and make, nothing else.
+# Another interpreter: make test PYTHON=python3.13
+
+PYTHON ?= python3
+VENV := .venv
+BENCH_VENV := bench/.venv
+STAMP := $(VENV)/.installed
+BENCH_STAMP := $(BENCH_VENV)/.installed
+
+# What is installed repeats, build tools included: pip before 25.3 takes the build's pins from the first, later ones from the second.
+export PIP_CONSTRAINT := constraints.txt
+export PIP_BUILD_CONSTRAINT := constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+PIP_INSTALL := -m pip install -qq
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check format bench-sketch wheel clean
+
+help: ## Show this list
+	@echo "Millstream: background jobs for Python on Redis Streams."
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: $(STAMP) ## See it work: embedded server, two worker processes, failures, a kill -9, nothing lost
+	@$(VENV)/bin/millstream demo
+
+test: $(STAMP) ## Run every test; ARGS go to pytest, as in make test ARGS="tests/unit -x"
+	@$(VENV)/bin/python -m pytest $(ARGS)
+
+check: $(STAMP) ## Lint, format check, and both type checkers
+	@$(VENV)/bin/ruff check
+	@$(VENV)/bin/ruff format --check
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/basedpyright
+
+format: $(STAMP) ## Format the code and sort its imports
+	@$(VENV)/bin/ruff check --fix-only
+	@$(VENV)/bin/ruff format
+
+bench-sketch: $(BENCH_STAMP) ## Measure drain and bulk enqueue beside FastStream and streaq (about two minutes)
+	@$(BENCH_VENV)/bin/python bench/sketch/run.py $(ARGS)
+
+wheel: $(STAMP) ## Build the wheel into dist/
+	@$(VENV)/bin/python -m pip wheel -qq --no-deps --wheel-dir dist .
+	@ls dist/*.whl
+
+clean: ## Remove environments, caches and what was built
+	rm -rf $(VENV) $(BENCH_VENV) dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml constraints.txt
+	$(call make-venv,$(VENV))
+	@echo "Installing Millstream and its tools into $(VENV) ..."
+	@$(VENV)/bin/python $(PIP_INSTALL) -e '.[dev]'
+	@touch $@
+
+$(BENCH_STAMP): pyproject.toml bench/sketch/requirements.txt
+	$(call make-venv,$(BENCH_VENV))
+	@echo "Installing Millstream and its peers into $(BENCH_VENV) ..."
+	@PIP_CONSTRAINT= $(BENCH_VENV)/bin/python $(PIP_INSTALL) -r bench/sketch/requirements.txt -e '.[fast]'
+	@touch $@
+
+# Make a virtual environment unless a whole one is there, or say what is missing.
+define make-venv
+	@$(1)/bin/python -m pip --version >/dev/null 2>&1 || { \
+		command -v $(PYTHON) >/dev/null || { echo "make: there is no $(PYTHON). Install Python 3.11 or newer, or name one: make PYTHON=python3.12 ..." >&2; exit 1; }; \
+		$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is $$($(PYTHON) -V 2>&1), and Millstream needs 3.11 or newer. Name one: make PYTHON=python3.12 ..." >&2; exit 1; }; \
+		$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "make: $(PYTHON) has no venv with pip. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }; \
+		$(PYTHON) -m venv --clear $(1); }
+endef

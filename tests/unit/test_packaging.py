@@ -1,0 +1,59 @@
+"""What is installed: the wheel's contents, the version, and that installs repeat."""
+
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from millstream._version import __version__
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "millstream"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
+    written = {path.relative_to(ROOT / "src").as_posix() for path in PACKAGE.rglob("*") if path.is_file()}
+    written = {name for name in written if "__pycache__" not in name}
+
+    assert "millstream/py.typed" in written
+    assert written == {name for name in ZipFile(wheel).namelist() if name.startswith("millstream/")}
+
+
+def test_the_wheel_carries_the_licence(wheel: Path) -> None:
+    (name,) = (name for name in ZipFile(wheel).namelist() if name.endswith("/licenses/LICENSE"))
+    assert ZipFile(wheel).read(name) == (ROOT / "LICENSE").read_bytes()
+
+
+def test_the_version_is_written_once(wheel: Path) -> None:
+    assert wheel.name.split("-")[1] == metadata.version("millstream") == __version__
+
+
+def test_every_declared_dependency_is_pinned_within_its_range() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = {canonicalize_name(pin.name): pin for pin in (Requirement(line) for line in lines if not line.startswith("#"))}
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = declared["project"]
+    wanted = [*project["dependencies"], *declared["build-system"]["requires"]]
+    for extra in project["optional-dependencies"].values():
+        wanted += extra
+
+    for requirement in map(Requirement, wanted):
+        if requirement.name != "millstream":
+            (pin,) = pins[canonicalize_name(requirement.name)].specifier
+            assert pin.operator == "=="
+            assert requirement.specifier.contains(pin.version), f"{requirement} is pinned to {pin.version}"
