@@ -1,0 +1,5 @@
+"""The Redis room: the Broker contract on Redis 7.0+ and Valkey 7.2+. Nothing outside this folder spells a key or a command."""
+
+from millstream.redis.broker import RedisBroker
+
+__all__ = ["RedisBroker"]

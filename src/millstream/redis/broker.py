@@ -1,0 +1,321 @@
+"""RedisBroker: the contract's verbs as calls of the scripts, batch by batch."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from millstream.broker import Broker, Cancellation, Capabilities, Claim, Entry, Inspector, Post, Receipt, ResultStore, WorkerInfo
+from millstream.broker.contract import SUSPECT_AFTER
+from millstream.errors import BrokerError, LeaseLost
+from millstream.message import ErrorNote
+from millstream.outcome import Ending, Kind, Letter, Outcome, encode_ending, encode_letter
+from millstream.redis.connect import Connector, Link, ScriptMissing, server_name
+from millstream.redis.inspector import RedisInspector
+from millstream.redis.keys import GROUP, RELEASED, SUSPECTS, channel, namespace_keys, queue_keys
+from millstream.redis.results import RedisResults
+from millstream.redis.scripts import Script
+
+log = logging.getLogger("millstream.redis")
+
+CANCELLED_TTL = 600.0
+"""Seconds for which a cancelled job's ending is kept."""
+
+EXPIRED = encode_ending(Ending("expired"))
+CANCELLED = encode_ending(Ending("cancelled"))
+
+_LOST_LETTER = encode_letter(
+    Letter(
+        "malformed",
+        ErrorNote("LookupError", "the entry was claimed, but its body is gone from the stream: something else trimmed it"),
+        attempts=0,
+        crashes=0,
+        enqueued_ms=0,
+    )
+)
+_RECEIPTS = {ord("1"): Receipt.CREATED, ord("2"): Receipt.EXISTS, ord("3"): Receipt.FULL, ord("4"): Receipt.CONFLICT}
+
+
+class RedisBroker(Broker):
+    """The Broker contract on one Redis or Valkey server. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        namespace: str = "millstream",
+        id_ttl: float = 86_400.0,
+        dead_max_age: float = 7 * 86_400.0,
+        dead_max_count: int = 100_000,
+        safe_url: str = "",
+    ) -> None:
+        self.capabilities = Capabilities(durable=True, shared=True)
+        self._namespace = namespace
+        self._id_ttl_ms = _ms(id_ttl)
+        self._dead_max_age_ms = _ms(dead_max_age)
+        self._dead_max_count = dead_max_count
+        self._connector = Connector(url, safe_url=safe_url)
+        self._commands = Link(self._connector)
+        self._claiming: dict[tuple[str, str], Link] = {}
+        self._scripts: dict[str, Script] = {}
+        self._queue_keys: dict[str, dict[str, str]] = {}
+        self._clock_ms = 0
+        client = channel(namespace, secrets.token_hex(8))
+        self._results = RedisResults(self._connector, self._run, client)
+        self._inspector = RedisInspector(self._run, self._commands.call, self._names)
+
+    def set_clock(self, now: float | None) -> None:
+        """For tests: every script reads this time (epoch seconds) instead of the server's; None undoes it."""
+        self._clock_ms = 0 if now is None else _ms(now)
+
+    @property
+    def inspector(self) -> Inspector:
+        return self._inspector
+
+    @property
+    def results(self) -> ResultStore:
+        return self._results
+
+    async def open(self) -> None:
+        await self._commands.call("PING")
+        self.capabilities = Capabilities(durable=True, shared=True, server=server_name(self._commands.server))
+
+    async def close(self) -> None:
+        await self._results.close()
+        for link in (*self._claiming.values(), self._commands):
+            await link.close()
+        self._claiming.clear()
+
+    async def eviction_policy(self) -> str | None:
+        """What the server evicts when it is full, or None if it will not say; anything but ``noeviction`` can lose jobs."""
+        try:
+            answer = await self._commands.call("CONFIG", "GET", "maxmemory-policy")
+        except BrokerError:
+            return None
+        return answer[1].decode() if answer else None
+
+    async def declare(self, queue: str) -> None:
+        await self._run("declare", None, queue)
+
+    # -- producers ---------------------------------------------------------------------------------------------------------
+
+    async def publish(self, queue: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None) -> list[Receipt]:
+        if not posts:
+            return []
+        first = posts[0].serial
+        # Hot: ids of plain posts are made by the script from the first serial, so that each costs one argument.
+        plain = first > 0 and all(
+            p.serial == first + i and not (p.delay or p.at or p.expires or p.expires_at) for i, p in enumerate(posts)
+        )
+        room = -1 if max_length is None else max_length
+        if plain:
+            reply = await self._run("publish", queue, sender, room, self._id_ttl_ms, first, *[p.body for p in posts])
+        else:
+            records: list[Any] = []
+            for p in posts:
+                due = _ms(p.at) if p.at else f"+{_ms(p.delay)}" if p.delay else 0
+                expires = _ms(p.expires_at) if p.expires_at else f"+{_ms(p.expires)}" if p.expires else 0
+                records += (p.id, p.body, p.serial, due, expires, p.task)
+            reply = await self._run("publish", queue, sender, room, self._id_ttl_ms, 0, *records)
+        return [_RECEIPTS[digit] for digit in reply]
+
+    async def cancel(self, queue: str, job_id: str) -> Cancellation:
+        answer = await self._run("cancel", queue, GROUP, job_id, CANCELLED, _ms(CANCELLED_TTL), self._id_ttl_ms)
+        return (Cancellation.ENDED, Cancellation.CANCELLED, Cancellation.RUNNING)[answer]
+
+    # -- consumers ---------------------------------------------------------------------------------------------------------
+
+    async def join(self, queue: str, consumer: str, lease: float) -> None:
+        await self.declare(queue)
+        await self._run("join", queue, GROUP, consumer, _ms(lease))
+
+    async def claim(
+        self,
+        queue: str,
+        consumer: str,
+        count: int,
+        *,
+        wait: float = 0.0,
+        alone: bool = False,
+        suspect_after: int = SUSPECT_AFTER,
+    ) -> Claim:
+        link = self._claiming.get((queue, consumer))
+        if link is None:
+            link = self._claiming[queue, consumer] = Link(self._connector)
+        await link.ready()
+        args = (GROUP, consumer, count, int(alone), suspect_after, link.run_id, RELEASED, SUSPECTS, _LOST_LETTER)
+        block = ("BLPOP", self._names(queue)["wake"], f"{wait:.3f}") if wait > 0 else None
+        try:
+            reply = await self._run("claim", queue, *args, link=link, before=block, block=wait)
+        except BrokerError as error:
+            if "NOGROUP" not in str(error):
+                raise
+            log.warning("queue %r had lost its consumer group; it is made again", queue)
+            await self._commands.call("XGROUP", "CREATE", self._names(queue)["stream"], GROUP, "0", "MKSTREAM")
+            reply = await self._run("claim", queue, *args, link=link)
+        if len(reply) == 1:
+            raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}")
+        now_ms, next_due_ms, flags, fresh, taken, crashes = reply
+        # Hot: one struct per entry.
+        entries = [_entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(taken)] if taken else []
+        entries += [Entry(ref, fields[1]) if len(fields) == 2 and fields[0] == b"d" else _entry(ref, fields, 0) for ref, fields in fresh]
+        next_due = None if next_due_ms < 0 else next_due_ms / 1000
+        return Claim(entries, now_ms, next_due, bool(flags & 1), bool(flags & 2))
+
+    async def nudge(self, queue: str, consumer: str) -> None:
+        link = self._claiming.get((queue, consumer))
+        if link is not None and link.client_id:
+            await self._commands.call("CLIENT", "UNBLOCK", link.client_id)
+
+    async def settle(self, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
+        if not outcomes:
+            return 0
+        plain: list[Outcome] = []
+        kept: list[Outcome] = []
+        kept_ttl = 0.0
+        records: list[Any] = []
+        for o in outcomes:
+            # Hot: jobs that are done, with nothing to keep or an ending of the same lifetime, go in bulk.
+            if o.kind is Kind.DONE and not o.given_id:
+                if o.result is None or o.result_ttl <= 0:
+                    plain.append(o)
+                    continue
+                if not kept or o.result_ttl == kept_ttl:
+                    kept_ttl = o.result_ttl
+                    kept.append(o)
+                    continue
+            records += _record(o)
+        bulk = plain + kept
+        settled: int = await self._run(
+            "settle",
+            queue,
+            GROUP,
+            consumer,
+            self._id_ttl_ms,
+            self._dead_max_count,
+            self._dead_max_age_ms,
+            len(plain),
+            len(kept),
+            max(1, _ms(kept_ttl)),
+            *[o.ref for o in bulk],
+            *[o.id for o in bulk],
+            *[o.result for o in kept],
+            *records,
+        )
+        if settled < 0:
+            raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}: {len(outcomes)} outcomes were refused")
+        return settled
+
+    async def release(self, queue: str, consumer: str, refs: Sequence[bytes]) -> int:
+        if not refs:
+            return 0
+        released: int = await self._run("release", queue, GROUP, consumer, RELEASED, *refs)
+        if released < 0:
+            raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}")
+        return released
+
+    async def recover(self, queue: str, consumer: str, holding: Collection[bytes]) -> list[Entry]:
+        found: list[Entry] = []
+        after: Any = "-"
+        while after:
+            reply = await self._run("recover", queue, GROUP, consumer, after, *holding)
+            if len(reply) == 1:
+                raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}")
+            entries, crashes, after = reply
+            found += [_entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(entries)]
+        return found
+
+    async def renew(self, queue: str, leases: Mapping[str, float]) -> set[str]:
+        pairs = [part for consumer, lease in leases.items() for part in (consumer, _ms(lease))]
+        lost = await self._run("renew", queue, self._dead_max_count, self._dead_max_age_ms, *pairs)
+        return {name.decode() for name in lost}
+
+    async def leave(self, queue: str, consumer: str, *, blameless: bool = False) -> int:
+        left: int = await self._run("leave", queue, GROUP, consumer, int(blameless), RELEASED)
+        link = self._claiming.pop((queue, consumer), None)
+        if link is not None:
+            await link.close()
+        return left
+
+    # -- operators ---------------------------------------------------------------------------------------------------------
+
+    async def pause(self, queue: str) -> None:
+        await self._run("pause", queue, 1)
+
+    async def resume(self, queue: str) -> None:
+        await self._run("pause", queue, 0)
+
+    async def replay(self, queue: str, job_ids: Sequence[str]) -> list[str]:
+        return [i.decode() for i in await self._run("replay", queue, *job_ids)]
+
+    async def purge(self, queue: str, job_ids: Sequence[str]) -> list[str]:
+        return [i.decode() for i in await self._run("purge", queue, *job_ids)]
+
+    async def register(self, worker: WorkerInfo, ttl: float) -> None:
+        await self._run("register", None, worker.id, msgspec.msgpack.encode(worker), _ms(ttl))
+
+    async def unregister(self, worker_id: str) -> None:
+        await self._run("unregister", None, worker_id)
+
+    # -- scripts -----------------------------------------------------------------------------------------------------------
+
+    def _names(self, queue: str | None) -> dict[str, str]:
+        cached = self._queue_keys.get(queue or "")
+        if cached is None:
+            cached = namespace_keys(self._namespace) if queue is None else queue_keys(self._namespace, queue)
+            self._queue_keys[queue or ""] = cached
+        return cached
+
+    async def _run(
+        self,
+        name: str,
+        queue: str | None,
+        *args: Any,
+        link: Link | None = None,
+        before: Sequence[Any] | None = None,
+        block: float = 0.0,
+    ) -> Any:
+        """Run one transition; ``before`` is a command sent in the same write. Sent once: only a script that is not loaded yet,
+        and so did not run, is sent again."""
+        script = self._scripts.get(name)
+        if script is None:
+            script = self._scripts[name] = Script(name)
+        link = link or self._commands
+        keys = script.keys(self._names(queue))
+        command = ("EVALSHA", script.sha, len(keys), *keys, self._clock_ms, *args)
+        try:
+            if before is None:
+                return await link.call(*command)
+            return (await link.call_together((before, command), block=block))[-1]
+        except ScriptMissing:
+            await link.call("SCRIPT", "LOAD", script.text)
+            return await link.call(*command)
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _entry(ref: bytes, fields: list[bytes], crashes: int) -> Entry:
+    if len(fields) == 2 and fields[0] == b"d":
+        return Entry(ref, fields[1], crashes)
+    if len(fields) == 4 and fields[0] == b"d" and fields[2] == b"x" and fields[3].isdigit():
+        return Entry(ref, fields[1], crashes, int(fields[3]))
+    return Entry(ref, None, crashes, 0, msgspec.msgpack.encode(fields))
+
+
+def _record(o: Outcome) -> tuple[Any, ...]:
+    if o.kind is Kind.RETRY:
+        return (1, o.ref, o.id, b"", 0, 0, o.body, _ms(o.delay), o.expires_ms)
+    ttl_ms = _ms(o.result_ttl)
+    given = int(o.given_id)
+    if o.kind is Kind.DEAD:
+        letter = b"" if o.letter is None else encode_letter(o.letter)
+        return (2, o.ref, o.id, o.result or b"", ttl_ms, given, o.body, o.task, letter)
+    if o.kind is Kind.EXPIRED:
+        return (3, o.ref, o.id, EXPIRED, ttl_ms, given, b"", 0, b"")
+    return (0, o.ref, o.id, o.result or b"", ttl_ms, given, b"", 0, b"")

@@ -1,0 +1,245 @@
+"""Links to the server: one connection each, many calls in flight, answers in order. Nothing is ever sent twice here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from redis.asyncio import ConnectionPool
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, NoScriptError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable
+
+CALL_TIMEOUT = 5.0
+"""Seconds an answer may take before the connection is given up for dead (blocking calls: beyond their block)."""
+
+CONNECT_TIMEOUT = 5.0
+"""Seconds to connect and log in."""
+
+MINIMUM_VERSION = (7, 0)
+
+_UNWILLING = {
+    "OOM": "the server is out of memory (maxmemory is reached): free memory, raise maxmemory, or let workers drain it",
+    "READONLY": "the server is a read-only replica: connect to the primary",
+    "MISCONF": "the server cannot write its data to disk (MISCONF): look at its log and the disk",
+    "LOADING": "the server is loading its data",
+    "MASTERDOWN": "the replica has lost its primary",
+    "CLUSTERDOWN": "the cluster is down",
+    "TRYAGAIN": "the cluster is moving slots",
+    "BUSY": "the server is busy with a long script",
+    "NOREPLICAS": "the server has too few replicas to accept writes",
+}
+_UNWELCOME = ("NOAUTH", "WRONGPASS", "NOPERM", "DENIED")
+
+
+class ScriptMissing(BrokerError):
+    """The server does not have this script (any more): it did not run, and must be loaded."""
+
+
+class Connector:
+    """Makes connections for one URL, and checks once per connection that a fitting server is there."""
+
+    def __init__(self, url: str, *, safe_url: str = "") -> None:
+        self.where = safe_url or url
+        self._pool = ConnectionPool.from_url(
+            url,
+            protocol=2,
+            decode_responses=False,
+            socket_timeout=None,
+            socket_connect_timeout=CONNECT_TIMEOUT,
+            socket_keepalive=True if url.startswith("redis") else None,
+            retry=Retry(NoBackoff(), 0),
+            health_check_interval=0,
+        )
+        if not url.startswith("redis"):
+            self._pool.connection_kwargs.pop("socket_keepalive", None)
+
+    async def connect(self) -> AbstractConnection:
+        """A fresh, logged-in connection, or BrokerUnavailable / BrokerRefused."""
+        connection = self._pool.make_connection()
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                await connection.connect()
+        except (RedisError, OSError, TimeoutError) as error:
+            with contextlib.suppress(Exception):
+                await connection.disconnect(nowait=True)
+            raise self.translate(error) from error
+        return connection
+
+    def translate(self, error: BaseException) -> BrokerError:
+        """What a client or server error means to a user."""
+        text = str(error) or type(error).__name__
+        code = text.split(" ", 1)[0].rstrip(":")
+        if isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError) or code in _UNWELCOME:
+            return BrokerRefused(f"{self.where} refused us: {text}. Check the user, password and ACL in the URL.")
+        if isinstance(error, NoScriptError):
+            return ScriptMissing(f"{self.where}: {text}")
+        code = {"OutOfMemoryError": "OOM", "ReadOnlyError": "READONLY", "BusyLoadingError": "LOADING"}.get(type(error).__name__, code)
+        if code in _UNWILLING:
+            return BrokerUnavailable(f"{self.where}: {_UNWILLING[code]}. ({text})")
+        if isinstance(error, RedisConnectionError | RedisTimeoutError | OSError | TimeoutError):
+            return BrokerUnavailable(f"{self.where} cannot be reached: {text}")
+        if isinstance(error, ResponseError) and "unknown command" in text.lower():
+            return BrokerRefused(f"{self.where} is not a Redis or Valkey of version 7.0 or newer: {text}")
+        if type(error).__name__ == "InvalidResponse":
+            return BrokerRefused(f"{self.where} does not speak the Redis protocol: {text}")
+        return BrokerError(f"{self.where}: {type(error).__name__}: {text}")
+
+
+class Link:
+    """One connection, used by many at once. A broken one fails every call in flight and is replaced by the next call.
+
+    A cancelled caller does no harm: its answer is read and dropped.
+    """
+
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector
+        self._connection: AbstractConnection | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._waiting: deque[asyncio.Future[Any]] = deque()
+        self._connecting = asyncio.Lock()
+        self._closed = False
+        self.server: dict[str, str] = {}
+        """The server section of INFO, read on every connect: its run id tells one life of a server from the next."""
+        self.client_id = 0
+
+    @property
+    def run_id(self) -> str:
+        """Which life of the server this link talks to."""
+        return self.server.get("run_id", "")
+
+    async def ready(self) -> None:
+        """Connect if need be."""
+        if self._connection is None:
+            await self._connect()
+
+    async def call(self, *command: Any, block: float = 0.0) -> Any:
+        """Send one command and wait for its answer, at most CALL_TIMEOUT beyond ``block`` seconds."""
+        return (await self.call_together((command,), block=block))[0]
+
+    async def call_together(self, commands: Sequence[Sequence[Any]], *, block: float = 0.0) -> list[Any]:
+        """Send several commands in one write; their answers, in order. Raises the first error among them."""
+        connection = self._connection or await self._connect()
+        loop = asyncio.get_running_loop()
+        futures = [loop.create_future() for _ in commands]
+        packed = [piece for command in commands for piece in connection.pack_command(*command)]
+        self._waiting.extend(futures)
+        try:
+            async with asyncio.timeout(block + CALL_TIMEOUT):
+                # Without a socket timeout this writes before it first suspends, so answers come in the order of ``_waiting``.
+                await connection.send_packed_command(packed, False)
+                return [await future for future in futures]
+        except TimeoutError:
+            error = BrokerUnavailable(f"{self._connector.where} did not answer within {block + CALL_TIMEOUT:g} s")
+            self._drop(connection, error)
+            raise error from None
+        except (RedisError, OSError) as raw:
+            error = self._connector.translate(raw)
+            if not isinstance(raw, ResponseError):
+                self._drop(connection, error)
+            raise error from raw
+
+    async def close(self) -> None:
+        """Close the connection; calls in flight fail."""
+        self._closed = True
+        if self._connection is not None:
+            reader = self._reader
+            self._drop(self._connection, BrokerUnavailable("the connection was closed"))
+            if reader is not None:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await reader
+
+    async def _connect(self) -> AbstractConnection:
+        async with self._connecting:
+            if self._connection is not None:
+                return self._connection
+            if self._closed:
+                raise BrokerUnavailable("the broker is closed")
+            connection = await self._connector.connect()
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT):
+                    await connection.send_command("INFO", "server", check_health=False)
+                    self.server = _parse_info(await connection.read_response())
+                    await connection.send_command("CLIENT", "ID", check_health=False)
+                    self.client_id = int(await connection.read_response())
+            except (RedisError, OSError, TimeoutError) as error:
+                await connection.disconnect(nowait=True)
+                raise self._connector.translate(error) from error
+            check_version(self.server, self._connector.where)
+            self._connection = connection
+            self._reader = asyncio.create_task(self._read(connection), name="millstream-link")
+            return connection
+
+    async def _read(self, connection: AbstractConnection) -> None:
+        waiting = self._waiting
+        while True:
+            try:
+                answer: Any = await connection.read_response(disconnect_on_error=False)
+            except ResponseError as error:
+                future = waiting.popleft()
+                if not future.done():
+                    future.set_exception(error)
+                continue
+            except (RedisError, OSError) as error:
+                self._drop(connection, self._connector.translate(error))
+                return
+            future = waiting.popleft()
+            if not future.done():
+                future.set_result(answer)
+
+    def _drop(self, connection: AbstractConnection, error: BrokerError) -> None:
+        if self._connection is not connection:
+            return
+        self._connection = None
+        reader, self._reader = self._reader, None
+        if reader is not None and reader is not asyncio.current_task():
+            reader.cancel()
+        waiting, self._waiting = self._waiting, deque()
+        for future in waiting:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # whoever waits re-raises it; one that was cancelled leaves no warning behind
+        _abort(connection)
+
+
+def _abort(connection: AbstractConnection) -> None:
+    writer = getattr(connection, "_writer", None)
+    connection._close()
+    if writer is not None:
+        with contextlib.suppress(Exception):
+            writer.transport.abort()
+
+
+def _parse_info(raw: bytes) -> dict[str, str]:
+    lines = raw.decode("utf-8", "replace").splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
+
+
+def check_version(server: dict[str, str], where: str) -> None:
+    """BrokerRefused unless this is a Redis 7.0+ or a Valkey."""
+    version = server.get("redis_version", "")
+    try:
+        number = tuple(int(part) for part in version.split(".")[:2])
+    except ValueError:
+        number = (0, 0)
+    if number < MINIMUM_VERSION:
+        raise BrokerRefused(
+            f"{where} runs version {version or 'unknown'}; Millstream needs Redis 7.0 or newer, or Valkey. "
+            "Upgrade the server, or leave the URL out to use the embedded one."
+        )
+
+
+def server_name(server: dict[str, str]) -> str:
+    """Name and version, for people."""
+    if "valkey_version" in server:
+        return f"Valkey {server['valkey_version']}"
+    return f"Redis {server.get('redis_version', '?')}"

@@ -1,0 +1,75 @@
+"""Every key Millstream writes: its name, type, content, writers and lifetime. Scripts name keys by the words in this table.
+
+All keys of a queue share the hash tag ``{namespace:q:queue}``: one cluster slot, so every transition is atomic.
+
+| word     | key            | type   | holds                                              | lives                              |
+|----------|----------------|--------|----------------------------------------------------|------------------------------------|
+| stream   | ``…:s``        | stream | ready and running jobs: ``d`` body, ``x`` expiry   | an entry until it is settled       |
+| held     | ``…:held``     | hash   | id → ``<expires_ms>\\n<body>`` of scheduled jobs    | a field until it is promoted       |
+| due      | ``…:due``      | zset   | ids of ``held`` by due time, server ms             | as ``held``                        |
+| index    | ``…:index``    | hash   | id → entry id, ``h`` (held) or ``d<dead entry>``   | a field while the job lives        |
+| leases   | ``…:leases``   | zset   | consumer → deadline, server ms                     | a member until it leaves or lapses |
+| overdue  | ``…:overdue``  | hash   | consumer → when its lease was first seen overdue   | until renewed or lapsed            |
+| lapsed   | ``…:lapsed``   | set    | names whose pending entries are to be taken over   | until they are                     |
+| wake     | ``…:wake``     | list   | at most one token: there is something to claim     | until an idle worker takes it      |
+| dead     | ``…:dead``     | stream | dead letters                                       | by age and count                   |
+| meta     | ``…:meta``     | hash   | paused, server run id, calm until, longest lease   | with the queue                     |
+| stats    | ``…:stats``    | hash   | counters                                           | with the queue                     |
+| waiters  | ``…:waiters``  | hash   | id → channels of who waits for its ending          | until the job ends                 |
+| ending   | ``…:r:<id>``   | string | how the job ended                                  | ``result_ttl``                     |
+| given    | ``…:u:<id>``   | string | the task of a caller-given id                      | the job's life and ``id_ttl`` more |
+| sender   | ``…:p:<name>`` | string | high-water mark of generated ids, with its gaps    | ``id_ttl`` after the last call     |
+
+Of the namespace, under ``{namespace}``:
+
+| word     | key            | type   | holds                                              | lives                              |
+|----------|----------------|--------|----------------------------------------------------|------------------------------------|
+| queues   | ``…:queues``   | set    | names of all queues                                | for ever                           |
+| workers  | ``…:workers``  | set    | ids of registered workers                          | until unregistered or found gone   |
+| worker   | ``…:w:<id>``   | string | what a worker says of itself                       | two beats after the last one       |
+"""
+
+from __future__ import annotations
+
+GROUP = "g"
+"""The one consumer group of a queue's stream."""
+
+RELEASED = "!released"
+SUSPECTS = "!suspects"
+"""Pseudo-consumers: whose pending list holds what was handed back, and what is set aside to run alone."""
+
+_QUEUE_SUFFIX = {
+    "stream": ":s",
+    "held": ":held",
+    "due": ":due",
+    "index": ":index",
+    "leases": ":leases",
+    "overdue": ":overdue",
+    "lapsed": ":lapsed",
+    "wake": ":wake",
+    "dead": ":dead",
+    "meta": ":meta",
+    "stats": ":stats",
+    "waiters": ":waiters",
+    "ending": ":r:",
+    "given": ":u:",
+    "sender": ":p:",
+}
+
+_NAMESPACE_SUFFIX = {"queues": ":queues", "workers": ":workers", "worker": ":w:"}
+
+
+def queue_keys(namespace: str, queue: str) -> dict[str, str]:
+    """The keys of one queue, by word; ``ending``, ``given`` and ``sender`` are prefixes."""
+    tag = f"{{{namespace}:q:{queue}}}"
+    return {word: tag + suffix for word, suffix in _QUEUE_SUFFIX.items()}
+
+
+def namespace_keys(namespace: str) -> dict[str, str]:
+    """The keys of a namespace, by word; ``worker`` is a prefix."""
+    return {word: f"{{{namespace}}}" + suffix for word, suffix in _NAMESPACE_SUFFIX.items()}
+
+
+def channel(namespace: str, client: str) -> str:
+    """The channel on which one client hears of endings it waits for."""
+    return f"{{{namespace}}}:c:{client}"

@@ -1,0 +1,123 @@
+-- Take messages: what was released or left behind by lapsed consumers first, then what is ready.
+-- On the way: promote what is due, look at overdue leases.
+-- KEYS: stream leases meta due held lapsed overdue stats
+-- USES: clock wake append bury
+-- ARGV: clock, group, consumer, count, alone (0|1), suspect_after, run_id, released, suspects (names), lost_letter
+-- Returns {now, next_due_ms or -1, flags (1 paused, 2 suspects wait), fresh entries, taken entries, crashes of the taken},
+-- or {-1} if the consumer has no lease.
+local group, consumer, left, alone = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
+local suspect_after, run_id, released, suspects = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9]
+if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
+local meta = redis.call('HMGET', META, 'paused', 'run', 'calm', 'longest')
+
+-- A server that was just restarted has been away for nobody knows how long: no lease lapses until all had time to be renewed.
+if meta[2] ~= run_id then
+  if meta[2] then meta[3] = now + (meta[4] or 0) end
+  redis.call('HSET', META, 'run', run_id, 'calm', meta[3] or 0)
+end
+
+-- Two looks: a lease in the past is only marked; it lapses if it is still overdue a while later. A server that stalled lets
+-- late renewals in between the two.
+local late = redis.call('ZRANGEBYSCORE', LEASES, '-inf', now, 'LIMIT', 0, 16)
+if #late > 0 and now >= tonumber(meta[3] or '0') then
+  for _, name in ipairs(late) do
+    local seen = redis.call('HGET', OVERDUE, name)
+    if not seen then
+      redis.call('HSET', OVERDUE, name, now)
+    elseif now - seen >= 1500 then
+      redis.call('SADD', LAPSED, name)
+      redis.call('ZREM', LEASES, name)
+      redis.call('HDEL', OVERDUE, name)
+      redis.call('HINCRBY', STATS, 'lapsed', 1)
+      if name == consumer then return { -1 } end
+    end
+  end
+end
+
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, 200)) do
+  local stored = redis.call('HGET', HELD, id)
+  if stored then
+    local cut = string.find(stored, '\n', 1, true)
+    redis.call('HSET', INDEX, id, append(string.sub(stored, cut + 1), string.sub(stored, 1, cut - 1)))
+    redis.call('HDEL', HELD, id)
+  end
+  redis.call('ZREM', DUE, id)
+end
+
+local fresh, taken, crashes = {}, {}, {}
+local paused, asked = meta[1] == '1', left
+if alone then left = math.min(left, 1) end
+
+-- Takes over up to `left` entries of one name's pending list; true when the list is empty.
+local function take_over(name)
+  while left > 0 do
+    local pending = redis.call('XPENDING', STREAM, group, '-', '+', left, name)
+    if #pending == 0 then return true end
+    local wanted, aside = {}, {}
+    for _, p in ipairs(pending) do
+      if not alone and p[4] >= suspect_after then
+        aside[#aside + 1] = p[1]
+      else
+        wanted[#wanted + 1] = p[1]
+        crashes[p[1]] = p[4]
+      end
+    end
+    if #aside > 0 then
+      aside[#aside + 1] = 'JUSTID'
+      redis.call('XCLAIM', STREAM, group, suspects, 0, unpack(aside))
+      redis.call('SADD', LAPSED, suspects)
+    end
+    if #wanted > 0 then
+      local got = {}
+      for _, entry in ipairs(redis.call('XCLAIM', STREAM, group, consumer, 0, unpack(wanted))) do
+        taken[#taken + 1] = entry
+        got[entry[1]] = true
+        left = left - 1
+      end
+      for _, id in ipairs(wanted) do
+        if not got[id] then  -- its body was trimmed by someone else: never passed over in silence
+          redis.call('XACK', STREAM, group, id)
+          bury('lost-' .. id, '', '', ARGV[10], id)
+        end
+      end
+    end
+  end
+  return #redis.call('XPENDING', STREAM, group, '-', '+', 1, name) == 0
+end
+
+if left > 0 and not paused and redis.call('SCARD', LAPSED) > 0 then
+  local names = redis.call('SMEMBERS', LAPSED)
+  table.sort(names)  -- '!released' sorts before every consumer
+  for _, name in ipairs(names) do
+    if left > 0 and (name == suspects) == alone then
+      if take_over(name) then
+        redis.call('SREM', LAPSED, name)
+        redis.call('XGROUP', 'DELCONSUMER', STREAM, group, name)
+      end
+    end
+  end
+end
+
+if left > 0 and not paused and not alone then
+  local read = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', left, 'STREAMS', STREAM, '>')
+  if read then
+    fresh = read[1][2]
+    left = left - #fresh
+  end
+end
+
+local flags = paused and 1 or 0
+if redis.call('SISMEMBER', LAPSED, suspects) == 1 then
+  if #redis.call('XPENDING', STREAM, group, '-', '+', 1, suspects) > 0 then
+    flags = flags + 2
+  else
+    redis.call('SREM', LAPSED, suspects)
+  end
+end
+-- Asked-for and got: there may be more, so another idle worker should look.
+if asked > 0 and left == 0 and not alone then wake() end
+
+local counts = {}
+for i, entry in ipairs(taken) do counts[i] = crashes[entry[1]] end
+local next_due = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2]
+return { now, next_due and math.max(0, next_due - now) or -1, flags, fresh, taken, counts }

@@ -1,0 +1,6 @@
+-- The one clock of every script: server time in milliseconds, or the time a test set.
+local now = tonumber(ARGV[1])
+if now == 0 then
+  local t = redis.call('TIME')
+  now = t[1] * 1000 + math.floor(t[2] / 1000)
+end

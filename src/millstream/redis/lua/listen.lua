@@ -1,0 +1,16 @@
+-- Look for a job's ending and, if there is none yet, register who waits for it: one step, so nothing is missed in between.
+-- KEYS: ending index waiters
+-- ARGV: clock, id, channel
+-- Returns {1, ending}, {0} if the job is unknown or left nothing, {2} if it was registered.
+local id, channel = ARGV[2], ARGV[3]
+local ending = redis.call('GET', ENDING .. id)
+if ending then return { 1, ending } end
+local at = redis.call('HGET', INDEX, id)
+if not at or string.sub(at, 1, 1) == 'd' then return { 0 } end
+local channels = redis.call('HGET', WAITERS, id)
+if not channels then
+  redis.call('HSET', WAITERS, id, channel)
+elseif not string.find(' ' .. channels .. ' ', ' ' .. channel .. ' ', 1, true) then
+  redis.call('HSET', WAITERS, id, channels .. ' ' .. channel)
+end
+return { 2 }

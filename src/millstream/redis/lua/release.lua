@@ -1,0 +1,20 @@
+-- Hand back what was claimed and not finished; others claim it before anything else.
+-- KEYS: stream leases stats
+-- USES: wake hand_back
+-- ARGV: clock, group, consumer, released (name), then refs
+-- Returns how many, or -1 if the consumer has no lease.
+local group, consumer, released = ARGV[2], ARGV[3], ARGV[4]
+if not redis.call('ZSCORE', LEASES, consumer) then return -1 end
+local n = 0
+for i = 5, #ARGV do
+  local pending = redis.call('XPENDING', STREAM, group, ARGV[i], ARGV[i], 1, consumer)[1]
+  if pending then
+    hand_back(group, released, ARGV[i], pending[4])
+    n = n + 1
+  end
+end
+if n > 0 then
+  redis.call('HINCRBY', STATS, 'released', n)
+  wake()
+end
+return n

@@ -1,0 +1,69 @@
+-- End deliveries. The fence comes first: a consumer without its lease changes nothing.
+-- KEYS: stream leases index stats
+-- USES: clock wake schedule ending bury retire
+-- ARGV: clock, group, consumer, id_ttl_ms, dead_max_count, dead_oldest_ms (age), plain, kept, kept_ttl_ms
+--   plain + kept refs, plain + kept ids, kept endings: jobs that are done, without and with an ending to keep
+--   then nine each: kind (0 done, 1 retry, 2 dead, 3 expired), ref, id, ending, ttl_ms, given (0|1), body, delay_ms or task,
+--   expires or letter
+-- Returns how many were settled now, or -1 if the consumer has no lease.
+local group, consumer, id_ttl_ms = ARGV[2], ARGV[3], tonumber(ARGV[4])
+if not redis.call('ZSCORE', LEASES, consumer) then return -1 end
+local plain, kept, kept_ttl_ms = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local n, at = plain + kept, 9
+local settled, done = 0, 0
+local watched = redis.call('EXISTS', WAITERS) == 1
+
+if n > 0 then
+  local refs, ids = {}, {}
+  for i = 1, n do
+    refs[i] = ARGV[at + i]
+    ids[i] = ARGV[at + n + i]
+  end
+  local acked = redis.call('XACK', STREAM, group, unpack(refs))
+  redis.call('XDEL', STREAM, unpack(refs))
+  if acked == n then
+    redis.call('HDEL', INDEX, unpack(ids))
+  else
+    -- Some were settled before (this is a call sent again): an id that is back under another entry is not ours to remove.
+    for i = 1, n do
+      if redis.call('HGET', INDEX, ids[i]) == refs[i] then redis.call('HDEL', INDEX, ids[i]) end
+    end
+  end
+  at = at + 2 * n
+  for i = 1, kept do
+    redis.call('SET', ENDING .. ids[plain + i], ARGV[at + i], 'PX', kept_ttl_ms)
+  end
+  if watched then
+    for i = 1, n do tell(ids[i], i > plain and ARGV[at + i - plain] or '') end
+  end
+  at = at + kept
+  done = acked
+end
+
+local retried, expired, buried, earlier = 0, 0, 0, false
+for i = at + 1, #ARGV, 9 do
+  local kind, ref, id, ending, ttl_ms = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], tonumber(ARGV[i + 4])
+  local forget_ms = ARGV[i + 5] == '1' and id_ttl_ms or 0
+  if redis.call('XACK', STREAM, group, ref) == 1 then
+    redis.call('XDEL', STREAM, ref)
+    if kind == '1' then
+      earlier = schedule(id, now + ARGV[i + 7], ARGV[i + 8], ARGV[i + 6]) or earlier
+      retried = retried + 1
+    elseif kind == '2' then
+      bury(id, ARGV[i + 7], ARGV[i + 6], ARGV[i + 8], ref)
+      ended(id, ending, ttl_ms, forget_ms)
+      buried = buried + 1
+    else
+      redis.call('HDEL', INDEX, id)
+      ended(id, ending, ttl_ms, forget_ms)
+      if kind == '0' then done = done + 1 else expired = expired + 1 end
+    end
+  end
+end
+
+if earlier then wake() end
+if buried > 0 then retire(tonumber(ARGV[5]), now - ARGV[6]) end
+if done > 0 then redis.call('HINCRBY', STATS, 'done', done) end
+if retried > 0 then redis.call('HINCRBY', STATS, 'retried', retried) end
+if expired > 0 then redis.call('HINCRBY', STATS, 'expired', expired) end
+return done + retried + expired + buried

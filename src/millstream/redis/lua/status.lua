@@ -1,0 +1,6 @@
+-- Where a job is now.
+-- KEYS: ending
+-- USES: place
+-- ARGV: clock, group, id
+-- Returns {place or '', ending or ''}.
+return { place(ARGV[2], ARGV[3]) or '', redis.call('GET', ENDING .. ARGV[3]) or '' }

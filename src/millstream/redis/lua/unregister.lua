@@ -1,0 +1,5 @@
+-- Take a worker off the list.
+-- KEYS: workers worker
+-- ARGV: clock, id
+redis.call('SREM', WORKERS, ARGV[2])
+return redis.call('DEL', WORKER .. ARGV[2])

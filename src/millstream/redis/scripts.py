@@ -1,0 +1,52 @@
+"""The scripts: one Lua file per transition, put together with the library parts and keys that its header names.
+
+A file starts with ``-- KEYS: word word …`` (words of ``keys.py``, bound as upper-case locals) and may have
+``-- USES: part part …`` (files of ``lua/lib``, whose keys are bound too). ``ARGV[1]`` is always the clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from importlib import resources
+
+PUBLISH_FLAGS = "#!lua\n"
+SURVIVES_FULL_SERVER = "#!lua flags=allow-oom\n"
+"""On every transition but publish: a full server must be able to settle, renew and so empty itself."""
+
+
+class Script:
+    """One transition: its text, its digest, and which keys it takes in which order."""
+
+    def __init__(self, name: str) -> None:
+        body = _read(f"{name}.lua")
+        parts = [_read(f"lib/{part}.lua") for part in _header(body, "USES")]
+        words: dict[str, None] = {}
+        for text in (body, *parts):
+            words.update(dict.fromkeys(_header(text, "KEYS")))
+        self.name = name
+        self.words = tuple(words)
+        binding = ""
+        if words:
+            locals_ = ", ".join(word.upper() for word in words)
+            values = ", ".join(f"KEYS[{i + 1}]" for i in range(len(words)))
+            binding = f"local {locals_} = {values}\n"
+        flags = PUBLISH_FLAGS if name == "publish" else SURVIVES_FULL_SERVER
+        self.text = flags + binding + "\n".join((*parts, body))
+        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+    def keys(self, names: Mapping[str, str]) -> tuple[str, ...]:
+        """This script's KEYS for one queue or namespace."""
+        return tuple(names[word] for word in self.words)
+
+
+def _read(path: str) -> str:
+    return resources.files("millstream.redis").joinpath("lua", path).read_text(encoding="utf-8")
+
+
+def _header(text: str, name: str) -> list[str]:
+    prefix = f"-- {name}:"
+    for line in text.splitlines():
+        if line.startswith(prefix):
+            return line.removeprefix(prefix).split()
+    return []
