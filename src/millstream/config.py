@@ -1,0 +1,199 @@
+"""Where settings come from when code does not say: arguments, environment, ``[tool.millstream]``, defaults.
+
+Nothing here opens a connection. Passwords may be part of a URL, so no message of this file quotes one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, cast, get_args
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from millstream.errors import UsageError
+
+__all__ = ["ToolSettings", "Url", "discover_url", "parse_url", "project_root", "tool_settings"]
+
+Scheme = Literal["embedded", "memory", "redis", "rediss", "unix"]
+
+ROOT_MARKERS = ("pyproject.toml", ".git", "manage.py")
+"""What marks a folder as the root of a project."""
+
+DEFAULT_URL = "embedded://"
+
+SUPPORTED = "embedded://[dir], memory://[name], redis://host:port/db, rediss://host:port/db and unix:///path/to.sock"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolSettings:
+    """What ``[tool.millstream]`` says; None where it says nothing."""
+
+    app: str | None = None
+    url: str | None = None
+    namespace: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Url:
+    """A URL that was understood. Its repr and ``safe`` hold no password; ``text`` is the URL as given and may."""
+
+    scheme: Scheme
+    text: str = field(repr=False)
+    path: str = ""
+    """embedded: the data folder as given, or empty; unix: the socket."""
+    name: str = ""
+    """memory: which of the in-process brokers."""
+    host: str = ""
+    port: int = 0
+    db: int = 0
+    username: str = ""
+    password: str = field(default="", repr=False)
+
+    @property
+    def safe(self) -> str:
+        """The URL for logs and messages: password masked, options left out."""
+        if self.scheme == "embedded":
+            return f"embedded://{self.path}"
+        if self.scheme == "memory":
+            return f"memory://{self.name}"
+        login = f"{self.username}{':***' if self.password else ''}@" if self.username or self.password else ""
+        if self.scheme == "unix":
+            return f"unix://{login}{self.path}" + (f"?db={self.db}" if self.db else "")
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{login}{host}:{self.port}/{self.db}"
+
+
+def project_root(start: str | Path | None = None) -> Path:
+    """The nearest of ``start`` (the working directory) and its parents that looks like a project, else ``start``."""
+    here = Path(start or ".").resolve()
+    for folder in (here, *here.parents):
+        if any((folder / marker).exists() for marker in ROOT_MARKERS):
+            return folder
+    return here
+
+
+def tool_settings(start: str | Path | None = None) -> ToolSettings:
+    """``[tool.millstream]`` of the project root's pyproject.toml, checked; empty settings where there is none."""
+    file = project_root(start) / "pyproject.toml"
+    try:
+        with file.open("rb") as opened:
+            document = tomllib.load(opened)
+    except FileNotFoundError:
+        return ToolSettings()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{file} cannot be read: {error}") from None
+    tool: object = document.get("tool", {})
+    table: object = cast(dict[str, object], tool).get("millstream", {}) if isinstance(tool, dict) else {}
+    if not isinstance(table, dict):
+        raise UsageError(f"{file}: tool.millstream must be a table, not {type(table).__name__}")
+    known = tuple(ToolSettings.__dataclass_fields__)
+    settings: dict[str, str] = {}
+    for key, value in cast(dict[str, object], table).items():
+        if key not in known:
+            raise UsageError(f"{file}: [tool.millstream] has no key {key!r}; the keys are {', '.join(known)}")
+        settings[key] = _text(value, f"{file}: [tool.millstream] {key} must be text")
+    return ToolSettings(**settings)
+
+
+def discover_url(url: str | None) -> str:
+    """The URL to use: the argument, ``$MILLSTREAM_URL``, ``[tool.millstream] url``, then the embedded server.
+
+    ``MILLSTREAM_REQUIRE_URL=1`` makes the last step a `UsageError`.
+    """
+    if url is not None:
+        return _text(url, f"url must be a URL or None (URLs are {SUPPORTED})")
+    if configured := os.environ.get("MILLSTREAM_URL", "").strip() or tool_settings().url:
+        return configured
+    if _url_required():
+        raise UsageError(
+            "MILLSTREAM_REQUIRE_URL is set and there is no URL: pass one to Millstream(), set MILLSTREAM_URL, "
+            f"or set url under [tool.millstream] in {project_root() / 'pyproject.toml'}"
+        )
+    return DEFAULT_URL
+
+
+def _text(value: object, rule: str) -> str:
+    """The text, stripped; what is not text is told by its type, never quoted: it may be a URL with a password."""
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    raise UsageError(f"{rule}, not {'empty text' if isinstance(value, str) else type(value).__name__}")
+
+
+def _url_required() -> bool:
+    value = os.environ.get("MILLSTREAM_REQUIRE_URL", "").strip().lower()
+    if value not in {"", "0", "false", "no", "off", "1", "true", "yes", "on"}:
+        raise UsageError(f"MILLSTREAM_REQUIRE_URL must be 1 or 0, not {value!r}")
+    return value in {"1", "true", "yes", "on"}
+
+
+def parse_url(url: str) -> Url:
+    """A URL taken apart and checked; a `UsageError` that quotes no password where it makes no sense."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        # Only what is plainly host:port is quoted: the rest may be a password pasted into the wrong place.
+        hint = f"; did you mean redis://{url}?" if re.fullmatch(r"[\w.-]+:[0-9]{2,5}", url) else ""
+        raise UsageError(f"the URL has no scheme{hint}; URLs are {SUPPORTED}")
+    scheme = scheme.lower()
+    if scheme not in get_args(Scheme):
+        quoted = repr(scheme) if re.fullmatch(r"[a-z][a-z0-9+.-]{0,30}", scheme) else "of the URL"
+        raise UsageError(f"the scheme {quoted} is not supported; supported are {SUPPORTED}")
+    known = cast(Scheme, scheme)
+    if re.search(r"[\s\x00-\x1f\x7f]", rest):
+        raise UsageError(f"the {known}:// URL has blanks or control characters in it; write a blank as %20")
+    if known == "embedded" or known == "memory":
+        if "?" in rest or "#" in rest:
+            raise UsageError(f"a {known}:// URL takes no options; in a name, write ? as %3F and # as %23")
+        value = unquote(rest)
+        if "\x00" in value:
+            raise UsageError(f"the {known}:// URL has a null character in it")
+        return Url(scheme=known, text=url, path=value) if known == "embedded" else Url(scheme=known, text=url, name=value)
+    return _server_url(known, url)
+
+
+def _server_url(scheme: Scheme, url: str) -> Url:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        # The parser's own words quote the URL: a '#' or '/' in a password makes it part of the "port".
+        raise _malformed(scheme, "has a host or port that cannot be read") from None
+    if parts.fragment or "#" in url:
+        raise _malformed(scheme, "has a '#' in it")
+    options = parse_qs(parts.query)
+    username = unquote(parts.username or "") or _last(options, "username")
+    password = unquote(parts.password or "") or _last(options, "password")
+    path = unquote(parts.path)
+    if scheme == "unix":
+        if parts.hostname or not path.strip("/"):
+            raise _malformed(scheme, "needs an absolute path, with three slashes: unix:///run/redis.sock")
+        db = _db(scheme, _last(options, "db"))
+        return Url(scheme=scheme, text=url, path=path, db=db, username=username, password=password)
+    if "," in parts.netloc.rpartition("@")[2]:
+        raise _malformed(scheme, "names several hosts; Sentinel and Cluster are not supported yet")
+    db = _db(scheme, _last(options, "db") or path.strip("/"))
+    # As redis-py reads it: an empty host is this machine, and hosts are unquoted.
+    host = unquote(parts.hostname or "") or "localhost"
+    port = 6379 if port is None else port
+    return Url(scheme=scheme, text=url, host=host, port=port, db=db, username=username, password=password)
+
+
+def _db(scheme: str, text: str) -> int:
+    if not text:
+        return 0
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        # redis-py would take db 0 in silence.
+        raise _malformed(scheme, "has a database that is not a number")
+    return int(text)
+
+
+def _last(options: dict[str, list[str]], key: str) -> str:
+    return options.get(key, [""])[-1]
+
+
+def _malformed(scheme: str, what: str) -> UsageError:
+    return UsageError(
+        f"the {scheme}:// URL {what}; URLs are {SUPPORTED}, and in a password / is written %2F, # %23, @ %40, ? %3F"
+    )
