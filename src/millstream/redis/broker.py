@@ -276,7 +276,7 @@ class RedisBroker(Broker):
         queue: str | None,
         *args: Any,
         link: Link | None = None,
-        before: Sequence[Any] | None = None,
+        before: tuple[Any, ...] | None = None,
         block: float = 0.0,
     ) -> Any:
         """Run one transition; ``before`` is a command sent in the same write. Sent once: only a script that is not loaded yet,

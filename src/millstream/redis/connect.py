@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from hiredis import pack_command
 from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
@@ -126,12 +127,13 @@ class Link:
         """Send one command and wait for its answer, at most CALL_TIMEOUT beyond ``block`` seconds."""
         return (await self.call_together((command,), block=block))[0]
 
-    async def call_together(self, commands: Sequence[Sequence[Any]], *, block: float = 0.0) -> list[Any]:
+    async def call_together(self, commands: Sequence[tuple[Any, ...]], *, block: float = 0.0) -> list[Any]:
         """Send several commands in one write; their answers, in order. Raises the first error among them."""
         connection = self._connection or await self._connect()
         loop = asyncio.get_running_loop()
         futures = [loop.create_future() for _ in commands]
-        packed = [piece for command in commands for piece in connection.pack_command(*command)]
+        # Hot: redis-py's async connection packs in Python; hiredis does it in C, measured at a fifth of the drain's time.
+        packed = b"".join([pack_command(command) for command in commands])
         self._waiting.extend(futures)
         try:
             async with asyncio.timeout(block + CALL_TIMEOUT):

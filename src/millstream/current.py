@@ -1,0 +1,98 @@
+"""The job a handler is running, as the handler sees it."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from millstream.errors import UsageError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from millstream.message import Message
+    from millstream.task import Task
+    from millstream.worker.hot.lane import Lane
+
+
+class CurrentJob:
+    """A job between its claim and its settling. Handlers reach theirs through ``current_job()``.
+
+    The underscored attributes belong to the worker.
+    """
+
+    __slots__ = ("_crashes", "_ends", "_expires_ms", "_lane", "_message", "_ref", "_running", "_since", "_stop", "_task")
+
+    def __init__(self, lane: Lane, ref: bytes, message: Message, task: Task[..., Any], crashes: int, expires_ms: int) -> None:
+        self._lane = lane
+        self._ref = ref
+        self._message = message
+        self._task = task
+        self._crashes = crashes
+        self._expires_ms = expires_ms
+        self._stop = ""  # why it should stop: "", "timeout", "shutdown" or "fenced"
+
+    _since: float
+    """Loop time at which it was buffered or started."""
+    _ends: float
+    """Loop time of its deadline; infinity: none."""
+    _running: asyncio.Task[None] | None
+    """The asyncio task of a coroutine; None in a thread."""
+
+    @property
+    def id(self) -> str:
+        return self._message.id
+
+    @property
+    def task(self) -> str:
+        """The task's name."""
+        return self._task.name
+
+    @property
+    def queue(self) -> str:
+        return self._lane.queue
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first."""
+        return self._message.attempt
+
+    @property
+    def crashes(self) -> int:
+        """How many workers died while running it."""
+        return self._crashes
+
+    @property
+    def enqueued_at(self) -> datetime:
+        return datetime.fromtimestamp(self._message.enqueued_ms / 1000, UTC)
+
+    @property
+    def deadline(self) -> float | None:
+        """When the timeout strikes, in the loop's time (``time.monotonic``); None: no timeout."""
+        return None if self._ends == float("inf") else self._ends
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it should stop: its timeout has passed, or the worker is shutting down. For code in threads to look at."""
+        return bool(self._stop)
+
+    @property
+    def state(self) -> Any:
+        """What the app's lifespan yielded."""
+        return self._lane.state
+
+    def __repr__(self) -> str:
+        return f"<job {self.id} of task {self.task!r}, attempt {self.attempt}>"
+
+
+_current: ContextVar[CurrentJob] = ContextVar("millstream_job")
+set_current_job = _current.set
+
+
+def current_job() -> CurrentJob:
+    """The job this code runs in. Raises UsageError outside a handler."""
+    try:
+        return _current.get()
+    except LookupError:
+        raise UsageError("current_job() was called outside a handler: it is known only while a worker runs a job") from None

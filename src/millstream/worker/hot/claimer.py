@@ -1,0 +1,175 @@
+"""The claimer: one per queue, brings work when there is room for it and waits for it when there is none to bring."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from millstream.broker import Broker, Claim
+from millstream.errors import BrokerUnavailable, LeaseLost
+from millstream.worker.backoff import Backoff
+from millstream.worker.hot.hold import ASYNC, THREAD, Hold
+from millstream.worker.hot.lane import Lane
+from millstream.worker.hot.runner import Runner
+
+log = logging.getLogger("millstream.worker")
+
+WAIT_SECONDS = 1.0
+"""An idle claimer claims this often anyway: it bounds a lost wake-up, and the time a foreign entry or a pause goes unseen."""
+
+
+class Claimer:
+    """Claims for one lane until told to stop; a claim in flight is always awaited, never abandoned."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        lane: Lane,
+        lanes: int,
+        hold: Hold,
+        runner: Runner,
+        *,
+        fenced: Callable[[Lane, str], None],
+        suspects: Callable[[Lane], Awaitable[None]],
+    ) -> None:
+        self._broker = broker
+        self._lane = lane
+        self._lanes = lanes
+        self._hold = hold
+        self._runner = runner
+        self._fenced = fenced
+        self._suspects = suspects
+        self._stopping = False
+        self._waiting = False
+        self._away = False
+        self.paused = False
+        self.empty = asyncio.Event()
+        """Set while the last claim brought nothing: for ``--burst``."""
+
+    async def run(self) -> None:
+        """Claim until stopped."""
+        backoff = Backoff()
+        while not self._stopping:
+            consumer = self._lane.consumer
+            try:
+                await self._once()
+            except BrokerUnavailable as error:
+                if not self._away:
+                    self._away = True
+                    log.warning("queue %r cannot be claimed from, trying again: %s", self._lane.queue, error)
+                await backoff.wait()
+            except LeaseLost:
+                self._fenced(self._lane, consumer)
+                await backoff.wait()
+            else:
+                backoff = Backoff()
+
+    async def stop(self) -> None:
+        """Claim no more. What a claim in flight still brings is handed to the runner, which starts nothing any more."""
+        self._stopping = True
+        self._hold.freed()
+        if self._waiting:
+            try:
+                await self._broker.nudge(self._lane.queue, self._lane.consumer)
+            except BrokerUnavailable:
+                log.debug("could not end the wait on queue %r", self._lane.queue)
+
+    async def _once(self) -> None:
+        lane, hold = self._lane, self._hold
+        room = await hold.turn(lane.kinds, lane.buffered, WAIT_SECONDS)
+        if self._stopping:
+            return
+        if self._away:
+            await self._recover()
+        hold.ask(lane.kinds, room)
+        try:
+            claim = await self._broker.claim(lane.queue, lane.consumer, room, suspect_after=lane.suspect_after)
+        except BaseException:
+            self._away = True  # its answer may be lost: compare with the server before the next claim
+            raise
+        finally:
+            hold.ask(lane.kinds, -room)
+        await self._take(claim)
+        if room and not claim.entries and not self._stopping:
+            self.empty.set()
+            await self._wait(claim)
+
+    async def _wait(self, claim: Claim) -> None:
+        """Nothing is ready: sleep until woken, and claim in the same round trip."""
+        lane, hold = self._lane, self._hold
+        if claim.next_due == 0 and not claim.paused:
+            return
+        share = max(1, hold.room(lane.kinds, buffered=False) // self._lanes)
+        timer = None
+        if claim.next_due is not None and claim.next_due < WAIT_SECONDS and not claim.paused:
+            # The server's own block time-outs fire up to 0.1 s late, so what is due is woken for by our timer.
+            timer = asyncio.get_running_loop().call_later(claim.next_due, self._nudge)
+        self._waiting = True
+        try:
+            claim = await self._broker.claim(
+                lane.queue, lane.consumer, share, wait=WAIT_SECONDS, suspect_after=lane.suspect_after
+            )
+        except BaseException:
+            self._away = True
+            raise
+        finally:
+            self._waiting = False
+            if timer is not None:
+                timer.cancel()
+        await self._take(claim)
+
+    async def _take(self, claim: Claim) -> None:
+        if claim.entries:
+            self.empty.clear()
+            self._runner.accept(self._lane, claim)
+        if claim.paused != self.paused:
+            self.paused = claim.paused
+            log.info("queue %r is %s", self._lane.queue, "paused" if claim.paused else "resumed")
+        if claim.paused:
+            await self.hand_back(0.0)
+        if claim.suspects and not self._stopping:
+            await self._suspects(self._lane)
+
+    async def hand_back(self, older_than: float) -> None:
+        """Release what has been buffered for so many seconds: it will not start soon here, others may be idle."""
+        hold, lane = self._hold, self._lane
+        before = asyncio.get_running_loop().time() - older_than
+        refs: list[bytes] = []
+        for kind in (ASYNC, THREAD):
+            ready = hold.ready[kind]
+            if not ready:
+                continue
+            stale = [job for job in ready if job._lane is lane and job._since <= before]
+            if stale:
+                keep = [job for job in ready if not (job._lane is lane and job._since <= before)]
+                ready.clear()
+                ready.extend(keep)
+                refs += [job._ref for job in stale]
+        if refs:
+            await self._broker.release(lane.queue, lane.consumer, refs)
+            hold.freed()
+
+    async def _recover(self) -> None:
+        """After a lost connection: run what the server says is ours and we do not hold, so that nothing is stranded."""
+        lane, hold = self._lane, self._hold
+        holding = {job._ref for job in hold.running if job._lane is lane}
+        for kind in (ASYNC, THREAD):
+            holding.update(job._ref for job in hold.ready[kind] if job._lane is lane)
+        holding.update(outcome.ref for outcome in (*lane.outcomes, *lane.settling))
+        holding.update(lane.handed_back)
+        entries = await self._broker.recover(lane.queue, lane.consumer, holding)
+        self._away = False
+        log.info("queue %r is claimed from again%s", lane.queue, f"; {len(entries)} claims recovered" if entries else "")
+        if entries:
+            self._runner.accept(lane, Claim(entries, 0))
+
+    def _nudge(self) -> None:
+        async def nudge() -> None:
+            try:
+                await self._broker.nudge(self._lane.queue, self._lane.consumer)
+            except BrokerUnavailable:
+                log.debug("could not wake up for what is due on queue %r", self._lane.queue)
+
+        if self._waiting:
+            self._nudging = asyncio.ensure_future(nudge())

@@ -1,0 +1,277 @@
+"""The runner: claimed messages become jobs, jobs become outcomes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from millstream.broker import Claim, Entry
+from millstream.codec import InvalidResult
+from millstream.current import CurrentJob, set_current_job
+from millstream.message import ErrorNote, Message, decode_message
+from millstream.outcome import Kind, Outcome
+from millstream.settings import AppSettings
+from millstream.task import Task
+from millstream.worker import verdict
+from millstream.worker.hot.hold import ASYNC, THREAD, Hold
+from millstream.worker.hot.lane import Lane
+from millstream.worker.hot.settler import Settler
+from millstream.worker.hot.threads import Threads
+
+log = logging.getLogger("millstream.worker")
+
+TIMEOUT, SHUTDOWN, FENCED = "timeout", "shutdown", "fenced"
+"""Why a running job is told to stop."""
+
+UNKNOWN_TASK_SNOOZE = 5.0
+"""Seconds until a message whose task nobody here knows is looked at again; a shorter grace looks more often."""
+
+_NEVER = float("inf")
+# Hot: Ending("done", value) is put together by hand, one encoding instead of two per kept result.
+_DONE_HEAD, _DONE_TAIL = b"\x93\xa4done", b"\xc0"
+
+
+class Runner:
+    """Starts jobs while slots are free, buffers the few that come before their slot, and hands outcomes to the settler."""
+
+    def __init__(self, tasks: Mapping[str, Task[..., Any]], settings: AppSettings, hold: Hold, settler: Settler) -> None:
+        self._tasks = tasks
+        self._settings = settings
+        self._hold = hold
+        self._settler = settler
+        self._loop = asyncio.get_running_loop()
+        self._threads = Threads(hold.sizes[THREAD], _call, self._thread_returned)
+        limits = [settings.max_payload_bytes, *(t.settings.max_payload_bytes for t in tasks.values())]
+        self._look_closer_at = min((limit for limit in limits if limit is not None), default=_NEVER)
+        """A body no larger than this is within every task's limit."""
+        settler.pump = self.pump
+
+    def accept(self, lane: Lane, claim: Claim, *, alone: bool = False) -> None:
+        """Hot. Start or buffer what a claim brought; settle at once what can never run. ``alone``: start it although nothing
+        else may start now."""
+        hold, tasks, add = self._hold, self._tasks, self._settler.add
+        now = self._loop.time()
+        limit = self._look_closer_at
+        for entry in claim.entries:
+            try:
+                message = decode_message(entry.body)  # type: ignore[arg-type]
+            except (msgspec.MsgspecError, TypeError, UnicodeDecodeError) as error:
+                add(lane, self._malformed(lane, entry, error))
+                continue
+            task = tasks.get(message.task)
+            if task is None or entry.crashes or entry.expires_ms or len(entry.body or b"") > limit:
+                outcome = self._unfit(lane, entry, message, task, claim.now_ms)
+                if outcome is not None:
+                    add(lane, outcome)
+                    continue
+                assert task is not None
+            job = CurrentJob(lane, entry.ref, message, task, entry.crashes, entry.expires_ms)
+            kind = ASYNC if task.is_async else THREAD
+            if hold.free[kind] > 0 and (alone or not hold.shut):
+                hold.free[kind] -= 1
+                self._start(job, kind)
+            else:
+                job._since = now
+                hold.ready[kind].append(job)
+
+    def pump(self) -> None:
+        """Start what is buffered while slots are free."""
+        hold = self._hold
+        for kind in (ASYNC, THREAD):
+            while hold.ready[kind] and hold.free[kind] > 0 and not hold.shut:
+                hold.free[kind] -= 1
+                self._start(hold.ready[kind].popleft(), kind)
+
+    def stop_job(self, job: CurrentJob, why: str) -> None:
+        """Tell a running job to stop; a coroutine is cancelled, a thread can only look at ``current_job().cancelled``."""
+        job._stop = why
+        if job._running is not None:
+            job._running.cancel()
+
+    def close(self) -> None:
+        """Let idle threads end."""
+        self._threads.close()
+
+    def _start(self, job: CurrentJob, kind: int) -> None:
+        hold = self._hold
+        hold.started[kind] += 1
+        hold.running.add(job)
+        message = job._message
+        timeout = job._task.settings.timeout
+        if message.overrides is not None and message.overrides.timeout is not None:
+            timeout = message.overrides.timeout
+        job._since = now = self._loop.time()
+        job._ends = now + timeout if timeout else _NEVER
+        if kind == ASYNC:
+            # Hot: no done-callback, no timer per job; both were measured to halve the rate.
+            job._running = self._loop.create_task(self._run(job))
+        else:
+            job._running = None
+            self._threads.submit(job)
+
+    async def _run(self, job: CurrentJob) -> None:
+        """Hot. One job in its own asyncio task, so that context variables are its own."""
+        set_current_job(job)
+        task = job._task
+        outcome: Outcome | None
+        try:
+            args, kwargs = task.arguments.decode(job._message.args)
+            value = await task.fn(*args, **kwargs)
+            outcome = self._done(job, value) if not job._stop else self._stopped(job, value, None)
+        except BaseException as error:
+            outcome = self._failed(job, error)
+        self._finish(job, ASYNC, outcome)
+
+    def _thread_returned(self, job: CurrentJob, value: Any, error: BaseException | None) -> None:
+        outcome: Outcome | None
+        try:
+            if error is not None:
+                outcome = self._failed(job, error)
+            else:
+                outcome = self._done(job, value) if not job._stop else self._stopped(job, value, None)
+        except InvalidResult as unfit:
+            outcome = self._failed(job, unfit)
+        self._finish(job, THREAD, outcome)
+
+    def _finish(self, job: CurrentJob, kind: int, outcome: Outcome | None) -> None:
+        """Hot. Hand over the outcome; the slot goes to the next in the buffer, or is free."""
+        hold = self._hold
+        hold.running.discard(job)
+        if outcome is not None:
+            self._settler.add(job._lane, outcome)
+        ready = hold.ready[kind]
+        if ready and not hold.shut:
+            self._start(ready.popleft(), kind)
+            if len(ready) <= hold.low[kind]:
+                hold.freed()
+        else:
+            hold.free[kind] += 1
+            hold.freed()
+            if not hold.running:
+                hold.quiet.set()
+
+    def _done(self, job: CurrentJob, value: Any) -> Outcome:
+        """Hot. Raises InvalidResult."""
+        message = job._message
+        ttl = _result_ttl(job)
+        if ttl <= 0:
+            return Outcome(Kind.DONE, job._ref, message.id, None, 0.0, message.given_id)
+        encoded = job._task.returns.encode(value)
+        limit = job._task.settings.max_payload_bytes
+        if limit is not None and len(encoded) > limit:
+            raise InvalidResult(f"the result takes {len(encoded):,} bytes, more than max_payload_bytes={limit:,}")
+        return Outcome(Kind.DONE, job._ref, message.id, _DONE_HEAD + encoded + _DONE_TAIL, ttl, message.given_id)
+
+    def _stopped(self, job: CurrentJob, value: Any, error: BaseException | None) -> Outcome | None:
+        """What a job becomes that was told to stop, now that it really has ended."""
+        if job._stop == FENCED:
+            return None
+        if job._stop == TIMEOUT:
+            late = TimeoutError(f"ran past its timeout of {job._ends - job._since:g} s")
+            late.__cause__ = error
+            return self._judge(job, late, timed_out=True)
+        if error is None:
+            return self._done(job, value)
+        if job._task.settings.max_crashes == 0:
+            # At most once: it had started, so it never starts again.
+            why = ErrorNote("Shutdown", "the worker shut down while this at-most-once job was running")
+            return verdict.dead(job._ref, job._message, "crashed", why, job._crashes + 1, _result_ttl(job))
+        job._lane.handed_back.append(job._ref)
+        return None
+
+    def _failed(self, job: CurrentJob, error: BaseException) -> Outcome | None:
+        if job._stop:
+            return self._stopped(job, None, error)
+        return self._judge(job, error, timed_out=False)
+
+    def _judge(self, job: CurrentJob, error: BaseException, *, timed_out: bool) -> Outcome:
+        message = job._message
+        policy = verdict.policy_for(message, job._task.settings.retry)
+        outcome = verdict.judge(
+            job._ref,
+            message,
+            error,
+            policy=policy,
+            timed_out=timed_out,
+            crashes=job._crashes,
+            expires_ms=job._expires_ms,
+            result_ttl=_result_ttl(job),
+            random=random.random,
+        )
+        what = f"job {message.id} (task {message.task!r}, attempt {message.attempt} of {policy.max_retries + 1})"
+        if outcome.letter is not None:
+            log.error("%s is dead, %s: %s: %s", what, outcome.letter.reason, type(error).__name__, error, exc_info=error)
+        else:
+            log.warning("%s runs again in %.1f s: %s: %s", what, outcome.delay, type(error).__name__, error)
+        return outcome
+
+    # -- what can never run ------------------------------------------------------------------------------------------------
+
+    def _malformed(self, lane: Lane, entry: Entry, error: Exception) -> Outcome:
+        body = entry.raw if entry.body is None else entry.body
+        why = "its fields are not a Millstream message" if entry.body is None else f"its body does not decode: {error}"
+        log.error("entry %s of queue %r is dead, malformed: %s", entry.ref.decode("ascii", "replace"), lane.queue, why)
+        return verdict.malformed(entry.ref, body, why, entry.crashes)
+
+    def _unfit(
+        self, lane: Lane, entry: Entry, message: Message, task: Task[..., Any] | None, now_ms: int
+    ) -> Outcome | None:
+        """Why this message must not run here and now, as an outcome; None if it may."""
+        ttl = self._settings.result_ttl if task is None else task.settings.result_ttl
+        if message.overrides is not None and message.overrides.result_ttl is not None:
+            ttl = message.overrides.result_ttl
+        if entry.expires_ms and entry.expires_ms <= now_ms:
+            log.info("job %s (task %r) has expired", message.id, message.task)
+            return Outcome(Kind.EXPIRED, entry.ref, message.id, None, ttl, message.given_id)
+        if task is None:
+            return self._unknown(lane, entry, message, now_ms, ttl)
+        size, limit = len(bytes(message.args)), task.settings.max_payload_bytes
+        if limit is not None and size > limit:
+            why = ErrorNote("PayloadTooLarge", f"its arguments take {size:,} bytes, more than max_payload_bytes={limit:,}")
+            log.error("job %s (task %r) is dead, oversize: %s", message.id, message.task, why.message)
+            return verdict.dead(entry.ref, message, "oversize", why, entry.crashes, ttl)
+        if entry.crashes > task.settings.max_crashes:
+            why = ErrorNote(
+                "WorkerCrashed",
+                f"{entry.crashes} worker processes died while running it; max_crashes={task.settings.max_crashes}",
+            )
+            log.error("job %s (task %r) is dead, crashed: %s", message.id, message.task, why.message)
+            return verdict.dead(entry.ref, message, "crashed", why, entry.crashes, ttl)
+        return None
+
+    def _unknown(self, lane: Lane, entry: Entry, message: Message, now_ms: int, ttl: float) -> Outcome:
+        grace = self._settings.unknown_task_grace
+        since = message.unknown_since_ms or now_ms
+        if now_ms - since >= grace * 1000:
+            why = ErrorNote("UnknownTask", f"no worker that served queue {lane.queue!r} for {grace:g} s knows task {message.task!r}")
+            log.error("job %s is dead, unknown_task: %s", message.id, why.message)
+            return verdict.dead(entry.ref, message, "unknown_task", why, entry.crashes, ttl)
+        if not message.unknown_since_ms:
+            log.warning(
+                "job %s is of task %r, which this worker does not know; it is put off for up to %g s. "
+                "Is the task imported (include=…), or does another app serve queue %r?",
+                message.id,
+                message.task,
+                grace,
+                lane.queue,
+            )
+        delay = min(UNKNOWN_TASK_SNOOZE, max(0.05, grace / 10))
+        return verdict.retry(entry.ref, message, delay, entry.expires_ms, unknown_since_ms=since)
+
+
+def _call(job: CurrentJob) -> Any:
+    """Runs in a thread."""
+    args, kwargs = job._task.arguments.decode(job._message.args)
+    return job._task.fn(*args, **kwargs)
+
+
+def _result_ttl(job: CurrentJob) -> float:
+    overrides = job._message.overrides
+    if overrides is not None and overrides.result_ttl is not None:
+        return overrides.result_ttl
+    return job._task.settings.result_ttl

@@ -1,0 +1,142 @@
+"""The settler: outcomes to the server, a batch at a time, until they are there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from millstream.broker import Broker
+from millstream.errors import BrokerError, BrokerUnavailable, LeaseLost
+from millstream.outcome import Kind, Outcome
+from millstream.worker.backoff import Backoff
+from millstream.worker.hot.hold import BATCH, Hold
+
+if TYPE_CHECKING:
+    from millstream.worker.hot.lane import Lane
+
+log = logging.getLogger("millstream.worker")
+
+SERVER_AWAY = "the server is away"
+
+BATCH_BYTES = 256 * 1024
+"""The most bytes of endings and messages one settle call carries."""
+
+
+class Settler:
+    """Settles what lanes have finished. An outcome is kept until the server took it or said that it is not ours any more."""
+
+    def __init__(self, broker: Broker, hold: Hold, lanes: Sequence[Lane], fenced: Callable[[Lane, str], None]) -> None:
+        self._broker = broker
+        self._hold = hold
+        self._lanes = lanes
+        self._fenced = fenced
+        self.pump: Callable[[], None] = lambda: None
+        """Starts what is buffered, once handlers may start again."""
+        self._wake = asyncio.Event()
+        self._settled = asyncio.Event()
+        self.totals = {"done": 0, "retried": 0, "dead": 0, "refused": 0}
+
+    def add(self, lane: Lane, outcome: Outcome) -> None:
+        """Take over one outcome."""
+        lane.outcomes.append(outcome)
+        hold = self._hold
+        hold.unsettled += 1
+        if hold.unsettled == 1:
+            self._wake.set()
+
+    async def drained(self) -> None:
+        """Wait until nothing is unsettled."""
+        while self._hold.unsettled:
+            self._settled.clear()
+            await self._settled.wait()
+
+    async def run(self) -> None:
+        """Settle for ever."""
+        hold = self._hold
+        while True:
+            if not hold.unsettled:
+                await self._wake.wait()
+            self._wake.clear()
+            while hold.unsettled:
+                for lane in self._lanes:
+                    if lane.outcomes or lane.settling:
+                        await self._settle(lane)
+
+    async def _settle(self, lane: Lane) -> None:
+        hold = self._hold
+        # What a failed run of this service left behind comes first.
+        batch = lane.settling = lane.settling or _take(lane.outcomes)
+        consumer, backoff = lane.consumer, Backoff()
+        while True:
+            try:
+                await self._broker.settle(lane.queue, consumer, batch)
+            except BrokerUnavailable as error:
+                if SERVER_AWAY not in hold.shut:
+                    hold.shut.add(SERVER_AWAY)
+                    log.warning("outcomes cannot be settled, no new job is started until they can: %s", error)
+                await backoff.wait()
+                continue
+            except LeaseLost as error:
+                self._refused(batch, error)
+                self._fenced(lane, consumer)
+            except BrokerError as error:
+                await self._settle_singly(lane, consumer, batch, error)
+            else:
+                self._count(batch)
+            break
+        lane.settling = []
+        hold.unsettled -= len(batch)
+        if backoff.tries:
+            log.info("outcomes are settled again")
+            hold.shut.discard(SERVER_AWAY)
+            self.pump()
+        hold.freed()
+        if not hold.unsettled:
+            self._settled.set()
+
+    async def _settle_singly(self, lane: Lane, consumer: str, batch: Sequence[Outcome], error: BrokerError) -> None:
+        """The server would not take the batch: find the outcome it chokes on, so that the others are not held up by it."""
+        if len(batch) == 1:
+            self._refused(batch, error)
+            return
+        for outcome in batch:
+            try:
+                await self._broker.settle(lane.queue, consumer, [outcome])
+            except BrokerError as refusal:
+                self._refused([outcome], refusal)
+            else:
+                self._count([outcome])
+
+    def _refused(self, batch: Sequence[Outcome], error: BrokerError) -> None:
+        self.totals["refused"] += len(batch)
+        ids = ", ".join(outcome.id for outcome in batch[:5]) + (", …" if len(batch) > 5 else "")
+        log.error("%d outcomes were refused (%s): %s", len(batch), ids, error)
+
+    def _count(self, batch: Sequence[Outcome]) -> None:
+        done = 0
+        for outcome in batch:
+            kind = outcome.kind
+            if kind is Kind.DONE:
+                done += 1
+            elif kind is Kind.RETRY:
+                self.totals["retried"] += 1
+            elif kind is Kind.DEAD:
+                self.totals["dead"] += 1
+        self.totals["done"] += done
+
+
+def _take(outcomes: list[Outcome]) -> list[Outcome]:
+    """A batch off the front, bounded in count and bytes."""
+    size = 0
+    for i, outcome in enumerate(outcomes[:BATCH]):
+        if outcome.result is not None or outcome.body:
+            size += len(outcome.result or b"") + len(outcome.body)
+            if size > BATCH_BYTES and i:
+                batch = outcomes[:i]
+                del outcomes[:i]
+                return batch
+    batch = outcomes[:BATCH]
+    del outcomes[:BATCH]
+    return batch

@@ -1,0 +1,138 @@
+"""The keeper: renews leases. It must never share a loop with user code.
+
+In a supervised worker the supervisor process runs it, where no handler can starve it; inside a user's own process a thread
+does, with the limit that C code which holds the GIL for longer than the lease starves it too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+
+from millstream.broker import Broker
+from millstream.errors import BrokerUnavailable
+
+log = logging.getLogger("millstream.worker")
+
+RENEW_FRACTION = 3
+"""A lease is renewed this many times in its length."""
+
+LATE_SECONDS = 0.5
+"""A renewal that failed is tried again this soon: within the time an overdue lease has before it lapses."""
+
+
+class Keeper:
+    """Renews the leases it was told of, until told otherwise."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._leases: dict[str, dict[str, float]] = {}
+        self._changed = asyncio.Event()
+
+    def keep(self, queue: str, consumer: str, lease: float) -> None:
+        """Renew this lease from now on."""
+        self._leases.setdefault(queue, {})[consumer] = lease
+        self._changed.set()
+
+    def drop(self, queue: str, consumer: str) -> None:
+        """Renew it no more."""
+        self._leases.get(queue, {}).pop(consumer, None)
+
+    async def run(self) -> None:
+        """Renew for ever."""
+        late = False
+        while True:
+            pause = LATE_SECONDS if late else min(self._intervals(), default=3600.0)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._changed.wait()
+            self._changed.clear()
+            was_late, late = late, not await self._renew()
+            if was_late and not late:
+                log.info("leases are renewed again")
+
+    def _intervals(self) -> list[float]:
+        return [lease / RENEW_FRACTION for leases in self._leases.values() for lease in leases.values()]
+
+    async def _renew(self) -> bool:
+        for queue, leases in list(self._leases.items()):
+            if not leases:
+                continue
+            try:
+                lost = await self._broker.renew(queue, dict(leases))
+            except BrokerUnavailable as error:
+                log.warning("leases cannot be renewed, trying again: %s", error)
+                return False
+            for consumer in lost:
+                self.drop(queue, consumer)
+        return True
+
+
+class KeeperThread:
+    """A Keeper in a thread of its own, with a loop and connection of its own."""
+
+    def __init__(self, open_broker: Callable[[], Awaitable[Broker]]) -> None:
+        self._open_broker = open_broker
+        self._ready = threading.Event()
+        self._stop: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._keeper: Keeper | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, name="millstream-keeper", daemon=True)
+
+    @property
+    def alive(self) -> bool:
+        """Whether leases are being kept. If not, the worker must stop claiming and end."""
+        return self._thread.is_alive()
+
+    async def start(self) -> None:
+        """Connect; raises what connecting raised."""
+        self._thread.start()
+        await asyncio.to_thread(self._ready.wait)
+        if self._error is not None:
+            raise self._error
+
+    def keep(self, queue: str, consumer: str, lease: float) -> None:
+        """Renew this lease from now on."""
+        if self._loop is not None and self._keeper is not None:
+            self._loop.call_soon_threadsafe(self._keeper.keep, queue, consumer, lease)
+
+    def drop(self, queue: str, consumer: str) -> None:
+        """Renew it no more."""
+        if self._loop is not None and self._keeper is not None:
+            self._loop.call_soon_threadsafe(self._keeper.drop, queue, consumer)
+
+    async def stop(self) -> None:
+        """End the thread."""
+        if self._loop is not None and self._stop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._stop.set)
+        await asyncio.to_thread(self._thread.join)
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except BaseException as error:
+            self._error = error
+            if self._ready.is_set():
+                log.critical("the keeper of this worker's leases died", exc_info=error)
+        finally:
+            self._ready.set()
+
+    async def _run(self) -> None:
+        broker = await self._open_broker()
+        self._loop, self._stop, self._keeper = asyncio.get_running_loop(), asyncio.Event(), Keeper(broker)
+        self._ready.set()
+        keeping = asyncio.create_task(self._keeper.run())
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait((keeping, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if keeping.done():
+                keeping.result()
+        finally:
+            keeping.cancel()
+            stopping.cancel()
+            await broker.close()

@@ -1,0 +1,44 @@
+"""The registrar: makes a worker visible while it lives."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from millstream.broker import Broker, WorkerInfo
+from millstream.errors import BrokerError
+
+log = logging.getLogger("millstream.worker")
+
+BEAT_SECONDS = 5.0
+TTL_SECONDS = 2.5 * BEAT_SECONDS
+"""A worker that missed two beats is no longer shown."""
+
+
+class Registrar:
+    """Registers the worker at every beat and takes it off the list at the end."""
+
+    def __init__(self, broker: Broker, info: Callable[[], WorkerInfo]) -> None:
+        self._broker = broker
+        self._info = info
+
+    async def beat(self) -> None:
+        """Register once."""
+        await self._broker.register(self._info(), TTL_SECONDS)
+
+    async def run(self) -> None:
+        """Register for ever; being seen is worth no noise while the server is away."""
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            try:
+                await self.beat()
+            except BrokerError as error:
+                log.debug("could not register: %s", error)
+
+    async def leave(self) -> None:
+        """Take the worker off the list."""
+        try:
+            await self._broker.unregister(self._info().id)
+        except BrokerError as error:
+            log.debug("could not unregister: %s", error)

@@ -1,0 +1,59 @@
+"""The watch: a thread that sees when a handler blocks the event loop, and says which and where."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+log = logging.getLogger("millstream.worker")
+
+BLOCKED_SECONDS = 1.0
+"""A loop that did not turn for this long is reported."""
+
+
+class Watch:
+    """The loop beats; the thread looks whether it did. One report per blockage."""
+
+    def __init__(self, describe: Callable[[asyncio.Task[Any] | None], str]) -> None:
+        self._describe = describe
+        self._loop = asyncio.get_running_loop()
+        self._ident = threading.get_ident()
+        self._beat = time.monotonic()
+        self._reported = False
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="millstream-watch", daemon=True)
+        self._thread.start()
+
+    def beat(self) -> None:
+        """The loop turns."""
+        self._beat = time.monotonic()
+        self._reported = False
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+
+    def _main(self) -> None:
+        while not self._stopped.wait(BLOCKED_SECONDS / 4):
+            blocked = time.monotonic() - self._beat
+            if blocked > BLOCKED_SECONDS and not self._reported:
+                self._reported = True
+                self._report(blocked)
+
+    def _report(self, blocked: float) -> None:
+        frame = sys._current_frames().get(self._ident)
+        stack = "".join(traceback.format_stack(frame)[-8:]) if frame is not None else "(no stack)\n"
+        task: asyncio.Task[Any] | None = asyncio.current_task(self._loop)
+        log.warning(
+            "the event loop has been blocked for %.1f s by %s: everything else in this process waits. "
+            "Use a plain def task (it runs in a thread) or await. It is here:\n%s",
+            blocked,
+            self._describe(task),
+            stack,
+        )

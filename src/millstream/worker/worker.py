@@ -1,0 +1,386 @@
+"""Worker: one process's claimers, runner, settler and services, started and stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from millstream._version import __version__
+from millstream.broker import Broker, WorkerInfo
+from millstream.broker.contract import SUSPECT_AFTER
+from millstream.current import CurrentJob
+from millstream.errors import BrokerError, LeaseLost
+from millstream.message import ErrorNote
+from millstream.settings import AppSettings
+from millstream.task import Task
+from millstream.worker import verdict
+from millstream.worker.backoff import Backoff
+from millstream.worker.hot.claimer import Claimer
+from millstream.worker.hot.hold import ASYNC, STOPPING, THREAD, Hold
+from millstream.worker.hot.lane import Lane
+from millstream.worker.hot.runner import FENCED, SHUTDOWN, TIMEOUT, Runner
+from millstream.worker.hot.settler import Settler
+from millstream.worker.services import keep_running
+from millstream.worker.services.registrar import Registrar
+from millstream.worker.services.watch import Watch
+
+log = logging.getLogger("millstream.worker")
+
+TICK_SECONDS = 0.05
+"""How often deadlines and the buffer are looked at."""
+
+STALE_SECONDS = 0.25
+"""What has been buffered for this long without a slot is handed back: others may be idle."""
+
+LAST_WORDS_SECONDS = 5.0
+"""After the grace period: how long cancelled coroutines have to end, and outcomes to reach the server."""
+
+ALONE = "a suspect runs alone"
+
+
+class LeaseKeeper(Protocol):
+    """Whoever renews this worker's leases."""
+
+    @property
+    def alive(self) -> bool: ...
+    async def start(self) -> None: ...
+    def keep(self, queue: str, consumer: str, lease: float) -> None: ...
+    def drop(self, queue: str, consumer: str) -> None: ...
+    async def stop(self) -> None: ...
+
+
+class KeeperDied(Exception):
+    """Nobody renews this worker's leases any more."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a worker ended."""
+
+    totals: Mapping[str, int]
+    interrupted: int
+    """Running handlers that were cancelled or abandoned at the deadline."""
+    abandoned: int
+    """Of these, threads that did not return: their leases were not given up, since they may still be running."""
+
+
+class Worker:
+    """Serves queues until stopped. Start it and stop it once.
+
+    ``isolate``, if given, is told of queues with suspects and runs them in a process of their own; without it this worker
+    drains and runs them alone, one by one.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker: Broker,
+        keeper: LeaseKeeper,
+        tasks: Mapping[str, Task[..., Any]],
+        settings: AppSettings,
+        queues: Sequence[str],
+        concurrency: int = 32,
+        threads: int = 8,
+        lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
+        isolate: Callable[[str], None] | None = None,
+    ) -> None:
+        self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self.failed = asyncio.Event()
+        """Set when the worker cannot go on; ``error`` says why."""
+        self.error: BaseException | None = None
+        self._broker = broker
+        self._keeper = keeper
+        self._tasks = tasks
+        self._settings = settings
+        self._lifespan = lifespan
+        self._isolate = isolate
+        self._incarnation = 0
+        self._started_at = time.time()
+        self._lanes = [_lane(queue, tasks) for queue in queues]
+        self._hold = Hold(concurrency, threads, asyncio.get_running_loop().time)
+        self._settler = Settler(broker, self._hold, self._lanes, self._fence)
+        self._runner = Runner(tasks, settings, self._hold, self._settler)
+        self._claimers = [self._claimer(lane) for lane in self._lanes]
+        self._registrar = Registrar(broker, self._info)
+        self._claiming: list[asyncio.Task[None]] = []
+        self._services: list[asyncio.Task[None]] = []
+        self._fencing: set[asyncio.Task[None]] = set()
+        self._alone = asyncio.Lock()
+        self._stack = AsyncExitStack()
+        self._watch: Watch | None = None
+
+    @property
+    def totals(self) -> Mapping[str, int]:
+        """done, retried, dead, refused: what this worker settled."""
+        return self._settler.totals
+
+    async def start(self, *, claim: bool = True) -> None:
+        """Enter the lifespan, take leases, begin to claim. ``claim=False`` leaves claiming to ``run_suspects``."""
+        if self._lifespan is not None:
+            state = await self._stack.enter_async_context(self._lifespan())
+            for lane in self._lanes:
+                lane.state = state
+        await self._keeper.start()
+        for lane in self._lanes:
+            await self._join(lane)
+        await self._registrar.beat()
+        self._watch = Watch(self._describe)
+        services: dict[str, Callable[[], Awaitable[None]]] = {
+            "settler": self._settler.run,
+            "ticker": self._tick,
+            "registrar": self._registrar.run,
+        }
+        self._services = [asyncio.create_task(keep_running(name, run), name=f"millstream-{name}") for name, run in services.items()]
+        if claim:
+            self._claiming = [asyncio.create_task(keep_running("claimer", c.run), name="millstream-claimer") for c in self._claimers]
+        log.info(
+            "worker %s serves %s with %d coroutines and %d threads on %s",
+            self.id,
+            ", ".join(repr(lane.queue) for lane in self._lanes),
+            *self._hold.sizes,
+            self._broker.capabilities.server or "memory",
+        )
+
+    async def until_idle(self) -> None:
+        """Wait until nothing is ready or running on any queue, here or elsewhere: for ``--burst``."""
+        while True:
+            for claimer in self._claimers:
+                if not claimer.paused:
+                    await claimer.empty.wait()
+            if self._hold.idle:
+                states = [await self._broker.inspector.queue(lane.queue) for lane in self._lanes]
+                if not any((state.ready and not state.paused) or state.running for state in states):
+                    return
+            await asyncio.sleep(TICK_SECONDS)
+
+    async def stop(self, grace: float) -> Summary:
+        """Stop claiming, hand back what has not started, let running jobs finish within ``grace`` seconds, then cancel them and
+        hand them back without spending an attempt. Settle, give up the leases, go."""
+        hold = self._hold
+        hold.shut.add(STOPPING)
+        if hold.running:
+            log.info("worker %s drains: %d jobs are running, %g s of grace", self.id, len(hold.running), grace)
+        await asyncio.gather(*(claimer.stop() for claimer in self._claimers))
+        await _within(LAST_WORDS_SECONDS, asyncio.gather(*self._claiming, return_exceptions=True))
+        for claimer in self._claimers:
+            with contextlib.suppress(BrokerError):
+                await claimer.hand_back(0.0)
+        await _within(grace, hold.until_quiet())
+        interrupted = list(hold.running)
+        for job in interrupted:
+            log.warning("%r is stopped: the grace period is over", job)
+            self._runner.stop_job(job, SHUTDOWN)
+        if interrupted:
+            await _within(LAST_WORDS_SECONDS, hold.until_quiet())
+        abandoned = self._abandon()
+        await _within(LAST_WORDS_SECONDS, self._settler.drained())
+        await _within(LAST_WORDS_SECONDS, self._leave({job._lane for job in abandoned}))
+        await self._keeper.stop()
+        for task in (*self._services, *self._claiming):
+            task.cancel()
+        await asyncio.gather(*self._services, *self._claiming, return_exceptions=True)
+        if self._watch is not None:
+            self._watch.stop()
+        self._runner.close()
+        await self._stack.aclose()
+        totals = self._settler.totals
+        log.info(
+            "worker %s stopped: %d done, %d retried, %d dead%s",
+            self.id,
+            totals["done"],
+            totals["retried"],
+            totals["dead"],
+            f", {len(interrupted)} interrupted" if interrupted else "",
+        )
+        return Summary(totals, len(interrupted), len(abandoned))
+
+    # -- suspects ----------------------------------------------------------------------------------------------------------
+
+    async def run_suspects(self) -> None:
+        """Run the suspects of every queue, each with nothing beside it, until none is left."""
+        for lane in self._lanes:
+            await self._run_alone(lane)
+
+    async def _suspects(self, lane: Lane) -> None:
+        if self._isolate is not None:
+            self._isolate(lane.queue)
+            return
+        if self._alone.locked():
+            return
+        async with self._alone:
+            log.warning("queue %r has jobs that were running when workers died; draining to run each alone", lane.queue)
+            self._hold.shut.add(ALONE)
+            try:
+                for claimer in self._claimers:
+                    await claimer.hand_back(0.0)
+                await self._hold.until_quiet()
+                await self._run_alone(lane)
+            finally:
+                self._hold.shut.discard(ALONE)
+                self._runner.pump()
+                self._hold.freed()
+
+    async def _run_alone(self, lane: Lane) -> None:
+        backoff = Backoff()
+        while STOPPING not in self._hold.shut:
+            try:
+                claim = await self._broker.claim(lane.queue, lane.consumer, 1, alone=True, suspect_after=lane.suspect_after)
+            except LeaseLost:
+                self._fence(lane, lane.consumer)
+                return
+            except BrokerError as error:
+                log.warning("suspects of queue %r cannot be claimed: %s", lane.queue, error)
+                await backoff.wait()
+                continue
+            if not claim.entries:
+                return
+            self._runner.accept(lane, claim, alone=True)
+            await self._hold.until_quiet()
+            await self._settler.drained()
+
+    # -- leases ------------------------------------------------------------------------------------------------------------
+
+    async def _join(self, lane: Lane) -> None:
+        self._incarnation += 1
+        consumer = f"{self.id}.{self._incarnation}"
+        await self._broker.join(lane.queue, consumer, self._settings.lease)
+        lane.consumer = consumer
+        self._keeper.keep(lane.queue, consumer, self._settings.lease)
+
+    def _fence(self, lane: Lane, consumer: str) -> None:
+        """The lease is gone: cancel what this lane was doing, forget what it held, start as a new incarnation."""
+        if lane.consumer != consumer or STOPPING in self._hold.shut:
+            return
+        log.error("worker %s lost its lease on queue %r: its jobs there belong to others now", self.id, lane.queue)
+        lane.consumer = f"{consumer}-lost"
+        hold = self._hold
+        for job in [job for job in hold.running if job._lane is lane]:
+            self._runner.stop_job(job, FENCED)
+        for ready in hold.ready:
+            mine = [job for job in ready if job._lane is not lane]
+            ready.clear()
+            ready.extend(mine)
+        self._settler.totals["refused"] += len(lane.outcomes)
+        hold.unsettled -= len(lane.outcomes)
+        lane.outcomes.clear()
+        lane.handed_back.clear()
+        self._keeper.drop(lane.queue, consumer)
+        task = asyncio.create_task(self._rejoin(lane))
+        self._fencing.add(task)
+        task.add_done_callback(self._fencing.discard)
+
+    async def _rejoin(self, lane: Lane) -> None:
+        backoff = Backoff()
+        while STOPPING not in self._hold.shut:
+            try:
+                await self._join(lane)
+                return
+            except BrokerError as error:
+                log.warning("queue %r cannot be joined again yet: %s", lane.queue, error)
+                await backoff.wait()
+
+    async def _leave(self, still_running: set[Lane]) -> None:
+        for lane in self._lanes:
+            try:
+                await self._broker.release(lane.queue, lane.consumer, lane.handed_back)
+                self._keeper.drop(lane.queue, lane.consumer)
+                if lane not in still_running:
+                    await self._broker.leave(lane.queue, lane.consumer)
+            except BrokerError as error:
+                log.warning("queue %r could not be left cleanly, its lease will lapse: %s", lane.queue, error)
+        await self._registrar.leave()
+
+    def _abandon(self) -> list[CurrentJob]:
+        """Threads that did not return. One that may run at most once is dead now: it had started."""
+        stuck = list(self._hold.running)
+        for job in stuck:
+            log.error("%r did not stop; it runs until this process ends", job)
+            if job._task.settings.max_crashes == 0 and job._stop != FENCED:
+                job._stop = FENCED
+                why = ErrorNote("Shutdown", "the worker shut down while this at-most-once job was running")
+                self._settler.add(job._lane, verdict.dead(job._ref, job._message, "crashed", why, job._crashes + 1, 0.0))
+        return stuck
+
+    # -- services ----------------------------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        """Deadlines, the age of what is buffered, and whether the keeper lives: one look for all, no timer per job."""
+        loop, hold = asyncio.get_running_loop(), self._hold
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            now = loop.time()
+            if self._watch is not None:
+                self._watch.beat()
+            for job in [job for job in hold.running if job._ends <= now and not job._stop]:
+                log.warning("%r ran past its timeout of %g s%s", job, job._ends - job._since, _thread_note(job))
+                self._runner.stop_job(job, TIMEOUT)
+            if any(ready and ready[0]._since < now - STALE_SECONDS for ready in hold.ready):
+                for claimer in self._claimers:
+                    with contextlib.suppress(BrokerError):
+                        await claimer.hand_back(STALE_SECONDS)
+            if not self._keeper.alive and self.error is None and STOPPING not in hold.shut:
+                self._fail(KeeperDied("nobody renews this worker's leases any more; it stops before they lapse"))
+
+    def _fail(self, error: BaseException) -> None:
+        log.critical("worker %s cannot go on: %s", self.id, error)
+        self.error = error
+        self._hold.shut.add(STOPPING)
+        self.failed.set()
+
+    def _claimer(self, lane: Lane) -> Claimer:
+        return Claimer(
+            self._broker, lane, len(self._lanes), self._hold, self._runner, fenced=self._fence, suspects=self._suspects
+        )
+
+    def _info(self) -> WorkerInfo:
+        return WorkerInfo(
+            id=self.id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=__version__,
+            queues=[lane.queue for lane in self._lanes],
+            started=self._started_at,
+            totals=dict(self._settler.totals),
+        )
+
+    def _describe(self, task: asyncio.Task[Any] | None) -> str:
+        with contextlib.suppress(RuntimeError):  # another thread changes the set while we look
+            for job in self._hold.running:
+                if job._running is task and task is not None:
+                    return f"task {job.task!r} (job {job.id})"
+        return "something that is not a job"
+
+
+def _lane(queue: str, tasks: Mapping[str, Task[..., Any]]) -> Lane:
+    """A lane that fits the tasks which are sent to this queue by default; others may come, and find slots too."""
+    mine = [task.settings for task in tasks.values() if task.settings.queue == queue]
+    kinds = {ASYNC if task.is_async else THREAD for task in tasks.values() if task.settings.queue == queue}
+    # On its last allowed crash a job runs alone, so that it dies for its own crashes only.
+    limits = [settings.max_crashes for settings in mine if settings.max_crashes > 0]
+    return Lane(
+        queue,
+        kinds=tuple(sorted(kinds)) or (ASYNC,),
+        buffered=all(settings.max_crashes > 0 for settings in mine),
+        suspect_after=min([SUSPECT_AFTER, *limits]),
+    )
+
+
+def _thread_note(job: CurrentJob) -> str:
+    if job._running is not None:
+        return ""
+    return "; a thread cannot be stopped: current_job().cancelled is set, and its slot stays taken until it returns"
+
+
+async def _within(seconds: float, awaitable: Awaitable[Any]) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await awaitable
