@@ -38,7 +38,7 @@ format: $(STAMP) ## Format the code and sort its imports
 	@$(VENV)/bin/ruff check --fix-only
 	@$(VENV)/bin/ruff format
 
-bench-sketch: $(BENCH_STAMP) ## Measure drain and bulk enqueue beside FastStream and streaq (about two minutes)
+bench-sketch: $(BENCH_STAMP) ## Measure drain and bulk enqueue beside FastStream and streaq (about three minutes)
 	@$(BENCH_VENV)/bin/python bench/sketch/run.py $(ARGS)
 
 wheel: $(STAMP) ## Build the wheel into dist/
@@ -55,10 +55,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(VENV)/bin/python $(PIP_INSTALL) -e '.[dev]'
 	@touch $@
 
-$(BENCH_STAMP): pyproject.toml bench/sketch/requirements.txt
+$(BENCH_STAMP): pyproject.toml constraints.txt bench/sketch/requirements.txt
 	$(call make-venv,$(BENCH_VENV))
 	@echo "Installing Millstream and its peers into $(BENCH_VENV) ..."
-	@PIP_CONSTRAINT= $(BENCH_VENV)/bin/python $(PIP_INSTALL) -r bench/sketch/requirements.txt -e '.[fast]'
+	@$(BENCH_VENV)/bin/python $(PIP_INSTALL) -r bench/sketch/requirements.txt -e '.[fast]'
 	@touch $@
 
 # Make a virtual environment unless a whole one is there, or say what is missing.
