@@ -1,0 +1,26 @@
+"""Background jobs for Python on Redis Streams. These are the public names; errors are in ``millstream.errors``."""
+
+from millstream._version import __version__
+from millstream.app import Millstream
+from millstream.call import Call
+from millstream.dead import DeadJob
+from millstream.errors import Reject, Retry, Snooze
+from millstream.job import Job
+from millstream.policy import RetryPolicy
+from millstream.queue import Queue
+from millstream.task import AsyncTask, SyncTask
+
+__all__ = [
+    "AsyncTask",
+    "Call",
+    "DeadJob",
+    "Job",
+    "Millstream",
+    "Queue",
+    "Reject",
+    "Retry",
+    "RetryPolicy",
+    "Snooze",
+    "SyncTask",
+    "__version__",
+]

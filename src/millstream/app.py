@@ -1,0 +1,302 @@
+"""Millstream, the app: what users declare tasks and queues on, and the one place that wires the rooms together."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from types import MappingProxyType, TracebackType
+from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overload
+
+import msgspec
+
+from millstream.broker import Broker
+from millstream.bulk import Bulk
+from millstream.call import Call
+from millstream.client import ClientInspector, Clients, Room, run_sync
+from millstream.config import Url, discover_url, parse_url
+from millstream.dead import DeadLetters
+from millstream.errors import BrokerError, BulkError, UsageError
+from millstream.job import Job, Origin
+from millstream.memory import MemoryBroker
+from millstream.options import (
+    DEFAULT_QUEUE,
+    TaskOptions,
+    job_id,
+    payload_option,
+    result_ttl_option,
+    retry_option,
+    task_settings,
+    timeout_option,
+)
+from millstream.policy import RetryPolicy
+from millstream.queue import Queue
+from millstream.settings import AppSettings, QueueSettings, seconds, whole
+from millstream.settings import name as checked_name
+from millstream.task import AsyncTask, SyncTask, Task, TaskDecorator, default_name
+from millstream.types import Seconds
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Lifespan = Callable[["Millstream"], AbstractAsyncContextManager[Any]]
+"""Entered when a worker starts, left when it stops; handlers find what it yields in ``current_job().state``."""
+
+
+class Millstream:
+    """An app: its tasks, its queues, and where they live.
+
+    ``url`` None means ``$MILLSTREAM_URL``, then ``[tool.millstream] url``, then the embedded server. Holds no socket, thread or
+    loop until first use. Durations are seconds or timedeltas. UsageError names an option that makes no sense, and its value.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str = "millstream",
+        include: Sequence[str] = (),
+        lifespan: Lifespan | None = None,
+        lease: Seconds = 30.0,
+        max_crashes: int = 3,
+        grace: Seconds = 25.0,
+        timeout: Seconds | None = 1800.0,
+        retry: RetryPolicy | int = RetryPolicy(),
+        result_ttl: Seconds | None = 600,
+        id_ttl: Seconds = 86_400,
+        unknown_task_grace: Seconds = 600.0,
+        max_payload_bytes: int | None = 1 << 20,
+    ) -> None:
+        self.settings = AppSettings(
+            namespace=checked_name(namespace, "namespace"),
+            lease=seconds(lease, "lease", above=True),
+            max_crashes=whole(max_crashes, "max_crashes", minimum=0),
+            grace=seconds(grace, "grace"),
+            timeout=timeout_option(timeout),
+            retry=retry_option(retry, RetryPolicy()),
+            result_ttl=result_ttl_option(result_ttl),
+            id_ttl=seconds(id_ttl, "id_ttl", above=True),
+            unknown_task_grace=seconds(unknown_task_grace, "unknown_task_grace"),
+            max_payload_bytes=payload_option(max_payload_bytes),
+        )
+        self.include = _modules(include)
+        self.lifespan = lifespan
+        self._url = None if url is None else parse_url(discover_url(url))
+        self._tasks: dict[str, Task[..., Any]] = {}
+        self._queues: dict[str, QueueSettings] = {}
+        self._declared: dict[str, Queue] = {}
+        self._clients = Clients(lambda: make_room(self.url, self.settings), MappingProxyType(self._queues))
+        self.inspector = ClientInspector(self._clients)
+        self.dead = DeadLetters(self._clients)
+
+    # -- what it is made of ------------------------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> Url:
+        """Where its queues live, found out at first use if it was not said."""
+        if self._url is None:
+            self._url = parse_url(discover_url(None))
+        return self._url
+
+    @property
+    def tasks(self) -> Mapping[str, Task[..., Any]]:
+        """Its tasks by name, and by alias."""
+        return MappingProxyType(self._tasks)
+
+    @property
+    def queues(self) -> Mapping[str, QueueSettings]:
+        """Every queue that a declaration mentions."""
+        return MappingProxyType(self._queues)
+
+    def load(self) -> None:
+        """Import the modules of ``include``, whose declarations complete the app. A worker does so before it starts."""
+        for module in self.include:
+            importlib.import_module(module)
+
+    # -- declaring ---------------------------------------------------------------------------------------------------------
+
+    @overload
+    def task(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def task(self, fn: Callable[P, R], /) -> SyncTask[P, R]: ...
+    @overload
+    def task(self, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
+    def task(self, *fn: Any, **options: Any) -> Any:
+        """Declare a task: ``@app.task``, or ``@app.task(queue="mail", timeout=30)``.
+
+        Its name is the function's, unique in the app. UsageError names an option that makes no sense.
+        """
+
+        def declare(fn: Any) -> Task[..., Any]:
+            own_name = default_name(fn, "name" in options)
+            return self._add_task(fn, own_name, cast(TaskOptions, options))
+
+        if not fn:
+            return declare
+        if len(fn) != 1 or options:
+            raise UsageError("task() takes one function, or options by keyword: @app.task or @app.task(queue=…)")
+        return declare(*fn)
+
+    def queue(self, name: str, *, max_length: int | None = None) -> Queue:
+        """Declare a queue, with a bound on its ready, running and scheduled jobs past which ``enqueue`` raises QueueFull.
+
+        A task's ``queue="…"`` declares one too, without bound. Declared twice with different options: UsageError.
+        """
+        if max_length is not None:
+            whole(max_length, "max_length", minimum=1)
+        settings = QueueSettings(name=checked_name(name, "queue"), max_length=max_length)
+        known = self._declared.get(name)
+        if known is None:
+            self._queues[name] = settings
+            known = self._declared[name] = Queue(settings, self._clients)
+        elif known.settings != settings:
+            raise UsageError(f"queue {name!r} is declared with max_length={known.max_length}, and again with {max_length=}")
+        return known
+
+    def _add_task(self, fn: Any, own_name: str, options: TaskOptions) -> Task[..., Any]:
+        settings = task_settings(options, own_name, self.settings)
+        names = (settings.name, *settings.aliases)
+        for name in names:
+            if name in self._tasks or names.count(name) > 1:
+                by = f", by {self._tasks[name].fn.__module__}" if name in self._tasks else ""
+                raise UsageError(f"there is a task {name!r} already{by}: names are unique in an app, use name= for another")
+        kind = cast(type[Task[..., Any]], AsyncTask if inspect.iscoroutinefunction(fn) else SyncTask)
+        task = kind(fn, settings, self._clients, self._queues.keys())
+        self._queues.setdefault(settings.queue, QueueSettings(name=settings.queue))
+        self._tasks.update(dict.fromkeys(names, task))
+        return task
+
+    # -- sending and finding -----------------------------------------------------------------------------------------------
+
+    @overload
+    async def enqueue_many(self, calls: Iterable[Call[R]], *, return_exceptions: Literal[False] = False) -> list[Job[R]]: ...
+    @overload
+    async def enqueue_many(self, calls: Iterable[Call[R]], *, return_exceptions: Literal[True]) -> list[Job[R] | Exception]: ...
+    async def enqueue_many(self, calls: Iterable[Call[Any]], *, return_exceptions: bool = False) -> Any:
+        """Enqueue calls of any tasks, queues and options; their jobs, in order.
+
+        Every call is tried. If some were refused, raises BulkError with all results, or with ``return_exceptions`` returns the
+        exceptions in their places. Goes out in calls of bounded size, in order per queue, not in one transaction.
+        """
+        bulk = Bulk(self._clients)
+        await bulk.send(calls)
+        if bulk.refused and not return_exceptions:
+            raise BulkError(bulk.results)
+        return bulk.results
+
+    @overload
+    def enqueue_many_sync(self, calls: Iterable[Call[R]], *, return_exceptions: Literal[False] = False) -> list[Job[R]]: ...
+    @overload
+    def enqueue_many_sync(self, calls: Iterable[Call[R]], *, return_exceptions: Literal[True]) -> list[Job[R] | Exception]: ...
+    def enqueue_many_sync(self, calls: Iterable[Call[Any]], *, return_exceptions: Any = False) -> Any:
+        """``enqueue_many`` for code without an event loop; inside one it raises UsageError."""
+        return run_sync("enqueue_many", self.enqueue_many, calls, return_exceptions=return_exceptions)
+
+    def job(self, id: str, *, queue: str = DEFAULT_QUEUE) -> Job[Any]:
+        """A job by its id alone; its result comes as plain values. ``task.job(id)`` knows the type."""
+        origin = Origin(self._clients, checked_name(queue, "queue"), "", msgspec.msgpack.decode, True)
+        return Job(job_id(id), False, origin)
+
+    # -- where it runs -----------------------------------------------------------------------------------------------------
+
+    async def broker(self) -> Broker:
+        """The broker of the running loop, open. It belongs to the app: whoever asks for it does not close it."""
+        return await self._clients.here().broker()
+
+    async def __aenter__(self) -> Self:
+        self._clients.here().entered += 1
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        client = self._clients.here()
+        client.entered -= 1
+        if client.entered <= 0:
+            self._clients.drop(client)
+            await client.close()
+
+    @contextmanager
+    def override(self, url: str) -> Generator[Self]:
+        """Inside the block everything goes to another place: ``memory://`` in tests. UsageError if the URL makes no sense."""
+        outer, self._url = self._url, parse_url(url)
+        try:
+            with self._clients.override(make_room(self._url, self.settings)):
+                yield self
+        finally:
+            self._url = outer
+
+
+# -- rooms: the only lines that know them all ------------------------------------------------------------------------------
+
+
+def make_room(url: Url, settings: AppSettings) -> Room:
+    """Where a URL leads. Connects to nothing yet."""
+    if url.scheme == "memory":
+        return MemoryRoom(url, settings)
+    if url.scheme == "embedded":
+        return EmbeddedRoom(url, settings)
+    return RedisRoom(url, settings)
+
+
+class MemoryRoom:
+    """This process. One broker serves every loop; without a name it is this app's alone."""
+
+    def __init__(self, url: Url, settings: AppSettings) -> None:
+        self._broker = MemoryBroker(url.name, namespace=settings.namespace, id_ttl=settings.id_ttl)
+
+    async def connect(self) -> Broker:
+        await self._broker.open()
+        return self._broker
+
+    async def revive(self) -> None:
+        """It is never away."""
+
+
+class RedisRoom:
+    """A server of the user's."""
+
+    def __init__(self, url: Url, settings: AppSettings) -> None:
+        self._url = url
+        self._settings = settings
+
+    async def connect(self) -> Broker:
+        return await self._open(self._url.text, self._url.safe)
+
+    async def revive(self) -> None:
+        """It is not ours to start."""
+
+    async def _open(self, url: str, safe_url: str) -> Broker:
+        from millstream.redis import RedisBroker
+
+        broker = RedisBroker(url, namespace=self._settings.namespace, id_ttl=self._settings.id_ttl, safe_url=safe_url)
+        try:
+            await broker.open()
+        except BaseException:
+            await broker.close()
+            raise
+        return broker
+
+
+class EmbeddedRoom(RedisRoom):
+    """A server of our own on this machine, started by whoever needs it first."""
+
+    async def connect(self) -> Broker:
+        return await self._open(await self._ensure(), self._url.safe)
+
+    async def revive(self) -> None:
+        with suppress(BrokerError):  # the call that needs it says so
+            await self._ensure()
+
+    async def _ensure(self) -> str:
+        from millstream.embedded import ensure_server
+
+        return await asyncio.to_thread(ensure_server, self._url.path or None)
+
+
+def _modules(include: Any) -> tuple[str, ...]:
+    if isinstance(include, str) or not all(isinstance(module, str) and module for module in include):
+        raise UsageError(f"include must be a sequence of module names, not {include!r}")
+    return tuple(include)

@@ -1,0 +1,161 @@
+"""Many calls at once: consumed lazily, sent in order, in calls of bounded size, each answered on its own.
+
+Hot: about 3 µs of Python per job (bind, encode, number, Job), while the server works on the calls before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from millstream.broker import Post, Receipt
+from millstream.call import Call
+from millstream.client import Clients
+from millstream.client.outbox import MAX_BYTES, MAX_POSTS, Answer, Outbox
+from millstream.errors import BrokerError, BrokerUnavailable, MillstreamError, UsageError
+from millstream.job import Job, Origin
+from millstream.task import Task
+
+ROUNDS_IN_FLIGHT = 2
+"""One at the server, one ready to follow it: Python works while the server does."""
+
+CREATED = Receipt.CREATED
+Result = Job[Any] | Exception
+PENDING = BrokerUnavailable("not answered yet")
+"""Stands in the results for what is on its way."""
+
+
+class Lot:
+    """Calls of one round that go to one queue: a parcel of the outbox, and what its answer is about."""
+
+    __slots__ = ("answer", "origins", "outbox", "places", "posts", "queue", "size")
+
+    def __init__(self, queue: str, outbox: Outbox) -> None:
+        self.queue = queue
+        self.outbox = outbox
+        self.posts: list[Post] = []
+        self.origins: list[Origin] = []
+        self.places: list[int] = []
+        """Where each post's result belongs."""
+        self.size = 0
+        self.answer: asyncio.Future[Answer] | None = None
+
+    def send(self) -> asyncio.Future[Answer]:
+        """Put it in the outbox, once."""
+        if self.answer is None:
+            self.answer = self.outbox.put(self.posts, self.size)
+        return self.answer
+
+
+class Bulk:
+    """One ``enqueue_many``: every call is tried, and a refused one is an exception among the results."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._client = clients.here()
+        self._gone: dict[str, BrokerError] = {}
+        """Queues whose server was away for a whole call's patience: the rest is not sent, or each call would wait as long."""
+        self.results: list[Result] = []
+        self.refused = 0
+
+    async def send(self, calls: Iterable[Call[Any]]) -> None:
+        """Send them all; the iterable is read as far as the next round needs, and no further."""
+        remaining = iter(calls)
+        in_flight: deque[list[Lot]] = deque()
+        more = True
+        while more:
+            lots, more = self._draft(remaining)
+            in_flight.append(lots)
+            if len(in_flight) == ROUNDS_IN_FLIGHT:
+                await self._collect(in_flight.popleft())
+        for lots in in_flight:
+            await self._collect(lots)
+
+    def _draft(self, remaining: Iterator[Call[Any]]) -> tuple[list[Lot], bool]:
+        """One round of at most MAX_POSTS or about MAX_BYTES, and whether more may come.
+
+        No await in here: nothing else may run between the numbering of a post and its sending.
+        """
+        now_ms = self._client.now_ms()
+        results = self.results
+        start = len(results)
+        lots: dict[str, Lot] = {}
+        full: list[Lot] = []
+        task: Task[..., Any] | None = None
+        lot: Lot | None = None
+        size = 0
+        for call in islice(remaining, MAX_POSTS):
+            try:
+                if call.__class__ is not Call:
+                    raise TypeError(f"enqueue_many takes calls, made by task.bind(…), not {call!r}")
+                if lot is None or call.task is not task:
+                    lot = self._lot(call.task, lots)
+                    task = call.task
+                template = call.task.template
+                post = template.post(template.pack(call.args, call.kwargs), lot.outbox, now_ms)
+            except Exception as error:
+                self._refuse(error)
+                continue
+            length = len(post.body)
+            if lot.size + length > MAX_BYTES and lot.posts:
+                lot.send()
+                full.append(lot)
+                lot = lots[lot.queue] = Lot(lot.queue, lot.outbox)
+            lot.posts.append(post)
+            lot.origins.append(call.task.origin)
+            lot.places.append(len(results))
+            results.append(PENDING)
+            lot.size += length
+            size += length
+            if size >= MAX_BYTES:
+                break
+        sent = full + [open_lot for open_lot in lots.values() if open_lot.posts]
+        for each in sent:
+            each.send()
+        return sent, size >= MAX_BYTES or len(results) - start == MAX_POSTS
+
+    def _lot(self, task: Task[..., Any], lots: dict[str, Lot]) -> Lot:
+        """The lot of this round that a task's calls go into."""
+        queue = task.template.queue
+        if task.origin.clients is not self._clients:
+            raise UsageError(f"{task!r} belongs to another app: enqueue it with that one")
+        if queue in self._gone:
+            raise BrokerUnavailable(f"not sent: queue {queue!r} could not be reached earlier in this call: {self._gone[queue]}")
+        lot = lots.get(queue)
+        if lot is None:
+            lot = lots[queue] = Lot(queue, self._client.outbox(queue))
+        return lot
+
+    def _refuse(self, error: Exception) -> None:
+        self.refused += 1
+        self.results.append(error)
+
+    async def _collect(self, lots: list[Lot]) -> None:
+        """Put the answers of a round where they belong."""
+        if not lots:
+            await asyncio.sleep(0)  # all were refused here: others shall have their turn all the same
+        results = self.results
+        for lot in lots:
+            answer = await lot.send()
+            if isinstance(answer, Exception):
+                self._fail(lot, answer)
+                continue
+            for place, origin, post, receipt in zip(lot.places, lot.origins, lot.posts, answer, strict=True):
+                if receipt is CREATED:
+                    results[place] = Job(post.id, True, origin)
+                    continue
+                try:
+                    results[place] = Job(post.id, self._client.created(lot.queue, post, receipt), origin)
+                except MillstreamError as error:
+                    self.refused += 1
+                    results[place] = error
+
+    def _fail(self, lot: Lot, error: Exception) -> None:
+        self.refused += len(lot.posts)
+        if isinstance(error, BrokerError):
+            self._gone[lot.queue] = error
+        for place, post in zip(lot.places, lot.posts, strict=True):
+            self.results[place] = BrokerUnavailable(str(error), [post.id]) if isinstance(error, BrokerUnavailable) else error

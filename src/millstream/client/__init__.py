@@ -1,0 +1,12 @@
+"""The client: gathering concurrent enqueues, one client per process and event loop, sync twins.
+
+It knows brokers, messages and codecs; tasks and jobs, which users hold, stand on it.
+"""
+
+from millstream.client.background import run_sync, twin
+from millstream.client.client import Client, Room
+from millstream.client.clients import Clients
+from millstream.client.inspector import ClientInspector
+from millstream.client.template import Template
+
+__all__ = ["Client", "ClientInspector", "Clients", "Room", "Template", "run_sync", "twin"]

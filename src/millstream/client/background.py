@@ -1,0 +1,104 @@
+"""Sync twins: every awaited verb for callers without an event loop, run on one background loop per process."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from millstream.errors import UsageError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+
+STOP_SECONDS = 2.0
+"""How long the end of the process waits for the background loop to close its connections."""
+
+
+class Background:
+    """A daemon thread with an event loop, started at first use and closed at exit; a forked child starts its own."""
+
+    def __init__(self) -> None:
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped: asyncio.Event | None = None
+        self._inherited: list[object] = []
+
+    def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
+        """Run a coroutine there and wait for it. An interrupt cancels it."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop or self._start())
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """Close the clients of the loop, then the loop. The next use starts another."""
+        loop, thread, stopped = self._loop, self._thread, self._stopped
+        if loop is None or thread is None or stopped is None:
+            return
+        self._loop = None
+        loop.call_soon_threadsafe(stopped.set)
+        thread.join(STOP_SECONDS)
+
+    def forget(self) -> None:
+        """In a forked child: the thread stayed behind. Its loop is kept, because closing it would reach into the parent's."""
+        self._inherited.append(self._loop)
+        self._starting = threading.Lock()
+        self._thread = self._loop = self._stopped = None
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        with self._starting:
+            if self._loop is None:
+                started = threading.Event()
+                self._thread = threading.Thread(target=self._serve, args=(started,), name="millstream-sync", daemon=True)
+                self._thread.start()
+                started.wait()
+            assert self._loop is not None
+            return self._loop
+
+    def _serve(self, started: threading.Event) -> None:
+        async def serve() -> None:
+            stopped = self._stopped = asyncio.Event()
+            self._loop = asyncio.get_running_loop()
+            started.set()
+            await stopped.wait()
+
+        asyncio.run(serve())
+
+
+background = Background()
+"""The one module global, by promise: sync calls of all apps share one loop per process."""
+
+os.register_at_fork(after_in_child=background.forget)
+atexit.register(background.stop)
+
+
+def run_sync(name: str, verb: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    """``verb(*args, **kwargs)`` on the background loop; UsageError inside a running loop, which it would block."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return background.run(verb(*args, **kwargs))
+    raise UsageError(f"{name}_sync() would block the running event loop: use `await ….{name}(…)` here")
+
+
+def twin(verb: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[S, P], R]:
+    """The sync twin of an async method: ``result_sync = twin(result)``."""
+    name = verb.__name__
+
+    @functools.wraps(verb)
+    def sync(subject: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return run_sync(name, verb, subject, *args, **kwargs)
+
+    sync.__name__ = f"{name}_sync"
+    sync.__qualname__ = f"{verb.__qualname__}_sync"
+    sync.__doc__ = f"``{name}`` for code without an event loop; inside one it raises UsageError."
+    return sync

@@ -1,0 +1,185 @@
+"""A client: one broker on one event loop, and everything an app's users ask of it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+import warnings
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from millstream.broker import Broker, Post, Receipt
+from millstream.client.outbox import Outbox
+from millstream.client.patience import PATIENCE_SECONDS, pauses
+from millstream.client.template import Template
+from millstream.errors import BrokerUnavailable, IdConflict, QueueFull
+from millstream.settings import QueueSettings
+
+T = TypeVar("T")
+
+SENDER_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
+SENDER_LENGTH = 11
+"""57 random bits: among a million clients a day, two alike once in 300,000 days. Every byte is stored twice per ready job."""
+
+
+class Room(Protocol):
+    """Where an app's queues are."""
+
+    async def connect(self) -> Broker:
+        """A broker for the running loop, open. Raises what ``Broker.open`` raises."""
+        ...
+
+    async def revive(self) -> None:
+        """Do what can be done about a server that is away: start it again if it is ours. Raises nothing."""
+        ...
+
+
+def new_sender() -> str:
+    """An incarnation nobody else has."""
+    return "".join(secrets.choice(SENDER_ALPHABET) for _ in range(SENDER_LENGTH))
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+class Client:
+    """Belongs to the running loop; connects at first use and closes with the loop (``asyncio.run`` does so too)."""
+
+    def __init__(
+        self,
+        room: Room,
+        queues: Mapping[str, QueueSettings],
+        *,
+        clock: Callable[[], float] = time.time,
+        new_sender: Callable[[], str] = new_sender,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.entered = 0
+        """How many ``async with`` blocks are open."""
+        self._room = room
+        self._queues = queues
+        self._clock = clock
+        self._new_sender = new_sender
+        self._broker: Broker | None = None
+        self._connecting = asyncio.Lock()
+        self._outboxes: dict[str, Outbox] = {}
+        self._declared: set[str] = set()
+        self._until_shutdown: AsyncGenerator[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    async def broker(self) -> Broker:
+        """The broker, open."""
+        if self._broker is not None:
+            return self._broker
+        async with self._connecting:
+            if self._broker is None:
+                self._broker = await self._room.connect()
+                # The loop's shutdown closes every async generator begun on it: ours closes the connections.
+                self._until_shutdown = self._close_at_shutdown()
+                await anext(self._until_shutdown)
+            return self._broker
+
+    async def ask(self, verb: Callable[[Broker], Awaitable[T]]) -> T:
+        """Do one thing; while the server is away try again, at most PATIENCE_SECONDS. Every verb may be sent twice."""
+        deadline = self.loop.time() + PATIENCE_SECONDS
+        for pause in pauses():
+            try:
+                return await verb(await self.broker())
+            except BrokerUnavailable:
+                if self.loop.time() + pause >= deadline:
+                    raise
+                await asyncio.sleep(pause)
+                await self._room.revive()
+        raise AssertionError("unreachable: pauses never end")
+
+    # -- sending -----------------------------------------------------------------------------------------------------------
+
+    async def send(self, template: Template, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, bool]:
+        """Enqueue one job; its id, and whether this call created it. What goes wrong concerns this job alone."""
+        payload = template.pack(args, kwargs)
+        outbox = self._outboxes.get(template.queue) or self.outbox(template.queue)
+        post = template.post(payload, outbox, self.now_ms())
+        answer = await outbox.put([post], len(post.body))
+        if isinstance(answer, Exception):
+            raise answer
+        return post.id, self.created(template.queue, post, answer[0])
+
+    def created(self, queue: str, post: Post, receipt: Receipt) -> bool:
+        """Whether the job is new; raises what refused it."""
+        if receipt is Receipt.CREATED:
+            return True
+        if receipt is Receipt.EXISTS:
+            # A generated id that exists is this very job: a reply was lost, and it was sent again.
+            return post.serial > 0
+        if receipt is Receipt.CONFLICT:
+            raise IdConflict(f"id {post.id!r} in queue {queue!r} is that of a job of another task than {post.task!r}")
+        raise QueueFull(f"queue {queue!r} holds max_length={self.max_length(queue)} jobs; nothing was written")
+
+    def outbox(self, queue: str) -> Outbox:
+        """This client's one outbox for a queue."""
+        outbox = self._outboxes.get(queue)
+        if outbox is None:
+            outbox = Outbox(self._new_sender(), partial(self._publish, queue), name=f"millstream-outbox-{queue}")
+            self._outboxes[queue] = outbox
+        return outbox
+
+    def now_ms(self) -> int:
+        """This machine's wall clock, shown to people."""
+        return int(self._clock() * 1000)
+
+    def max_length(self, queue: str) -> int | None:
+        """The bound the app declared for a queue."""
+        settings = self._queues.get(queue)
+        return None if settings is None else settings.max_length
+
+    async def _publish(self, queue: str, posts: list[Post], sender: str) -> list[Receipt]:
+        try:
+            broker = await self.broker()
+            if queue not in self._declared:
+                await broker.declare(queue)
+                self._declared.add(queue)
+            return await broker.publish(queue, posts, sender=sender, max_length=self.max_length(queue))
+        except BrokerUnavailable:
+            await self._room.revive()
+            raise
+
+    # -- closing -----------------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Wait for what is being sent, then let go of every connection. Idempotent."""
+        for outbox in list(self._outboxes.values()):
+            await outbox.flush()
+        async with self._connecting:
+            self.entered = 0
+            broker, self._broker = self._broker, None
+            if broker is not None:
+                await broker.close()
+        if self._until_shutdown is not None:
+            guard, self._until_shutdown = self._until_shutdown, None
+            await guard.aclose()
+
+    def close_soon(self) -> None:
+        """Close from any thread, as soon as the loop runs."""
+        if self.loop is _running_loop():
+            self._closing = self.loop.create_task(self.close())
+            return
+        with suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(self.close_soon)
+
+    async def _close_at_shutdown(self) -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            self._until_shutdown = None
+            await self.close()
+
+    def __del__(self) -> None:
+        if self.entered:
+            warnings.warn("an app was entered (`async with app`) and never left", ResourceWarning, source=self, stacklevel=2)

@@ -1,0 +1,40 @@
+"""Reading through whichever client is at hand, with sync twins."""
+
+from __future__ import annotations
+
+from millstream.broker import DeadLetter, Inspector, QueueState, WorkerInfo
+from millstream.client.background import twin
+from millstream.client.clients import Clients
+from millstream.types import Status
+
+
+class ClientInspector(Inspector):
+    """``app.inspector``: the truth from the server, from any loop, and from none by the ``_sync`` twins."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+
+    async def status(self, queue: str, job_id: str) -> Status:
+        return await self._clients.here().ask(lambda broker: broker.inspector.status(queue, job_id))
+
+    async def queues(self) -> list[str]:
+        return await self._clients.here().ask(lambda broker: broker.inspector.queues())
+
+    async def queue(self, queue: str) -> QueueState:
+        return await self._clients.here().ask(lambda broker: broker.inspector.queue(queue))
+
+    async def dead_letters(self, queue: str, *, after: str = "", limit: int = 100) -> list[DeadLetter]:
+        return await self._clients.here().ask(lambda broker: broker.inspector.dead_letters(queue, after=after, limit=limit))
+
+    async def dead_letter(self, queue: str, job_id: str) -> DeadLetter | None:
+        return await self._clients.here().ask(lambda broker: broker.inspector.dead_letter(queue, job_id))
+
+    async def workers(self) -> list[WorkerInfo]:
+        return await self._clients.here().ask(lambda broker: broker.inspector.workers())
+
+    status_sync = twin(status)
+    queues_sync = twin(queues)
+    queue_sync = twin(queue)
+    dead_letters_sync = twin(dead_letters)
+    dead_letter_sync = twin(dead_letter)
+    workers_sync = twin(workers)

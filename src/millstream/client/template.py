@@ -1,0 +1,85 @@
+"""What one task with one set of options sends: everything about a job but its arguments and its number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Raw
+
+from millstream.broker import Post
+from millstream.client.outbox import Outbox
+from millstream.codec import ArgumentCodec
+from millstream.errors import PayloadTooLarge
+from millstream.message import CallOverrides, Message, encode_message
+
+
+class Template:
+    """Makes posts. Durations in seconds, moments in epoch seconds; 0: not set."""
+
+    __slots__ = (
+        "_encode",
+        "_max_payload_bytes",
+        "_overrides",
+        "_plain",
+        "_task",
+        "at",
+        "delay",
+        "expires",
+        "expires_at",
+        "id",
+        "queue",
+    )
+
+    def __init__(
+        self,
+        *,
+        task: str,
+        queue: str,
+        arguments: ArgumentCodec,
+        max_payload_bytes: int | None,
+        id: str = "",
+        delay: float = 0.0,
+        at: float = 0.0,
+        expires: float = 0.0,
+        expires_at: float = 0.0,
+        overrides: CallOverrides | None = None,
+    ) -> None:
+        self.queue = queue
+        self.id = id
+        self.delay = delay
+        self.at = at
+        self.expires = expires
+        self.expires_at = expires_at
+        self._task = task
+        self._encode = arguments.encode
+        self._max_payload_bytes = max_payload_bytes
+        self._overrides = overrides
+        self._plain = not (id or delay or at or expires or expires_at)
+
+    def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """The arguments as they travel. TypeError if they do not fit the task, PayloadTooLarge if they are too many bytes."""
+        payload = self._encode(args, kwargs)
+        if self._max_payload_bytes is not None and len(payload) > self._max_payload_bytes:
+            raise PayloadTooLarge(
+                f"the arguments of task {self._task!r} take {len(payload):,} bytes, and max_payload_bytes is "
+                f"{self._max_payload_bytes:,}: send a reference to the data instead, or raise the limit"
+            )
+        return payload
+
+    def post(self, payload: bytes, outbox: Outbox, now_ms: int) -> Post:
+        """A post with the given id, or with the outbox's next number; that one must be put in before the next is made."""
+        if self._plain:
+            serial = outbox.serial = outbox.serial + 1
+            job_id = f"{outbox.sender}-{serial}"
+            return Post(
+                job_id,
+                encode_message(Message(job_id, self._task, Raw(payload), now_ms, 1, False, self._overrides)),
+                self._task,
+                serial,
+            )
+        job_id, serial = self.id, 0
+        if not job_id:
+            serial = outbox.serial = outbox.serial + 1
+            job_id = f"{outbox.sender}-{serial}"
+        message = Message(job_id, self._task, Raw(payload), now_ms, 1, bool(self.id), self._overrides)
+        return Post(job_id, encode_message(message), self._task, serial, self.delay, self.at, self.expires, self.expires_at)

@@ -1,0 +1,145 @@
+"""A task: a function that can be called here, or enqueued to run in a worker."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import time
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
+
+from millstream.call import Call
+from millstream.client import Clients, Template, twin
+from millstream.codec import ArgumentCodec, ResultCodec
+from millstream.errors import UsageError
+from millstream.job import Job, Origin
+from millstream.options import CallOptions, call_settings, job_id
+from millstream.policy import RetryPolicy
+from millstream.settings import TaskSettings
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Task(Generic[P, R]):
+    """A declared function. Calling it calls the function; ``enqueue`` sends the call to a worker."""
+
+    def __init__(
+        self,
+        fn: Callable[P, Any],
+        settings: TaskSettings,
+        clients: Clients,
+        queues: Collection[str],
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        functools.update_wrapper(cast(Any, self), fn)
+        self.fn = fn
+        self.name = settings.name
+        self.settings = settings
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self.arguments = ArgumentCodec(fn, task=settings.name)
+        self.returns = ResultCodec(fn, task=settings.name)
+        self._clients = clients
+        self._queues = queues
+        self._clock = clock
+        self._options: CallOptions = {}
+        self._apply()
+
+    @property
+    def retry(self) -> RetryPolicy:
+        """The policy its jobs are retried by: ``task.options(retry=task.retry.replace(delay=1.0))``."""
+        return self.settings.retry
+
+    async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
+        """Accepted once this returns: the job will run, whatever worker dies.
+
+        Raises TypeError if the arguments do not fit the function, PayloadTooLarge, QueueFull, IdConflict, and
+        BrokerUnavailable, with the job's id, if the server stays away for five seconds.
+        """
+        created_id, created = await self._clients.here().send(self.template, args, kwargs)
+        return Job(created_id, created, self.origin)
+
+    enqueue_sync = twin(enqueue)
+
+    def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """This task with arguments, to enqueue later; they are checked then."""
+        return Call(self, args, kwargs)
+
+    def options(self, **options: Unpack[CallOptions]) -> Self:
+        """The same task, with options for the calls made through it; UsageError at once if they make no sense.
+
+        ``delay`` (seconds) or ``at`` (an aware datetime): not before then. ``id``: enqueued once under this id. ``queue``: one
+        the app declares. ``expires``: not started after so many seconds from enqueue, or a moment. ``retry``, ``timeout`` and
+        ``result_ttl`` as in the declaration.
+        """
+        changed = copy.copy(self)
+        changed._options = cast(CallOptions, {**self._options, **options})
+        changed._apply()
+        return changed
+
+    def job(self, id: str) -> Job[R]:
+        """A job of this task that was enqueued before, by whomever, in the queue this task sends to."""
+        return Job(job_id(id), False, self.origin)
+
+    def _apply(self) -> None:
+        call = call_settings(self._options, self.settings, self._queues, self._clock())
+        self.template = Template(
+            task=self.name,
+            queue=call.queue,
+            arguments=self.arguments,
+            max_payload_bytes=self.settings.max_payload_bytes,
+            id=call.id,
+            delay=call.delay,
+            at=call.at,
+            expires=call.expires,
+            expires_at=call.expires_at,
+            overrides=call.overrides,
+        )
+        self.origin = Origin(self._clients, call.queue, self.name, self.returns.decode, call.result_ttl > 0)
+
+    def __repr__(self) -> str:
+        return f"<task {self.name!r} in queue {self.template.queue!r}>"
+
+
+class AsyncTask(Task[P, R]):
+    """A task over an ``async def``: runs on the worker's event loop."""
+
+    async def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, here and now."""
+        result: R = await self.fn(*args, **kwargs)
+        return result
+
+
+class SyncTask(Task[P, R]):
+    """A task over a ``def``: runs in one of the worker's threads."""
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, here and now."""
+        result: R = self.fn(*args, **kwargs)
+        return result
+
+
+class TaskDecorator(Protocol):
+    """What ``app.task(...)`` returns."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> SyncTask[P, R]: ...
+
+
+def default_name(fn: Any, named: bool) -> str:
+    """The function's own name; UsageError for what can never be a task, or has no name and was not given one."""
+    if isinstance(fn, Task):
+        raise UsageError(f"{fn!r} is a task already: decorate the function once")
+    if not inspect.isroutine(fn):
+        kind = "a class" if inspect.isclass(fn) else f"a {type(fn).__name__}"
+        raise UsageError(f"a task is a function, `def` or `async def`; {fn!r} is {kind}")
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise UsageError(f"{fn.__qualname__}() is a generator: a task returns one value")
+    own_name: str = fn.__name__
+    if own_name == "<lambda>" and not named:
+        raise UsageError("a lambda has no name of its own: give it one with name=")
+    return own_name
