@@ -1,0 +1,200 @@
+"""The memory room's Broker: one lock around the rules of ``queue.py``, the clocks, and the waiting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from typing import ClassVar
+from weakref import WeakValueDictionary
+
+from millstream.broker import Broker, Cancellation, Capabilities, Claim, Entry, Post, Receipt, ResultStore, WorkerInfo
+from millstream.broker.contract import SUSPECT_AFTER
+from millstream.memory.inspector import MemoryInspector
+from millstream.memory.queue import Keeping, MemoryQueue
+from millstream.memory.results import MemoryResults
+from millstream.memory.state import Moment, State, Waiter
+from millstream.outcome import Outcome
+
+
+class MemoryBroker(Broker):
+    """Keeps every promise of the contract but durability, for one process.
+
+    Brokers with the same name and namespace see the same queues, from any thread and event loop, while one of them is
+    referenced; those without a name are each alone.
+    """
+
+    capabilities = Capabilities(durable=False, shared=False, server="memory")
+
+    _rules: ClassVar[type[MemoryQueue]] = MemoryQueue
+    _shared: ClassVar[WeakValueDictionary[tuple[str, str], State]] = WeakValueDictionary()
+    _shared_lock: ClassVar[Lock] = Lock()
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        namespace: str = "millstream",
+        id_ttl: float = 86_400.0,
+        dead_max_age: float = 604_800.0,
+        dead_max_count: int = 100_000,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._keeping = Keeping(id_ttl=id_ttl, dead_max_age=dead_max_age, dead_max_count=dead_max_count)
+        self._clock = clock
+        self._set_to: float | None = None
+        if name:
+            with self._shared_lock:
+                self._state = self._shared.setdefault((name, namespace), State())
+        else:
+            self._state = State()
+        self._inspector = MemoryInspector(self._state, self._now)
+        self._results = MemoryResults(self._state, self._now)
+
+    @property
+    def inspector(self) -> MemoryInspector:
+        return self._inspector
+
+    @property
+    def results(self) -> ResultStore:
+        return self._results
+
+    async def open(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    async def declare(self, queue: str) -> None:
+        with self._state.lock:
+            self._state.declared.add(queue)
+
+    # -- producers ---------------------------------------------------------------------------------------------------------
+
+    async def publish(
+        self, queue: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None
+    ) -> list[Receipt]:
+        with self._locked(queue) as rules:
+            return rules.publish(posts, sender, max_length, self._now(), self._keeping)
+
+    async def cancel(self, queue: str, job_id: str) -> Cancellation:
+        with self._locked(queue) as rules:
+            return rules.cancel(job_id, self._now(), self._keeping)
+
+    # -- consumers ---------------------------------------------------------------------------------------------------------
+
+    async def join(self, queue: str, consumer: str, lease: float) -> None:
+        await self.declare(queue)
+        with self._locked(queue) as rules:
+            rules.join(consumer, lease, self._now())
+
+    async def claim(
+        self,
+        queue: str,
+        consumer: str,
+        count: int,
+        *,
+        wait: float = 0.0,
+        alone: bool = False,
+        suspect_after: int = SUSPECT_AFTER,
+    ) -> Claim:
+        if wait > 0:
+            await self._idle(queue, consumer, wait, alone)
+        with self._locked(queue) as rules:
+            return rules.claim(consumer, count, alone, suspect_after, self._now())
+
+    async def _idle(self, queue: str, consumer: str, seconds: float, alone: bool) -> None:
+        """Wait until a claim may bring something."""
+        waiter: Waiter[None] = Waiter()
+        with self._locked(queue) as rules:
+            now_ms = self._now().ms
+            rules.check_lease(consumer)
+            if rules.claimable(now_ms, alone):
+                return
+            next_due = rules.next_due(now_ms)
+            rules.idle[waiter] = consumer
+        try:
+            await waiter.wait(seconds if next_due is None else min(seconds, next_due))
+        except TimeoutError:
+            pass
+        finally:
+            with self._state.lock:
+                del rules.idle[waiter]
+
+    async def nudge(self, queue: str, consumer: str) -> None:
+        with self._locked(queue) as rules:
+            for waiter, name in rules.idle.items():
+                if name == consumer:
+                    waiter.wake(None)
+
+    async def settle(self, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
+        with self._locked(queue) as rules:
+            return rules.settle(consumer, outcomes, self._now(), self._keeping)
+
+    async def release(self, queue: str, consumer: str, refs: Sequence[bytes]) -> int:
+        with self._locked(queue) as rules:
+            return rules.release(consumer, refs)
+
+    async def recover(self, queue: str, consumer: str, holding: Collection[bytes]) -> list[Entry]:
+        with self._locked(queue) as rules:
+            return rules.recover(consumer, holding)
+
+    async def renew(self, queue: str, leases: Mapping[str, float]) -> set[str]:
+        with self._locked(queue) as rules:
+            return rules.renew(leases, self._now(), self._keeping)
+
+    async def leave(self, queue: str, consumer: str, *, blameless: bool = False) -> int:
+        with self._locked(queue) as rules:
+            return rules.leave(consumer, blameless)
+
+    # -- operators ---------------------------------------------------------------------------------------------------------
+
+    async def pause(self, queue: str) -> None:
+        with self._locked(queue) as rules:
+            rules.paused = True
+
+    async def resume(self, queue: str) -> None:
+        with self._locked(queue) as rules:
+            rules.resume()
+
+    async def replay(self, queue: str, job_ids: Sequence[str]) -> list[str]:
+        with self._locked(queue) as rules:
+            return rules.replay(job_ids, self._now())
+
+    async def purge(self, queue: str, job_ids: Sequence[str]) -> list[str]:
+        with self._locked(queue) as rules:
+            return [dead.id for dead in rules.purge(job_ids)]
+
+    async def register(self, worker: WorkerInfo, ttl: float) -> None:
+        with self._state.lock:
+            now = self._now().wall
+            self._state.workers.put(worker.id, worker, now + ttl, now)
+
+    async def unregister(self, worker_id: str) -> None:
+        with self._state.lock:
+            self._state.workers.drop(worker_id)
+
+    # -- the clocks and the lock -------------------------------------------------------------------------------------------
+
+    def set_clock(self, now: float | None) -> None:
+        """Stop this broker's queue time at ``now``, in epoch seconds, or let it run again: for tests.
+
+        What is kept for a while (endings, given ids, senders, workers) still goes by the real clock, as in every room.
+        """
+        with self._state.lock:
+            self._set_to = now
+            for queue in self._state.queues.values():
+                queue.wake()
+
+    def _now(self) -> Moment:
+        wall = self._clock()
+        return Moment(round((wall if self._set_to is None else self._set_to) * 1000), wall)
+
+    @contextmanager
+    def _locked(self, queue: str) -> Iterator[MemoryQueue]:
+        with self._state.lock:
+            rules = self._state.queues.get(queue)
+            if rules is None:
+                rules = self._state.queues[queue] = self._rules(queue)
+            yield rules
