@@ -1,0 +1,31 @@
+"""The Broker contract as a suite: subclass it, say how a broker is made, and pytest does the rest."""
+
+from __future__ import annotations
+
+from millstream.testing.promises.claiming import ClaimingPromises
+from millstream.testing.promises.inspecting import InspectingPromises
+from millstream.testing.promises.leases import LeasePromises
+from millstream.testing.promises.operating import OperatingPromises
+from millstream.testing.promises.publishing import PublishingPromises
+from millstream.testing.promises.results import ResultPromises
+from millstream.testing.promises.settling import SettlingPromises
+from millstream.testing.promises.suspects import SuspectPromises
+from millstream.testing.promises.waiting import WaitingPromises
+
+
+class BrokerContract(
+    PublishingPromises,
+    ClaimingPromises,
+    WaitingPromises,
+    LeasePromises,
+    SuspectPromises,
+    SettlingPromises,
+    OperatingPromises,
+    InspectingPromises,
+    ResultPromises,
+):
+    """Every promise of ``millstream.broker``, one test each.
+
+    A subclass whose name starts with ``Test`` overrides ``make_broker(**options)``. All brokers made in one test see the
+    same queues and no other test's. Each has a method ``set_clock(now: float | None)`` that stops its queue time.
+    """

@@ -1,0 +1,183 @@
+"""The stage on which promises are tested: a broker, a clock that stands still, and short words for the usual moves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, Protocol, Self, TypeVar, cast
+
+import msgspec
+
+from millstream.broker import Broker, Claim, Entry, Post, Receipt
+from millstream.message import ErrorNote
+from millstream.outcome import Ending, Kind, Letter, Outcome, encode_ending
+from millstream.types import Status
+
+# epoch seconds at which every test begins
+START = 1_800_000_000.0
+
+# seconds after which a test that waits for something that never comes fails
+PATIENCE = 30.0
+
+# a wait that no test sits out: it ends because something woke it, or the test fails
+LONG = 4 * PATIENCE
+
+QUEUE = "q"
+
+DONE_ENDING = encode_ending(Ending("done", msgspec.Raw(b"\x07")))
+LETTER = Letter("exhausted", ErrorNote("ValueError", "no", "Traceback …"), attempts=3, crashes=0, enqueued_ms=17)
+DEAD_ENDING = encode_ending(Ending("dead", letter=LETTER))
+
+T = TypeVar("T", bound="Promises")
+
+
+class _Clocked(Protocol):
+    def set_clock(self, now: float | None) -> None: ...
+
+
+class Room:
+    """One test's broker. Ids are bodies, so that entries of every room can be told apart by ``ids``."""
+
+    def __init__(self, make_broker: Callable[..., Broker], **options: Any) -> None:
+        self._make_broker = make_broker
+        self._options = options
+        self._brokers: list[Broker] = []
+        self._time: float | None = START
+
+    async def __aenter__(self) -> Self:
+        self.broker = await self.another()
+        await self.broker.declare(QUEUE)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for broker in self._brokers:
+            await broker.close()
+
+    async def another(self) -> Broker:
+        """One more broker on the same queues, as another process would have it."""
+        broker = self._make_broker(**self._options)
+        self._brokers.append(broker)
+        await broker.open()
+        cast(_Clocked, broker).set_clock(self._time)
+        return broker
+
+    def at(self, seconds: float) -> None:
+        """It is now so many seconds after the test began."""
+        self._time = START + seconds
+        self._tell_time()
+
+    def run_clock(self) -> None:
+        """From here on time is real."""
+        self._time = None
+        self._tell_time()
+
+    def _tell_time(self) -> None:
+        for broker in self._brokers:
+            cast(_Clocked, broker).set_clock(self._time)
+
+    async def publish(self, *ids: str, queue: str = QUEUE, max_length: int | None = None, **fields: Any) -> list[Receipt]:
+        """Jobs whose ids the caller gave."""
+        fields.setdefault("task", "t")
+        return await self.broker.publish(queue, [Post(i, i.encode(), **fields) for i in ids], max_length=max_length)
+
+    async def send(self, sender: str, *serials: int, queue: str = QUEUE, max_length: int | None = None) -> list[Receipt]:
+        """Jobs with generated ids."""
+        posts = [Post(f"{sender}-{n}", f"{sender}-{n}".encode(), serial=n) for n in serials]
+        return await self.broker.publish(queue, posts, sender=sender, max_length=max_length)
+
+    async def join(self, *consumers: str, lease: float = 30.0, queue: str = QUEUE) -> None:
+        for consumer in consumers:
+            await self.broker.join(queue, consumer, lease)
+
+    async def claim(self, consumer: str, count: int = 100, *, queue: str = QUEUE, **options: Any) -> Claim:
+        return await self.broker.claim(queue, consumer, count, **options)
+
+    async def take(self, consumer: str, count: int = 100, **options: Any) -> list[Entry]:
+        return (await self.claim(consumer, count, **options)).entries
+
+    async def wait_for_work(self, consumer: str, count: int = 100) -> list[Entry]:
+        """Wait until a claim brings something, as a worker does: a wait may also end for nothing."""
+        while True:
+            if entries := await self.take(consumer, count, wait=LONG):
+                return entries
+
+    async def settle(self, consumer: str, entries: Iterable[Entry], kind: Kind = Kind.DONE, **fields: Any) -> int:
+        return await self.broker.settle(QUEUE, consumer, [outcome(entry, kind, **fields) for entry in entries])
+
+    async def die(self, consumer: str, *ids: str, **fields: Any) -> None:
+        """Publish jobs, claim them and settle them as dead, one by one."""
+        for job_id in ids:
+            await self.publish(job_id)
+            await self.settle(consumer, await self.take(consumer), Kind.DEAD, given_id=True, **fields)
+
+    async def crash(self, consumer: str, lives: int) -> None:
+        """Claim everything and die, in so many lives."""
+        for life in range(lives):
+            name = f"{consumer}{life}"
+            await self.join(name)
+            await self.claim(name, suspect_after=1000)
+            await self.broker.leave(QUEUE, name)
+
+    async def release(self, consumer: str, entries: Iterable[Entry]) -> int:
+        return await self.broker.release(QUEUE, consumer, [entry.ref for entry in entries])
+
+    async def status(self, job_id: str, queue: str = QUEUE) -> Status:
+        return await self.broker.inspector.status(queue, job_id)
+
+    async def totals(self) -> dict[str, int]:
+        return (await self.broker.inspector.queue(QUEUE)).totals
+
+    async def begun(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """A task that has most likely begun to wait: others have talked to the server since. No promise rests on it."""
+        task = asyncio.create_task(coroutine)
+        for _ in range(5):
+            await self.broker.inspector.queue(QUEUE)
+            await asyncio.sleep(0)
+        return task
+
+
+class Promises:
+    """What the groups of promises share."""
+
+    def make_broker(self, **options: Any) -> Broker:
+        """A broker that is not open yet; all of one test see the same queues. Options: id_ttl, dead_max_age, dead_max_count."""
+        raise NotImplementedError
+
+
+def promise(**options: Any) -> Callable[[Callable[[T, Room], Coroutine[Any, Any, None]]], Callable[[T], None]]:
+    """Turn ``async def test(self, room)`` into a test that any pytest can run; the options go to ``make_broker``."""
+
+    def decorate(test: Callable[[T, Room], Coroutine[Any, Any, None]]) -> Callable[[T], None]:
+        def run(self: T) -> None:
+            async def main() -> None:
+                async with asyncio.timeout(PATIENCE), Room(self.make_broker, **options) as room:
+                    await test(self, room)
+
+            asyncio.run(main())
+
+        # not functools.wraps: pytest would see through it and look for a fixture named `room`
+        run.__name__, run.__qualname__, run.__doc__ = test.__name__, test.__qualname__, test.__doc__
+        return run
+
+    return decorate
+
+
+def ids(entries: Iterable[Entry]) -> list[str]:
+    """Whose entries these are."""
+    return [(entry.body or b"").partition(b"#")[0].decode() for entry in entries]
+
+
+def outcome(entry: Entry, kind: Kind, **fields: Any) -> Outcome:
+    """A complete outcome of one kind; the fields change it."""
+    (job_id,) = ids([entry])
+    if kind is Kind.RETRY:
+        fields = {"body": entry.body, "expires_ms": entry.expires_ms, **fields}
+    if kind is Kind.DEAD:
+        fields = {"body": entry.body, "task": "t", "letter": LETTER, **fields}
+    return Outcome(kind, entry.ref, job_id, **fields)
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for what only real time brings: a kept value that expires. The test's patience bounds it."""
+    while not await condition():
+        await asyncio.sleep(0.01)
