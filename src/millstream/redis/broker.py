@@ -83,6 +83,9 @@ class RedisBroker(Broker):
     async def open(self) -> None:
         await self._commands.call("PING")
         self.capabilities = Capabilities(durable=True, shared=True, server=server_name(self._commands.server))
+        policy = await self._eviction_policy()
+        if policy not in (None, "noeviction"):
+            log.warning("the server's maxmemory-policy is %r: when it is full it may throw jobs away. Set it to noeviction.", policy)
 
     async def close(self) -> None:
         await self._results.close()
@@ -90,8 +93,7 @@ class RedisBroker(Broker):
             await link.close()
         self._claiming.clear()
 
-    async def eviction_policy(self) -> str | None:
-        """What the server evicts when it is full, or None if it will not say; anything but ``noeviction`` can lose jobs."""
+    async def _eviction_policy(self) -> str | None:
         try:
             answer = await self._commands.call("CONFIG", "GET", "maxmemory-policy")
         except BrokerError:
@@ -148,7 +150,8 @@ class RedisBroker(Broker):
             link = self._claiming[queue, consumer] = Link(self._connector)
         await link.ready()
         args = (GROUP, consumer, count, int(alone), suspect_after, link.run_id, RELEASED, SUSPECTS, _LOST_LETTER)
-        block = ("BLPOP", self._names(queue)["wake"], f"{wait:.3f}") if wait > 0 else None
+        # BLPOP waits for ever on 0: a very short wait must not become one.
+        block = ("BLPOP", self._names(queue)["wake"], f"{max(wait, 0.001):.3f}") if wait > 0 else None
         try:
             reply = await self._run("claim", queue, *args, link=link, before=block, block=wait)
         except BrokerError as error:

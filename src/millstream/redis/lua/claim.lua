@@ -29,9 +29,9 @@ if #late > 0 and now >= tonumber(meta[3] or '0') then
       redis.call('ZREM', LEASES, name)
       redis.call('HDEL', OVERDUE, name)
       redis.call('HINCRBY', STATS, 'lapsed', 1)
-      if name == consumer then return { -1 } end
     end
   end
+  if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
 end
 
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, 200)) do

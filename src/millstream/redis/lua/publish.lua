@@ -45,7 +45,7 @@ else
       local known = redis.call('GET', GIVEN .. id)
       if known then return known == task and 2 or 4 end
       if redis.call('HEXISTS', INDEX, id) == 1 or redis.call('EXISTS', ENDING .. id) == 1 then return 2 end
-      local by, number = string.match(id, '^(.*)%-(%d+)$')
+      local by, number = string.match(id, '^(.*)%-([1-9]%d*)$')
       if by and #number < 15 and accepted(load_sender(by), tonumber(number)) then return 2 end
     end
     if room <= 0 then return 3 end
