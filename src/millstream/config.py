@@ -115,6 +115,14 @@ def discover_url(url: str | None) -> str:
     return DEFAULT_URL
 
 
+def discover_app(app: str | None) -> str:
+    """Which app a command is about: what it says, then ``$MILLSTREAM_APP``, then ``[tool.millstream] app``."""
+    found = app or os.environ.get("MILLSTREAM_APP") or tool_settings().app
+    if not found:
+        raise UsageError("which app? Say module:attribute, for example tasks:app, or set $MILLSTREAM_APP or [tool.millstream] app")
+    return found
+
+
 def _text(value: object, rule: str) -> str:
     """The text, stripped; what is not text is told by its type, never quoted: it may be a URL with a password."""
     if isinstance(value, str) and value.strip():

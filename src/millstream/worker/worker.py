@@ -76,7 +76,7 @@ class Summary:
 class Worker:
     """Serves queues until stopped. Start it and stop it once.
 
-    ``isolate``, if given, is told of queues with suspects and runs them in a process of their own; without it this worker
+    ``revive`` does what can be done about a server that is away. ``isolate``, if given, is told of queues with suspects and runs them in a process of their own; without it this worker
     drains and runs them alone, one by one.
     """
 
@@ -90,7 +90,8 @@ class Worker:
         queues: Sequence[str],
         concurrency: int = 32,
         threads: int = 8,
-        lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
+        revive: Callable[[], Awaitable[None]],
+        lifespan: Callable[[], AbstractAsyncContextManager[Any]],
         isolate: Callable[[str], None] | None = None,
     ) -> None:
         self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
@@ -102,6 +103,7 @@ class Worker:
         self._tasks = tasks
         self._settings = settings
         self._lifespan = lifespan
+        self._revive = revive
         self._isolate = isolate
         self._incarnation = 0
         self._started_at = time.time()
@@ -115,8 +117,14 @@ class Worker:
         self._services: list[asyncio.Task[None]] = []
         self._fencing: set[asyncio.Task[None]] = set()
         self._alone = asyncio.Lock()
+        self._hurried = asyncio.Event()
         self._stack = AsyncExitStack()
         self._watch: Watch | None = None
+
+    @property
+    def lease(self) -> float:
+        """Seconds a lease lasts without being renewed."""
+        return self._settings.lease
 
     @property
     def totals(self) -> Mapping[str, int]:
@@ -125,10 +133,9 @@ class Worker:
 
     async def start(self, *, claim: bool = True) -> None:
         """Enter the lifespan, take leases, begin to claim. ``claim=False`` leaves claiming to ``run_suspects``."""
-        if self._lifespan is not None:
-            state = await self._stack.enter_async_context(self._lifespan())
-            for lane in self._lanes:
-                lane.state = state
+        state = await self._stack.enter_async_context(self._lifespan())
+        for lane in self._lanes:
+            lane.state = state
         await self._keeper.start()
         for lane in self._lanes:
             await self._join(lane)
@@ -174,7 +181,7 @@ class Worker:
         for claimer in self._claimers:
             with contextlib.suppress(BrokerError):
                 await claimer.hand_back(0.0)
-        await _within(grace, hold.until_quiet())
+        await _within(grace, self._quiet_or_hurried())
         interrupted = list(hold.running)
         for job in interrupted:
             log.warning("%r is stopped: the grace period is over", job)
@@ -202,6 +209,18 @@ class Worker:
             f", {len(interrupted)} interrupted" if interrupted else "",
         )
         return Summary(totals, len(interrupted), len(abandoned))
+
+    def hurry(self) -> None:
+        """While stopping: the grace period is over now."""
+        self._hurried.set()
+
+    async def _quiet_or_hurried(self) -> None:
+        waits = [asyncio.ensure_future(self._hold.until_quiet()), asyncio.ensure_future(self._hurried.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     # -- suspects ----------------------------------------------------------------------------------------------------------
 
@@ -292,8 +311,8 @@ class Worker:
         for lane in self._lanes:
             try:
                 await self._broker.release(lane.queue, lane.consumer, lane.handed_back)
-                self._keeper.drop(lane.queue, lane.consumer)
                 if lane not in still_running:
+                    self._keeper.drop(lane.queue, lane.consumer)
                     await self._broker.leave(lane.queue, lane.consumer)
             except BrokerError as error:
                 log.warning("queue %r could not be left cleanly, its lease will lapse: %s", lane.queue, error)
@@ -338,7 +357,14 @@ class Worker:
 
     def _claimer(self, lane: Lane) -> Claimer:
         return Claimer(
-            self._broker, lane, len(self._lanes), self._hold, self._runner, fenced=self._fence, suspects=self._suspects
+            self._broker,
+            lane,
+            len(self._lanes),
+            self._hold,
+            self._runner,
+            fenced=self._fence,
+            suspects=self._suspects,
+            revive=self._revive,
         )
 
     def _info(self) -> WorkerInfo:

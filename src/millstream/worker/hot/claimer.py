@@ -32,6 +32,7 @@ class Claimer:
         *,
         fenced: Callable[[Lane, str], None],
         suspects: Callable[[Lane], Awaitable[None]],
+        revive: Callable[[], Awaitable[None]],
     ) -> None:
         self._broker = broker
         self._lane = lane
@@ -40,6 +41,7 @@ class Claimer:
         self._runner = runner
         self._fenced = fenced
         self._suspects = suspects
+        self._revive = revive
         self._stopping = False
         self._waiting = False
         self._away = False
@@ -58,6 +60,7 @@ class Claimer:
                 if not self._away:
                     self._away = True
                     log.warning("queue %r cannot be claimed from, trying again: %s", self._lane.queue, error)
+                await self._revive()
                 await backoff.wait()
             except LeaseLost:
                 self._fenced(self._lane, consumer)

@@ -1,0 +1,212 @@
+"""A worker process under a supervisor: imports the app, serves its queues, and lets the supervisor keep its leases."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import importlib
+import logging
+import os
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING
+
+from millstream.errors import BrokerRefused, BrokerUnavailable, UsageError
+from millstream.worker import codes, wire
+from millstream.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from millstream.app import Millstream
+
+log = logging.getLogger("millstream.worker")
+
+BEAT_SECONDS = 1.0
+"""How often a child tells its supervisor that its loop turns."""
+
+CONNECT_SECONDS = 30.0
+"""How long refused connections are tried again at start."""
+
+
+class SupervisorKeeper:
+    """The supervisor, as the keeper of this process's leases."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: wire.Hello) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._hello = hello
+        self._reading: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._reading is not None and not self._reading.done()
+
+    async def start(self) -> None:
+        wire.say(self._writer, self._hello)
+        if await wire.hear(self._reader) is None:
+            raise ConnectionError("the supervisor is gone")
+        self._reading = asyncio.create_task(self._until_gone())
+        self._beating = asyncio.create_task(self._beat())
+
+    def keep(self, queue: str, consumer: str, lease: float) -> None:
+        wire.say(self._writer, wire.Keep(queue, consumer, lease))
+
+    def drop(self, queue: str, consumer: str) -> None:
+        wire.say(self._writer, wire.Drop(queue, consumer))
+
+    def isolate(self, queue: str) -> None:
+        """Ask for a process of their own for this queue's suspects."""
+        wire.say(self._writer, wire.Suspects(queue))
+
+    async def stop(self) -> None:
+        for task in (self._reading, self._beating):
+            if task is not None:
+                task.cancel()
+        with contextlib.suppress(ConnectionError):
+            await self._writer.drain()
+
+    async def _until_gone(self) -> None:
+        while await wire.hear(self._reader) is not None:
+            pass
+
+    async def _beat(self) -> None:
+        while True:
+            wire.say(self._writer, wire.Beat())
+            await asyncio.sleep(BEAT_SECONDS)
+
+
+def find_app(path: str) -> Millstream:
+    """The app at ``module:attribute``, its ``include`` imported too. UsageError says what is wrong."""
+    from millstream.app import Millstream
+
+    module_name, _, attribute = path.partition(":")
+    if not module_name or not attribute:
+        raise UsageError(f"{path!r} does not name an app: write module:attribute, for example tasks:app")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        app: object = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and module_name.startswith(error.name):
+            raise UsageError(f"there is no module {module_name!r} here or on the Python path") from error
+        raise
+    for name in attribute.split("."):
+        try:
+            app = getattr(app, name)
+        except AttributeError:
+            raise UsageError(f"module {module_name!r} has no {attribute!r}") from None
+    if not isinstance(app, Millstream):
+        raise UsageError(f"{path!r} is a {type(app).__name__}, not a Millstream app")
+    app.load()
+    return app
+
+
+async def serve(app: Millstream, orders: wire.Orders) -> int:
+    """Serve until told to stop; the exit code."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    queues = app.queues_to_serve(orders.queues)
+    try:
+        broker = await app.connect_patiently(CONNECT_SECONDS)
+    except (BrokerUnavailable, BrokerRefused) as error:
+        log.critical("%s", error)
+        return codes.SERVER
+    reader, writer = await wire.streams(socket.socket(fileno=orders.fd))
+    timeouts = [task.settings.timeout for task in app.tasks.values()]
+    hello = wire.Hello(
+        app.url.text,
+        app.settings.namespace,
+        app.settings.id_ttl,
+        app.settings.grace,
+        0.0 if 0.0 in timeouts else max(timeouts, default=app.settings.timeout),
+        queues,
+        sorted({task.name for task in app.tasks.values()}),
+    )
+    keeper = SupervisorKeeper(reader, writer, hello)
+    worker = Worker(
+        broker=broker,
+        keeper=keeper,
+        tasks=app.tasks,
+        settings=app.settings,
+        queues=queues,
+        concurrency=orders.concurrency,
+        threads=orders.threads,
+        lifespan=app.lifespan_context,
+        revive=app.revive,
+        isolate=None if orders.suspects_only else keeper.isolate,
+    )
+    return await _serve(worker, orders, stop, app.settings.grace)
+
+
+async def _serve(worker: Worker, orders: wire.Orders, stop: asyncio.Event, grace: float) -> int:
+    try:
+        await worker.start(claim=not orders.suspects_only)
+    except (BrokerUnavailable, BrokerRefused) as error:
+        log.critical("%s", error)
+        return codes.SERVER
+    except Exception:
+        log.critical("the worker could not start", exc_info=True)
+        return codes.FAILED
+    waits = [asyncio.create_task(stop.wait()), asyncio.create_task(worker.failed.wait())]
+    if orders.suspects_only:
+        waits.append(asyncio.create_task(worker.run_suspects()))
+    elif orders.burst:
+        waits.append(asyncio.create_task(worker.until_idle()))
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+    # Nobody renews our leases any more: finish what can be finished before others take over.
+    summary = await worker.stop(grace if worker.error is None else min(grace, worker.lease / 3))
+    if worker.error is not None:
+        return codes.FAILED
+    return codes.INTERRUPTED if summary.interrupted else codes.OK
+
+
+def main() -> None:
+    """The process: ``python -m millstream.worker.child ORDERS``."""
+    orders = wire.decode_orders(sys.argv[1])
+    configure_logging()
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    try:
+        app = find_app(orders.app)
+        app.queues_to_serve(orders.queues)
+    except UsageError as error:
+        log.critical("%s", error)
+        _exit(codes.USAGE)
+    except Exception:
+        log.critical("%s could not be imported", orders.app, exc_info=True)
+        _exit(codes.USAGE)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        code = runner.run(serve(app, orders))
+        _exit(code)
+
+
+def configure_logging() -> None:
+    """What a worker started from the command line prints, unless the app's own import configured logging before."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-8s %(message)s", stream=sys.stderr)
+
+
+def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: type[asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def _exit(code: int) -> None:
+    """End now: a thread that never returns must not keep the process."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""A worker inside the user's own process: run until a signal or a word."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from millstream.worker.worker import Summary, Worker
+
+log = logging.getLogger("millstream.worker")
+
+
+async def run_until_stopped(
+    worker: Worker, stops: set[Callable[[], None]], grace: float, until: Awaitable[Any] | None = None
+) -> Summary:
+    """Serve until SIGTERM, SIGINT, a call of what is put into ``stops``, or until ``until`` is done. The second signal is final.
+
+    Raises the worker's error if it could not go on.
+    """
+    loop = asyncio.get_running_loop()
+    stop, now = asyncio.Event(), asyncio.Event()
+
+    def signalled() -> None:
+        if stop.is_set():
+            now.set()
+        else:
+            log.info("stopping; the same signal again to stop now")
+            stop.set()
+
+    def stop_from_anywhere() -> None:
+        loop.call_soon_threadsafe(stop.set)
+
+    stops.add(stop_from_anywhere)
+    caught: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Outside the main thread, or where the loop cannot: the caller's own signals stay as they are.
+        with contextlib.suppress(ValueError, NotImplementedError, RuntimeError):
+            loop.add_signal_handler(number, signalled)
+            caught.append(number)
+    waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(worker.failed.wait())]
+    if until is not None:
+        waits.append(asyncio.ensure_future(until))
+    try:
+        await worker.start()
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        stopping = asyncio.ensure_future(worker.stop(grace))
+        hurry = asyncio.ensure_future(now.wait())
+        await asyncio.wait((stopping, hurry), return_when=asyncio.FIRST_COMPLETED)
+        if not stopping.done():
+            worker.hurry()
+        summary = await stopping
+        hurry.cancel()
+    finally:
+        stops.discard(stop_from_anywhere)
+        for number in caught:
+            loop.remove_signal_handler(number)
+        for wait in waits:
+            if not wait.done():
+                wait.cancel()
+    if worker.error is not None:
+        raise worker.error
+    if until is not None and waits[-1].done() and not waits[-1].cancelled():
+        waits[-1].result()
+    return summary

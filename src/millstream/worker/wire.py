@@ -1,0 +1,102 @@
+"""What a supervisor and its children say to each other, a line of JSON each, over a socket pair."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import msgspec
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """How a child was started; travels on its command line."""
+
+    app: str
+    """module:attribute"""
+    queues: list[str]
+    """Empty: every queue the app's tasks are sent to."""
+    concurrency: int
+    threads: int
+    burst: bool
+    fd: int = -1
+    """The child's end of the socket pair."""
+    suspects_only: bool = False
+    """A spare child: runs what was running when others died, each job alone, and ends."""
+
+
+class Hello(msgspec.Struct, tag=True, frozen=True):
+    """A child has imported the app and found its server: what the supervisor, which never imports user code, must know."""
+
+    url: str
+    namespace: str
+    id_ttl: float
+    grace: float
+    longest_timeout: float
+    """Seconds; 0: some job may run for ever, so a loop that does not turn proves nothing."""
+    queues: list[str]
+    tasks: list[str]
+
+
+class Keep(msgspec.Struct, tag=True, frozen=True):
+    """Renew this lease from now on."""
+
+    queue: str
+    consumer: str
+    lease: float
+
+
+class Drop(msgspec.Struct, tag=True, frozen=True):
+    """Renew it no more: it was given up."""
+
+    queue: str
+    consumer: str
+
+
+class Beat(msgspec.Struct, tag=True, frozen=True):
+    """The child's loop turns."""
+
+
+class Suspects(msgspec.Struct, tag=True, frozen=True):
+    """A queue has jobs that must run alone."""
+
+    queue: str
+
+
+class Ready(msgspec.Struct, tag=True, frozen=True):
+    """To the child: its leases will be kept."""
+
+
+Word = Hello | Keep | Drop | Beat | Suspects | Ready
+_decoder = msgspec.json.Decoder(Word)
+_encoder = msgspec.json.Encoder()
+
+
+def say(writer: asyncio.StreamWriter, word: Word) -> None:
+    """Send one word; a listener that is gone is noticed by reading, not here."""
+    if not writer.is_closing():
+        writer.write(_encoder.encode(word) + b"\n")
+
+
+async def hear(reader: asyncio.StreamReader) -> Word | None:
+    """The next word; None when the other end is gone."""
+    try:
+        line = await reader.readline()
+    except (ConnectionError, OSError):
+        return None
+    return _decoder.decode(line) if line.endswith(b"\n") else None
+
+
+async def streams(end: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """One end of the pair as streams."""
+    end.setblocking(False)
+    return await asyncio.open_connection(sock=end)
+
+
+def encode_orders(orders: Orders) -> str:
+    """For a command line."""
+    return _encoder.encode(orders).decode()
+
+
+def decode_orders(text: str) -> Orders:
+    """From a command line."""
+    return msgspec.json.decode(text, type=Orders)
