@@ -1,0 +1,129 @@
+"""What a function is called with, as it travels: the fast path over ``Signature``, and the errors of a caller."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw
+from msgspec.structs import astuple
+
+from millstream.codec import hints, wire
+from millstream.codec.hints import Unresolved
+from millstream.codec.signature import POSITIONS, Arguments, Form, InvalidArguments, Signature
+from millstream.codec.wire import Payload
+
+
+class ArgumentCodec:
+    """The arguments of one function, as they travel: checked at enqueue, decoded into annotated types at the worker.
+
+    Raises UsageError at declaration if an annotation can never be decoded. An annotation that names a class not defined
+    yet is resolved at first use, or by ``resolve``.
+    """
+
+    def __init__(self, fn: Callable[..., Any], *, task: str) -> None:
+        self._fn = fn
+        self._task = task
+        self._names: dict[str, Any] = {}
+        self._resolved = False
+        try:
+            self.resolve()
+        except Unresolved:
+            pass  # tried again at first use
+
+    def resolve(self) -> None:
+        """Resolve the annotations that are not yet; UsageError if one names what does not exist."""
+        if self._resolved:
+            return
+        self._names |= hints.enclosing_names(self._fn)
+        self._signature = signature = Signature.of(self._fn, self._task, self._names)
+        # The fast path is an array read in one call into C: 0.1 µs for an int, against 1.9 µs one by one. A struct
+        # cannot say *args, and an array alone never fits where a keyword is required.
+        self._fast = signature.rest is None and not any(slot.required for slot in signature.keyword_only)
+        row = msgspec.defstruct(
+            "Row",
+            [
+                (f"p{i}", slot.type) if slot.required else (f"p{i}", slot.type, UNSET)
+                for i, slot in enumerate(signature.positional)
+            ],
+            array_like=True,
+            forbid_unknown_fields=True,
+            gc=False,
+        )
+        self._read = wire.decoder(row | dict[str, Raw])
+        self._resolved = True
+        self._names = {}
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """The bytes of a call, known to be decodable by this codec; TypeError naming the argument that does not fit."""
+        if not self._resolved:
+            self.resolve()
+        form = self._signature.form(args, kwargs) if kwargs else args
+        try:
+            payload = wire.encode(form)
+        except Exception as error:
+            raise self._unencodable(form, error) from error
+        if self._fast and form.__class__ is tuple:
+            try:
+                self._read(payload)
+            except Exception:
+                self._check(payload, form)
+        else:
+            self._check(payload, form)
+        return payload
+
+    def decode(self, payload: Payload) -> Arguments:
+        """What to call the function with; InvalidArguments saying which argument does not fit, and why."""
+        if not self._resolved:
+            self.resolve()
+        if not self._fast:
+            return self._signature.bind(payload)
+        try:
+            row = self._read(payload)
+        except Exception:
+            return self._signature.bind(payload)
+        if row.__class__ is dict:
+            return self._signature.bind(payload)
+        args = astuple(row)
+        given = len(args)
+        while given and args[given - 1] is UNSET:
+            given -= 1
+        return args[:given], {}
+
+    def _check(self, payload: bytes, form: Form) -> None:
+        try:
+            self._signature.bind(payload)
+        except InvalidArguments as error:
+            given = "" if error.key is None else f"; it was {_brief(_by_key(form)[error.key])}"
+            raise TypeError(f"{error}{given}") from error.__cause__
+
+    def _unencodable(self, form: Form, error: Exception) -> TypeError:
+        for key, value in _by_key(form).items():
+            try:
+                wire.encode(value)
+            except Exception as own:
+                name = self._signature.name(key)
+                reason = "an int must fit in 64 bits, larger ones travel as str" if isinstance(own, OverflowError) else own
+                return TypeError(f"task {self._task!r}: argument {name!r} cannot be encoded: {reason}; it was {_brief(value)}")
+        return TypeError(f"task {self._task!r}: the arguments cannot be encoded: {error}")
+
+
+def _by_key(form: Form) -> dict[int | str, Any]:
+    """The arguments of a call by position and keyword."""
+    positions: tuple[Any, ...] = form if isinstance(form, tuple) else form.get(POSITIONS, ())
+    given: dict[int | str, Any] = dict(enumerate(positions))
+    if isinstance(form, dict):
+        given |= {key: value for key, value in form.items() if key != POSITIONS}
+    return given
+
+
+def _brief(value: Any) -> str:
+    """A refused value, cut to what an error can show."""
+    cut = reprlib.Repr()
+    cut.maxstring = cut.maxother = 60
+    try:
+        return cut.repr(value)
+    except ValueError:  # an int of more digits than Python will print
+        return f"a value of type {type(value).__qualname__}, too long to print"
