@@ -3,6 +3,7 @@
 from millstream._version import __version__
 from millstream.app import Millstream
 from millstream.call import Call
+from millstream.current import CurrentJob, current_job
 from millstream.dead import DeadJob
 from millstream.errors import Reject, Retry, Snooze
 from millstream.job import Job
@@ -13,6 +14,7 @@ from millstream.task import AsyncTask, SyncTask
 __all__ = [
     "AsyncTask",
     "Call",
+    "CurrentJob",
     "DeadJob",
     "Job",
     "Millstream",
@@ -23,4 +25,5 @@ __all__ = [
     "Snooze",
     "SyncTask",
     "__version__",
+    "current_job",
 ]

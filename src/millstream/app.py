@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
@@ -16,9 +17,10 @@ from millstream.broker import Broker
 from millstream.bulk import Bulk
 from millstream.call import Call
 from millstream.client import ClientInspector, Clients, Room, run_sync
+from millstream.client.patience import pauses
 from millstream.config import Url, discover_url, parse_url
 from millstream.dead import DeadLetters
-from millstream.errors import BrokerError, BulkError, UsageError
+from millstream.errors import BrokerError, BrokerUnavailable, BulkError, UsageError
 from millstream.job import Job, Origin
 from millstream.memory import MemoryBroker
 from millstream.options import (
@@ -37,6 +39,11 @@ from millstream.settings import AppSettings, QueueSettings, seconds, whole
 from millstream.settings import name as checked_name
 from millstream.task import AsyncTask, SyncTask, Task, TaskDecorator, default_name
 from millstream.types import Seconds
+from millstream.worker import Summary, Worker
+from millstream.worker.inside import run_until_stopped
+from millstream.worker.services.keeper import KeeperThread
+
+log = logging.getLogger("millstream")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -88,6 +95,7 @@ class Millstream:
         self._queues: dict[str, QueueSettings] = {}
         self._declared: dict[str, Queue] = {}
         self._clients = Clients(lambda: make_room(self.url, self.settings), MappingProxyType(self._queues))
+        self._stops: set[Callable[[], None]] = set()
         self.inspector = ClientInspector(self._clients)
         self.dead = DeadLetters(self._clients)
 
@@ -111,9 +119,14 @@ class Millstream:
         return MappingProxyType(self._queues)
 
     def load(self) -> None:
-        """Import the modules of ``include``, whose declarations complete the app. A worker does so before it starts."""
+        """Import the modules of ``include``, whose declarations complete the app, and check every annotation.
+
+        A worker does so before it starts."""
         for module in self.include:
             importlib.import_module(module)
+        for task in self._tasks.values():
+            task.arguments.resolve()
+            task.returns.resolve()
 
     # -- declaring ---------------------------------------------------------------------------------------------------------
 
@@ -217,6 +230,95 @@ class Millstream:
         if client.entered <= 0:
             self._clients.drop(client)
             await client.close()
+
+    # -- working -----------------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def worker(
+        self, queues: Sequence[str] | None = None, *, concurrency: int = 32, threads: int = 8
+    ) -> AsyncGenerator[Worker]:
+        """A worker in this event loop, without signal handlers; it drains within ``grace`` on exit.
+
+        A thread keeps its leases: C code that holds the GIL for longer than ``lease`` starves it, ``millstream worker`` has no
+        such limit. UsageError if there is nothing to serve.
+        """
+        self.load()
+        worker = await self._make_worker(self.queues_to_serve(queues or ()), concurrency, threads)
+        await worker.start()
+        try:
+            yield worker
+        finally:
+            await worker.stop(self.settings.grace)
+        if worker.error is not None:
+            raise worker.error
+
+    async def run(
+        self,
+        queues: Sequence[str] | None = None,
+        *,
+        concurrency: int = 32,
+        threads: int = 8,
+        until: Awaitable[Any] | None = None,
+    ) -> Summary:
+        """Serve until SIGTERM, SIGINT, ``stop()``, or until ``until`` is done; drains within ``grace``, a second signal ends it
+        now. Returns how it ended; raises if the worker could not go on."""
+        self.load()
+        names = self.queues_to_serve(queues or ())
+        await self.connect_patiently()
+        worker = await self._make_worker(names, concurrency, threads)
+        return await run_until_stopped(worker, self._stops, self.settings.grace, until)
+
+    def stop(self) -> None:
+        """End ``run()`` as a signal would. Safe to call from any thread."""
+        for stop in list(self._stops):
+            stop()
+
+    def queues_to_serve(self, wanted: Iterable[str]) -> list[str]:
+        """The queues a worker serves: those wanted, else every queue its tasks are sent to. UsageError if that is none."""
+        names = list(dict.fromkeys(wanted))
+        if not self._tasks:
+            raise UsageError(
+                "this app has no tasks, so there is nothing to serve; does include= name the modules that declare them?"
+            )
+        for name in names:
+            if name not in self._queues:
+                known = ", ".join(map(repr, self._queues))
+                raise UsageError(f"the app declares no queue {name!r}; it has {known}")
+        return names or list(self._queues)
+
+    async def connect_patiently(self, seconds: float = 30.0) -> Broker:
+        """``broker()``, trying again for a while if the server is away; a server that refuses us is not tried again."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        for pause in pauses():
+            try:
+                return await self.broker()
+            except BrokerUnavailable as error:
+                if asyncio.get_running_loop().time() + pause >= deadline:
+                    raise
+                log.warning("%s; trying again", error)
+                await asyncio.sleep(pause)
+        raise AssertionError("unreachable: pauses never end")
+
+    async def _make_worker(self, queues: Sequence[str], concurrency: int, threads: int) -> Worker:
+        return Worker(
+            broker=await self.broker(),
+            keeper=KeeperThread(self._clients.room.connect),
+            revive=self.revive,
+            tasks=self._tasks,
+            settings=self.settings,
+            queues=queues,
+            concurrency=whole(concurrency, "concurrency", minimum=1),
+            threads=whole(threads, "threads", minimum=1),
+            lifespan=self.lifespan_context,
+        )
+
+    async def revive(self) -> None:
+        """Do what can be done about a server that is away: start it again if it is ours."""
+        await self._clients.room.revive()
+
+    def lifespan_context(self) -> AbstractAsyncContextManager[Any]:
+        """What a worker enters when it starts."""
+        return nullcontext() if self.lifespan is None else self.lifespan(self)
 
     @contextmanager
     def override(self, url: str) -> Generator[Self]:

@@ -119,7 +119,7 @@ def discover_app(app: str | None) -> str:
     """Which app a command is about: what it says, then ``$MILLSTREAM_APP``, then ``[tool.millstream] app``."""
     found = app or os.environ.get("MILLSTREAM_APP") or tool_settings().app
     if not found:
-        raise UsageError("which app? Say module:attribute, for example tasks:app, or set $MILLSTREAM_APP or [tool.millstream] app")
+        raise UsageError("which app? Say module:attribute, like tasks:app, or set $MILLSTREAM_APP or [tool.millstream] app")
     return found
 
 

@@ -45,4 +45,4 @@ class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 encode_message = msgspec.msgpack.Encoder().encode
 decode_message = msgspec.msgpack.Decoder(Message).decode
-"""Raises msgspec.ValidationError or msgspec.DecodeError on anything that is not a Message."""
+"""Raises msgspec.MsgspecError or UnicodeDecodeError on anything that is not a Message."""

@@ -119,7 +119,7 @@ class RetryPolicy:
         )
 
 
-def as_policy(value: RetryPolicy | int, base: RetryPolicy, option: str = "retry") -> RetryPolicy:
+def as_policy(value: object, base: RetryPolicy, option: str = "retry") -> RetryPolicy:
     """``retry=5`` changes the count of ``base``; a RetryPolicy stands for itself."""
     if isinstance(value, RetryPolicy):
         return value

@@ -130,7 +130,9 @@ class Broker(ABC):
     # -- producers ---------------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    async def publish(self, queue: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None) -> list[Receipt]:
+    async def publish(
+        self, queue: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None
+    ) -> list[Receipt]:
         """Accept a batch, in order; one receipt each. What is CREATED survives.
 
         Generated ids are recognised by (sender, serial) even after their job left nothing; a serial skipped or refused is not

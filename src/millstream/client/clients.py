@@ -22,6 +22,13 @@ class Clients:
         self._pid = os.getpid()
         self._inherited: list[object] = []
 
+    @property
+    def room(self) -> Room:
+        """Where the queues are, chosen at first use."""
+        if self._room is None:
+            self._room = self._choose_room()
+        return self._room
+
     def here(self) -> Client:
         """The client of the running loop."""
         loop = asyncio.get_running_loop()
@@ -57,7 +64,5 @@ class Clients:
         for other in list(self._by_loop):
             if other.is_closed():
                 self._by_loop.pop(other, None)
-        if self._room is None:
-            self._room = self._choose_room()
-        client = self._by_loop[loop] = Client(self._room, self._queues)
+        client = self._by_loop[loop] = Client(self.room, self._queues)
         return client

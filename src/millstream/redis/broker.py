@@ -9,7 +9,18 @@ from typing import Any
 
 import msgspec
 
-from millstream.broker import Broker, Cancellation, Capabilities, Claim, Entry, Inspector, Post, Receipt, ResultStore, WorkerInfo
+from millstream.broker import (
+    Broker,
+    Cancellation,
+    Capabilities,
+    Claim,
+    Entry,
+    Inspector,
+    Post,
+    Receipt,
+    ResultStore,
+    WorkerInfo,
+)
 from millstream.broker.contract import SUSPECT_AFTER
 from millstream.errors import BrokerError, LeaseLost
 from millstream.message import ErrorNote
@@ -85,7 +96,9 @@ class RedisBroker(Broker):
         self.capabilities = Capabilities(durable=True, shared=True, server=server_name(self._commands.server))
         policy = await self._eviction_policy()
         if policy not in (None, "noeviction"):
-            log.warning("the server's maxmemory-policy is %r: when it is full it may throw jobs away. Set it to noeviction.", policy)
+            log.warning(
+                "the server's maxmemory-policy is %r: when it is full it may throw jobs away. Set it to noeviction.", policy
+            )
 
     async def close(self) -> None:
         await self._results.close()
@@ -98,14 +111,16 @@ class RedisBroker(Broker):
             answer = await self._commands.call("CONFIG", "GET", "maxmemory-policy")
         except BrokerError:
             return None
-        return answer[1].decode() if answer else None
+        return str(answer[1], "ascii") if answer else None
 
     async def declare(self, queue: str) -> None:
         await self._run("declare", None, queue)
 
     # -- producers ---------------------------------------------------------------------------------------------------------
 
-    async def publish(self, queue: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None) -> list[Receipt]:
+    async def publish(
+        self, queue: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None
+    ) -> list[Receipt]:
         if not posts:
             return []
         first = posts[0].serial
@@ -126,7 +141,7 @@ class RedisBroker(Broker):
         return [_RECEIPTS[digit] for digit in reply]
 
     async def cancel(self, queue: str, job_id: str) -> Cancellation:
-        answer = await self._run("cancel", queue, GROUP, job_id, CANCELLED, _ms(CANCELLED_TTL), self._id_ttl_ms)
+        answer: int = await self._run("cancel", queue, GROUP, job_id, CANCELLED, _ms(CANCELLED_TTL), self._id_ttl_ms)
         return (Cancellation.ENDED, Cancellation.CANCELLED, Cancellation.RUNNING)[answer]
 
     # -- consumers ---------------------------------------------------------------------------------------------------------
@@ -165,7 +180,9 @@ class RedisBroker(Broker):
         now_ms, next_due_ms, flags, fresh, taken, crashes = reply
         # Hot: one struct per entry.
         entries = [_entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(taken)] if taken else []
-        entries += [Entry(ref, fields[1]) if len(fields) == 2 and fields[0] == b"d" else _entry(ref, fields, 0) for ref, fields in fresh]
+        entries += [
+            Entry(ref, fields[1]) if len(fields) == 2 and fields[0] == b"d" else _entry(ref, fields, 0) for ref, fields in fresh
+        ]
         next_due = None if next_due_ms < 0 else next_due_ms / 1000
         return Claim(entries, now_ms, next_due, bool(flags & 1), bool(flags & 2))
 

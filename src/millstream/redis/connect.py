@@ -5,20 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
-from hiredis import pack_command
+import hiredis
 from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, NoScriptError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    NoPermissionError,
+    NoScriptError,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable
+
+_pack = cast(Callable[[tuple[Any, ...]], bytes], hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
 
 CALL_TIMEOUT = 5.0
 """Seconds an answer may take before the connection is given up for dead (blocking calls: beyond their block)."""
@@ -51,7 +59,7 @@ class Connector:
 
     def __init__(self, url: str, *, safe_url: str = "") -> None:
         self.where = safe_url or url
-        self._pool = ConnectionPool.from_url(
+        self._pool = ConnectionPool.from_url(  # pyright: ignore[reportUnknownMemberType]
             url,
             protocol=2,
             decode_responses=False,
@@ -66,7 +74,7 @@ class Connector:
 
     async def connect(self) -> AbstractConnection:
         """A fresh, logged-in connection, or BrokerUnavailable / BrokerRefused."""
-        connection = self._pool.make_connection()
+        connection: AbstractConnection = self._pool.make_connection()
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 await connection.connect()
@@ -84,7 +92,9 @@ class Connector:
             return BrokerRefused(f"{self.where} refused us: {text}. Check the user, password and ACL in the URL.")
         if isinstance(error, NoScriptError):
             return ScriptMissing(f"{self.where}: {text}")
-        code = {"OutOfMemoryError": "OOM", "ReadOnlyError": "READONLY", "BusyLoadingError": "LOADING"}.get(type(error).__name__, code)
+        code = {"OutOfMemoryError": "OOM", "ReadOnlyError": "READONLY", "BusyLoadingError": "LOADING"}.get(
+            type(error).__name__, code
+        )
         if code in _UNWILLING:
             return BrokerUnavailable(f"{self.where}: {_UNWILLING[code]}. ({text})")
         if isinstance(error, RedisConnectionError | RedisTimeoutError | OSError | TimeoutError):
@@ -133,7 +143,7 @@ class Link:
         loop = asyncio.get_running_loop()
         futures = [loop.create_future() for _ in commands]
         # Hot: redis-py's async connection packs in Python; hiredis does it in C, measured at a fifth of the drain's time.
-        packed = b"".join([pack_command(command) for command in commands])
+        packed = b"".join([_pack(command) for command in commands])
         self._waiting.extend(futures)
         try:
             async with asyncio.timeout(block + CALL_TIMEOUT):
@@ -141,9 +151,9 @@ class Link:
                 await connection.send_packed_command(packed, False)
                 return [await future for future in futures]
         except TimeoutError:
-            error = BrokerUnavailable(f"{self._connector.where} did not answer within {block + CALL_TIMEOUT:g} s")
-            self._drop(connection, error)
-            raise error from None
+            silent = BrokerUnavailable(f"{self._connector.where} did not answer within {block + CALL_TIMEOUT:g} s")
+            self._drop(connection, silent)
+            raise silent from None
         except (RedisError, OSError) as raw:
             error = self._connector.translate(raw)
             if not isinstance(raw, ResponseError):
@@ -169,10 +179,8 @@ class Link:
             connection = await self._connector.connect()
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT):
-                    await connection.send_command("INFO", "server", check_health=False)
-                    self.server = _parse_info(await connection.read_response())
-                    await connection.send_command("CLIENT", "ID", check_health=False)
-                    self.client_id = int(await connection.read_response())
+                    self.server = _parse_info(await ask(connection, "INFO", "server"))
+                    self.client_id = await ask(connection, "CLIENT", "ID")
             except (RedisError, OSError, TimeoutError) as error:
                 await connection.disconnect(nowait=True)
                 raise self._connector.translate(error) from error
@@ -185,7 +193,7 @@ class Link:
         waiting = self._waiting
         while True:
             try:
-                answer: Any = await connection.read_response(disconnect_on_error=False)
+                answer = await read(connection)
             except ResponseError as error:
                 future = waiting.popleft()
                 if not future.done():
@@ -211,6 +219,17 @@ class Link:
                 future.set_exception(error)
                 future.exception()  # whoever waits re-raises it; one that was cancelled leaves no warning behind
         _abort(connection)
+
+
+async def read(connection: AbstractConnection) -> Any:
+    """The next answer or push; raises what the server answered if that is an error."""
+    return await connection.read_response(disconnect_on_error=False)  # pyright: ignore[reportUnknownVariableType]
+
+
+async def ask(connection: AbstractConnection, *command: str) -> Any:
+    """One command and its answer, on a connection nobody else uses."""
+    await connection.send_command(*command, check_health=False)
+    return await read(connection)
 
 
 def _abort(connection: AbstractConnection) -> None:

@@ -14,7 +14,7 @@ from millstream.redis.keys import GROUP
 from millstream.types import Status
 
 _PLACES: dict[bytes, Status] = {b"h": "scheduled", b"d": "dead", b"ready": "ready", b"running": "running"}
-_TOTALS = ("published", "done", "retried", "dead", "expired", "cancelled", "released", "lapsed")
+_TOTALS: tuple[str, ...] = ("published", "done", "retried", "dead", "expired", "cancelled", "released", "lapsed")
 _decode_worker = msgspec.msgpack.Decoder(WorkerInfo).decode
 
 
@@ -68,7 +68,7 @@ def _dead_letter(queue: str, entry: bytes, fields: list[bytes]) -> DeadLetter:
     stored = dict(zip(fields[::2], fields[1::2], strict=True))
     try:
         letter = decode_letter(stored[b"m"])
-    except (KeyError, msgspec.MsgspecError) as error:
+    except (KeyError, UnicodeDecodeError, msgspec.MsgspecError) as error:
         letter = Letter("malformed", ErrorNote(type(error).__name__, f"the dead letter itself is unreadable: {error}"), 0, 0, 0)
     return DeadLetter(
         id=stored.get(b"i", b"").decode("utf-8", "replace"),

@@ -5,7 +5,7 @@ All keys of a queue share the hash tag ``{namespace:q:queue}``: one cluster slot
 | word     | key            | type   | holds                                              | lives                              |
 |----------|----------------|--------|----------------------------------------------------|------------------------------------|
 | stream   | ``…:s``        | stream | ready and running jobs: ``d`` body, ``x`` expiry   | an entry until it is settled       |
-| held     | ``…:held``     | hash   | id → ``<expires_ms>\\n<body>`` of scheduled jobs    | a field until it is promoted       |
+| held     | ``…:held``     | hash   | id → expiry, newline and body of scheduled jobs    | a field until it is promoted       |
 | due      | ``…:due``      | zset   | ids of ``held`` by due time, server ms             | as ``held``                        |
 | index    | ``…:index``    | hash   | id → entry id, ``h`` (held) or ``d<dead entry>``   | a field while the job lives        |
 | leases   | ``…:leases``   | zset   | consumer → deadline, server ms                     | a member until it leaves or lapses |

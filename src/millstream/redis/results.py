@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from millstream.broker import ResultStore
 from millstream.errors import BrokerError, BrokerUnavailable
-from millstream.redis.connect import CONNECT_TIMEOUT, Connector
+from millstream.redis.connect import CONNECT_TIMEOUT, Connector, ask, read
 
 log = logging.getLogger("millstream.redis")
 
@@ -92,13 +92,12 @@ class RedisResults(ResultStore):
             try:
                 connection = await self._connector.connect()
                 async with asyncio.timeout(CONNECT_TIMEOUT):
-                    await connection.send_command("SUBSCRIBE", self._channel, check_health=False)
-                    await connection.read_response()
+                    await ask(connection, "SUBSCRIBE", self._channel)
                 self._subscribed.set()
                 listening = asyncio.create_task(self._listen_again())
                 try:
                     while True:
-                        kind, _, data = await connection.read_response()
+                        kind, _, data = await read(connection)
                         if kind == b"message":
                             self._hear(data)
                 finally:

@@ -11,7 +11,8 @@ import os
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from millstream.errors import BrokerRefused, BrokerUnavailable, UsageError
 from millstream.worker import codes, wire
@@ -151,11 +152,11 @@ async def _serve(worker: Worker, orders: wire.Orders, stop: asyncio.Event, grace
     except Exception:
         log.critical("the worker could not start", exc_info=True)
         return codes.FAILED
-    waits = [asyncio.create_task(stop.wait()), asyncio.create_task(worker.failed.wait())]
+    waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(worker.failed.wait())]
     if orders.suspects_only:
-        waits.append(asyncio.create_task(worker.run_suspects()))
+        waits.append(asyncio.ensure_future(worker.run_suspects()))
     elif orders.burst:
-        waits.append(asyncio.create_task(worker.until_idle()))
+        waits.append(asyncio.ensure_future(worker.until_idle()))
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
@@ -191,16 +192,15 @@ def configure_logging() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-8s %(message)s", stream=sys.stderr)
 
 
-def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
     except ImportError:
         return None
-    factory: type[asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
+    return uvloop.new_event_loop
 
 
-def _exit(code: int) -> None:
+def _exit(code: int) -> NoReturn:
     """End now: a thread that never returns must not keep the process."""
     logging.shutdown()
     sys.stdout.flush()

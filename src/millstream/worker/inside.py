@@ -17,9 +17,9 @@ log = logging.getLogger("millstream.worker")
 async def run_until_stopped(
     worker: Worker, stops: set[Callable[[], None]], grace: float, until: Awaitable[Any] | None = None
 ) -> Summary:
-    """Serve until SIGTERM, SIGINT, a call of what is put into ``stops``, or until ``until`` is done. The second signal is final.
+    """Serve until SIGTERM, SIGINT, a call of what is put into ``stops``, or until ``until`` is done.
 
-    Raises the worker's error if it could not go on.
+    A second signal ends it now. Raises the worker's error if it could not go on.
     """
     loop = asyncio.get_running_loop()
     stop, now = asyncio.Event(), asyncio.Event()
@@ -35,7 +35,7 @@ async def run_until_stopped(
         loop.call_soon_threadsafe(stop.set)
 
     stops.add(stop_from_anywhere)
-    caught: list[int] = []
+    caught: list[signal.Signals] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         # Outside the main thread, or where the loop cannot: the caller's own signals stay as they are.
         with contextlib.suppress(ValueError, NotImplementedError, RuntimeError):

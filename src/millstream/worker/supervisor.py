@@ -178,6 +178,8 @@ class Supervisor:
                             self._keeper.drop(queue, consumer)
                     case wire.Suspects(queue):
                         self._isolate(queue)
+                    case wire.Beat() | wire.Ready():
+                        pass
         finally:
             writer.close()
 

@@ -92,7 +92,9 @@ def judge(
     # SystemExit, KeyboardInterrupt and a stray CancelledError are failed attempts like any other.
     elif timed_out or not isinstance(error, Exception) or isinstance(error, asyncio.CancelledError) or policy.retries(error):
         if message.attempt <= policy.max_retries:
-            delay = error.delay if isinstance(error, Retry) and error.delay is not None else policy.wait(message.attempt, random)
+            delay = (
+                error.delay if isinstance(error, Retry) and error.delay is not None else policy.wait(message.attempt, random)
+            )
             return retry(
                 ref, message, delay, expires_ms, attempt=message.attempt + 1, last_error=note(error, NOTE_TRACEBACK_LIMIT)
             )

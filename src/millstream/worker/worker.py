@@ -76,8 +76,8 @@ class Summary:
 class Worker:
     """Serves queues until stopped. Start it and stop it once.
 
-    ``revive`` does what can be done about a server that is away. ``isolate``, if given, is told of queues with suspects and runs them in a process of their own; without it this worker
-    drains and runs them alone, one by one.
+    ``revive`` does what can be done about a server that is away. ``isolate``, if given, is told of queues with suspects and
+    runs them in a process of their own; without it this worker drains and runs them alone, one by one.
     """
 
     def __init__(
@@ -146,9 +146,13 @@ class Worker:
             "ticker": self._tick,
             "registrar": self._registrar.run,
         }
-        self._services = [asyncio.create_task(keep_running(name, run), name=f"millstream-{name}") for name, run in services.items()]
+        self._services = [
+            asyncio.create_task(keep_running(name, run), name=f"millstream-{name}") for name, run in services.items()
+        ]
         if claim:
-            self._claiming = [asyncio.create_task(keep_running("claimer", c.run), name="millstream-claimer") for c in self._claimers]
+            self._claiming = [
+                asyncio.create_task(keep_running("claimer", c.run), name="millstream-claimer") for c in self._claimers
+            ]
         log.info(
             "worker %s serves %s with %d coroutines and %d threads on %s",
             self.id,

@@ -218,9 +218,7 @@ class Runner:
         log.error("entry %s of queue %r is dead, malformed: %s", entry.ref.decode("ascii", "replace"), lane.queue, why)
         return verdict.malformed(entry.ref, body, why, entry.crashes)
 
-    def _unfit(
-        self, lane: Lane, entry: Entry, message: Message, task: Task[..., Any] | None, now_ms: int
-    ) -> Outcome | None:
+    def _unfit(self, lane: Lane, entry: Entry, message: Message, task: Task[..., Any] | None, now_ms: int) -> Outcome | None:
         """Why this message must not run here and now, as an outcome; None if it may."""
         ttl = self._settings.result_ttl if task is None else task.settings.result_ttl
         if message.overrides is not None and message.overrides.result_ttl is not None:
@@ -248,7 +246,9 @@ class Runner:
         grace = self._settings.unknown_task_grace
         since = message.unknown_since_ms or now_ms
         if now_ms - since >= grace * 1000:
-            why = ErrorNote("UnknownTask", f"no worker that served queue {lane.queue!r} for {grace:g} s knows task {message.task!r}")
+            why = ErrorNote(
+                "UnknownTask", f"no worker that served queue {lane.queue!r} for {grace:g} s knows task {message.task!r}"
+            )
             log.error("job %s is dead, unknown_task: %s", message.id, why.message)
             return verdict.dead(entry.ref, message, "unknown_task", why, entry.crashes, ttl)
         if not message.unknown_since_ms:
