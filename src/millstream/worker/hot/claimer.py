@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from millstream.broker import Broker, Claim
 from millstream.errors import BrokerUnavailable, LeaseLost
 from millstream.worker.backoff import Backoff
-from millstream.worker.hot.hold import ASYNC, THREAD, Hold
+from millstream.worker.hot.hold import ASYNC, STOPPING, THREAD, Hold
 from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.runner import Runner
 
@@ -20,7 +20,7 @@ WAIT_SECONDS = 1.0
 
 
 class Claimer:
-    """Claims for one lane until told to stop; a claim in flight is always awaited, never abandoned."""
+    """Claims for one lane until the worker is stopping; a claim in flight is always awaited, never abandoned."""
 
     def __init__(
         self,
@@ -42,7 +42,6 @@ class Claimer:
         self._fenced = fenced
         self._suspects = suspects
         self._revive = revive
-        self._stopping = False
         self._waiting = False
         self._away = False
         self.paused = False
@@ -68,9 +67,12 @@ class Claimer:
             else:
                 backoff = Backoff()
 
+    @property
+    def _stopping(self) -> bool:
+        return STOPPING in self._hold.shut
+
     async def stop(self) -> None:
-        """Claim no more. What a claim in flight still brings is handed to the runner, which starts nothing any more."""
-        self._stopping = True
+        """The worker is stopping: wait for nothing any more. What a claim in flight still brings is handed to the runner, which starts nothing any more."""
         self._hold.freed()
         if self._waiting:
             try:

@@ -1,0 +1,101 @@
+"""When a failed job runs again."""
+
+from __future__ import annotations
+
+import pytest
+
+from millstream import Retry, RetryPolicy
+from millstream.errors import UsageError
+from millstream.policy import as_policy
+
+
+def full() -> float:
+    return 1.0
+
+
+def none() -> float:
+    return 0.0
+
+
+def test_fixed_waits_are_all_the_same() -> None:
+    policy = RetryPolicy(delay=3, backoff="fixed", jitter=False)
+    assert [policy.wait(n, full) for n in (1, 2, 9)] == [3, 3, 3]
+
+
+def test_linear_waits_grow_by_the_delay() -> None:
+    policy = RetryPolicy(delay=3, backoff="linear", jitter=False)
+    assert [policy.wait(n, full) for n in (1, 2, 3)] == [3, 6, 9]
+
+
+def test_exponential_waits_double() -> None:
+    policy = RetryPolicy(delay=2, jitter=False)
+    assert [policy.wait(n, full) for n in (1, 2, 3, 4)] == [2, 4, 8, 16]
+
+
+def test_no_wait_exceeds_max_delay() -> None:
+    policy = RetryPolicy(delay=2, max_delay=10)
+    assert all(policy.wait(n, full) <= 10 for n in range(1, 200))
+
+
+@pytest.mark.parametrize("backoff", ["fixed", "linear", "exponential"])
+def test_the_arithmetic_saturates_at_attempt_2000(backoff: str) -> None:
+    policy = RetryPolicy(5000, delay=600, max_delay=86_400, backoff=backoff, jitter=False)  # type: ignore[arg-type]
+    assert 0 < policy.wait(2000, full) <= 86_400
+
+
+def test_jitter_spreads_over_the_upper_half() -> None:
+    policy = RetryPolicy(delay=8, backoff="fixed")
+    assert (policy.wait(1, none), policy.wait(1, full)) == (4, 8)
+
+
+def test_a_ladder_is_used_to_the_letter_and_its_last_rung_repeats() -> None:
+    policy = RetryPolicy(delays=[1, 5, 30], max_delay=2)
+    assert [policy.wait(n, none) for n in (1, 2, 3, 4, 2000)] == [1, 5, 30, 30, 30]
+
+
+def test_only_what_is_in_on_and_not_in_never_on_is_retried() -> None:
+    policy = RetryPolicy(on=(LookupError,), never_on=(KeyError,))
+    assert policy.retries(IndexError())
+    assert not policy.retries(KeyError())
+    assert not policy.retries(ValueError())
+
+
+def test_a_raised_retry_is_always_retried() -> None:
+    assert RetryPolicy(on=(LookupError,)).retries(Retry())
+
+
+def test_a_policy_that_travelled_with_a_call_matches_the_same_exceptions() -> None:
+    policy = RetryPolicy.from_rule(RetryPolicy(3, delay=1.5, on=(LookupError,), never_on=(KeyError,)).to_rule())
+    assert (policy.max_retries, policy.delay) == (3, 1.5)
+    assert policy.retries(IndexError())
+    assert not policy.retries(KeyError())
+
+
+def test_a_number_changes_the_count_alone() -> None:
+    base = RetryPolicy(8, delay=7)
+    assert as_policy(2, base) == RetryPolicy(2, delay=7)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"max_retries": -1}, "-1"),
+        ({"max_retries": True}, "True"),
+        ({"delay": -2.0}, "-2.0"),
+        ({"delay": float("nan")}, "nan"),
+        ({"max_delay": float("inf")}, "inf"),
+        ({"backoff": "cubic"}, "cubic"),
+        ({"delays": []}, "delays"),
+        ({"delays": [1, -1]}, "-1"),
+        ({"on": (3,)}, "3"),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused_by_name(options: dict[str, object], named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        RetryPolicy(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [Retry(), Retry, "3", 2.5, True, None])
+def test_a_retry_option_takes_a_policy_or_a_count(value: object) -> None:
+    with pytest.raises(UsageError, match="RetryPolicy"):
+        as_policy(value, RetryPolicy())
