@@ -20,7 +20,7 @@ from millstream.client import ClientInspector, Clients, Room, run_sync
 from millstream.client.patience import pauses
 from millstream.config import Url, discover_url, parse_url
 from millstream.dead import DeadLetters
-from millstream.errors import BrokerError, BrokerUnavailable, BulkError, UsageError
+from millstream.errors import BrokerUnavailable, BulkError, MillstreamError, UsageError
 from millstream.job import Job, Origin
 from millstream.memory import MemoryBroker
 from millstream.options import (
@@ -371,6 +371,8 @@ class RedisRoom:
         """It is not ours to start."""
 
     async def _open(self, url: str, safe_url: str) -> Broker:
+        # The first import takes 0.1 s, which the loop shall not stand still for.
+        await asyncio.to_thread(importlib.import_module, "millstream.redis")
         from millstream.redis import RedisBroker
 
         broker = RedisBroker(url, namespace=self._settings.namespace, id_ttl=self._settings.id_ttl, safe_url=safe_url)
@@ -389,7 +391,7 @@ class EmbeddedRoom(RedisRoom):
         return await self._open(await self._ensure(), self._url.safe)
 
     async def revive(self) -> None:
-        with suppress(BrokerError):  # the call that needs it says so
+        with suppress(MillstreamError):  # the call that needs it says so
             await self._ensure()
 
     async def _ensure(self) -> str:

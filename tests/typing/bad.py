@@ -1,0 +1,58 @@
+"""Every line marked E must be an error, and no other line may be, in both checkers."""
+
+from typing import Any
+
+from use import app, conf, mail, resize, send_mail, ship
+
+from millstream import Job, Millstream, RetryPolicy
+
+
+async def bad() -> None:
+    await resize.enqueue("x")  # E wrong type
+    await resize.enqueue()  # E missing
+    await resize.enqueue(1, hight=3)  # E unknown argument
+    await resize.enqueue(1, width="3")  # E wrong type by keyword
+    resize.enqueue_sync("x")  # E the twin has the same signature
+    resize.bind()  # E missing
+    resize.bind("x")  # E wrong type
+    await resize("x")  # E calling is the function's signature too
+    await send_mail("a")  # E a plain function's task is not awaited
+    await ship.enqueue(1)  # E not an Order
+    await ship.enqueue(express=True)  # E missing beside a keyword
+    resize.options(dely=3)  # E unknown option
+    resize.options(priority=10)  # E not built yet
+    resize.options(delay="3")  # E not seconds
+    resize.options(at=3.0)  # E not a datetime
+    resize.options(id=42)  # E not text
+    resize.options(retry="5")  # E neither a policy nor a count
+    resize.options(delay=1).enqueue(1, 2, 3)  # E too many, and never awaited
+    number: int = await (await resize.enqueue(1)).result()  # E it is text
+    text: str = (await conf.enqueue(1)).result_sync()  # E it is a list
+    resize.job(42)  # E not text
+    await app.enqueue_many([resize])  # E a task is not a call
+    await app.enqueue_many(resize.bind(1))  # E one call is not several
+    jobs: list[Job[int]] = await app.enqueue_many([resize.bind(1)])  # E jobs of text
+    await app.dead.list(reason="bored")  # E no such reason
+    await app.dead.replay(id="x")  # E no such argument
+    await mail.pause("now")  # E takes nothing
+    number, text, jobs  # to be used
+
+
+@app.task(priority=10)  # E not built yet
+async def wrong_option() -> None: ...
+
+
+@app.task(retry="often")  # E neither a policy nor a count
+async def wrong_retry() -> None: ...
+
+
+@app.task(queue=3)  # E not text
+def wrong_queue() -> None: ...
+
+
+Millstream(middleware=[])  # E not built yet
+Millstream("redis://localhost", "shop")  # E by keyword only
+RetryPolicy(3, 2.0)  # E by keyword only
+RetryPolicy(backoff="cubic")  # E no such backoff
+app.queue("mail", limit=3)  # E not built yet
+unknown: Any = app.topic  # E not built yet

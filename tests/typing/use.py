@@ -1,0 +1,148 @@
+"""Uses of the public surface that mypy --strict and pyright strict must accept. Checked, never run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import assert_type
+
+from millstream import AsyncTask, Call, DeadJob, Job, Millstream, Queue, Reject, Retry, RetryPolicy, Snooze, SyncTask
+from millstream.errors import BulkError, JobFailed
+
+
+@asynccontextmanager
+async def lifespan(app: Millstream) -> AsyncGenerator[dict[str, int]]:
+    yield {"answer": 42}
+
+
+app = Millstream()
+shop = Millstream(
+    "redis://localhost:6379/0",
+    namespace="shop",
+    include=["shop.tasks"],
+    lifespan=lifespan,
+    lease=timedelta(seconds=30),
+    max_crashes=3,
+    grace=25.0,
+    timeout=None,
+    retry=5,
+    result_ttl=600,
+    id_ttl=86_400,
+    unknown_task_grace=600.0,
+    max_payload_bytes=1 << 20,
+)
+mail = app.queue("mail", max_length=100_000)
+assert_type(mail, Queue)
+
+
+@dataclass
+class Order:
+    n: int
+
+
+@app.task
+async def resize(image_id: int, width: int = 800) -> str:
+    return ""
+
+
+@app.task
+def send_mail(to: str) -> None: ...
+
+
+@app.task(queue="mail", retry=5, timeout=30)
+async def conf(x: int) -> list[int]:
+    return []
+
+
+@app.task(
+    name="conf",
+    aliases=("old",),
+    queue="mail",
+    timeout=timedelta(minutes=1),
+    result_ttl=0,
+    expires=60,
+    max_crashes=0,
+    retry=RetryPolicy(8, delay=2.0, backoff="linear", max_delay=600.0, jitter=True, on=(OSError,), never_on=(KeyError,)),
+    max_payload_bytes=None,
+)
+def conf_sync(x: int) -> bytes:
+    return b""
+
+
+@app.task
+async def ship(order: Order, *, express: bool = False) -> Order:
+    raise Retry(delay=1.0) if express else Snooze(timedelta(hours=1))
+
+
+@app.task
+async def anything(*args: object, **kwargs: object) -> None:
+    raise Reject("no")
+
+
+assert_type(anything.name, str)
+as_function: Callable[[str], None] = send_mail
+as_task: SyncTask[[str], None] = send_mail
+as_async_task: AsyncTask[..., str] = resize
+
+
+async def main() -> None:
+    assert_type(await resize(42), str)
+    assert_type(send_mail("a"), None)
+    assert_type(await resize.enqueue(42, width=100), Job[str])
+    assert_type(await (await resize.enqueue(42)).result(timeout=10), str)
+    assert_type(await resize.options(delay=30, id="x").enqueue(42), Job[str])
+    assert_type(await resize.options(at=datetime.now(UTC), queue="mail", retry=1, timeout=None).enqueue(42), Job[str])
+    assert_type(
+        await resize.options(expires=timedelta(1), result_ttl=0, retry=resize.retry.replace(delay=1.0)).enqueue(1), Job[str]
+    )
+    assert_type(resize.options(delay=1)(1, width=2).close(), None)
+    assert_type(send_mail.options(delay=1)("a"), None)
+    assert_type(resize.bind(1), Call[str])
+    assert_type(await resize.bind(1).enqueue(), Job[str])
+    assert_type(await app.enqueue_many(resize.bind(i) for i in range(10)), list[Job[str]])
+    assert_type(await app.enqueue_many([resize.bind(1)], return_exceptions=True), list[Job[str] | Exception])
+    assert_type(send_mail.enqueue_sync("a@b.c").result_sync(), None)
+    assert_type(resize.enqueue_sync(1, width=2).result_sync(timeout=timedelta(seconds=1)), str)
+    assert_type(app.enqueue_many_sync([conf_sync.bind(1)]), list[Job[bytes]])
+    assert_type(app.enqueue_many_sync([conf_sync.bind(1)], return_exceptions=True), list[Job[bytes] | Exception])
+    assert_type(await conf.enqueue(1), Job[list[int]])
+    assert_type(conf_sync(1), bytes)
+    assert_type(resize.job("id"), Job[str])
+    assert_type(await ship.enqueue(Order(1), express=True), Job[Order])
+
+    mixed = await app.enqueue_many([resize.bind(1), conf.bind(2)])
+    assert_type(mixed[0].id, str)
+    anyone: Job[object] = await resize.enqueue(1)
+    assert_type(anyone.created, bool)
+    assert_type(await anyone.cancel(), bool)
+    await anyone.status()
+    anyone.status_sync()
+    await app.job("id", queue="mail").result()
+
+    await mail.pause()
+    mail.resume_sync()
+    assert_type(await app.dead.list(queue="mail", reason="exhausted", task="conf", limit=10), list[DeadJob])
+    assert_type(await app.dead.show("id"), DeadJob | None)
+    assert_type(await app.dead.replay("id", queue="mail"), list[str])
+    assert_type(app.dead.purge_sync(["a", "b"]), list[str])
+    assert_type(await app.inspector.queues(), list[str])
+
+    async with app as same:
+        assert_type(same, Millstream)
+    with app.override("memory://"):
+        pass
+    try:
+        await resize.enqueue(1)
+    except BulkError as error:
+        assert_type(error.failed, dict[int, BaseException])
+    except JobFailed as error:
+        assert_type(error.traceback, str)
+
+
+def plain(number: int) -> float:
+    return float(number)
+
+
+assert_type(app.task(name="other")(plain)(1), float)

@@ -1,0 +1,107 @@
+"""Short words for the tests of apps and clients: a loop per test, and a hand that plays the worker."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec
+
+import msgspec
+
+from millstream import Millstream
+from millstream.broker import Entry, Post
+from millstream.message import ErrorNote, Message, decode_message
+from millstream.outcome import Ending, Kind, Letter, Outcome, encode_ending
+from millstream.types import DeadReason
+
+P = ParamSpec("P")
+
+PATIENCE = 30.0
+"""Seconds after which a test that waits for what never comes fails."""
+
+Settle = Callable[[Entry, Message], Outcome]
+
+
+def looped(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run an async test on a loop of its own."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        asyncio.run(asyncio.wait_for(test(*args, **kwargs), PATIENCE))
+
+    return run
+
+
+def done(value: Any = None, ttl: float = 600.0) -> Settle:
+    """The handler returned."""
+
+    def settle(entry: Entry, message: Message) -> Outcome:
+        ending = encode_ending(Ending("done", msgspec.Raw(msgspec.msgpack.encode(value))))
+        return Outcome(Kind.DONE, entry.ref, message.id, ending if ttl else None, ttl, message.given_id)
+
+    return settle
+
+
+def dead(reason: DeadReason = "exhausted", error: str = "no luck", ttl: float = 600.0) -> Settle:
+    """The job is dead."""
+
+    def settle(entry: Entry, message: Message) -> Outcome:
+        letter = Letter(reason, ErrorNote("ValueError", error, "Traceback: …"), 3, 0, message.enqueued_ms)
+        return Outcome(
+            Kind.DEAD,
+            entry.ref,
+            message.id,
+            encode_ending(Ending("dead", letter=letter)) if ttl else None,
+            ttl,
+            message.given_id,
+            body=entry.body or b"",
+            task=message.task,
+            letter=letter,
+        )
+
+    return settle
+
+
+def expired(entry: Entry, message: Message) -> Outcome:
+    """The job was claimed too late."""
+    return Outcome(Kind.EXPIRED, entry.ref, message.id, None, 600.0, message.given_id)
+
+
+async def work(app: Millstream, settle: Settle, *, queue: str = "default") -> list[Message]:
+    """Claim all that is ready and settle it."""
+    broker = await app.broker()
+    await broker.join(queue, "hand", 30.0)
+    claim = await broker.claim(queue, "hand", 10_000)
+    taken = [(entry, decode_message(entry.body or b"")) for entry in claim.entries]
+    await broker.settle(queue, "hand", [settle(entry, message) for entry, message in taken])
+    await broker.leave(queue, "hand")
+    return [message for _, message in taken]
+
+
+async def published(app: Millstream) -> dict[str, int]:
+    """How many jobs each queue ever accepted."""
+    return {name: (await app.inspector.queue(name)).totals["published"] for name in await app.inspector.queues()}
+
+
+class Wire:
+    """Listens to what an app publishes."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[Post]]] = []
+        self.jobs = 0
+
+    @classmethod
+    async def tap(cls, app: Millstream) -> Wire:
+        """Listen to the client of this loop."""
+        wire = cls()
+        broker = await app.broker()
+        publish = broker.publish
+
+        async def listen(queue: str, posts: Any, **options: Any) -> Any:
+            wire.calls.append((queue, list(posts)))
+            wire.jobs += len(posts)
+            return await publish(queue, posts, **options)
+
+        broker.publish = listen  # type: ignore[method-assign]
+        return wire

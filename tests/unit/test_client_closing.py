@@ -1,0 +1,174 @@
+"""One client per loop: when it is made, closed, dropped and swapped."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import warnings
+from typing import Any
+
+import pytest
+
+from millstream import Millstream
+from millstream.broker import Broker
+from millstream.errors import BrokerUnavailable, UsageError
+from millstream.memory import MemoryBroker
+from tests.unit.stage import looped, published
+
+
+def build(url: str = "memory://") -> tuple[Millstream, Any]:
+    app = Millstream(url)
+
+    @app.task
+    async def shrink(n: int) -> int:
+        return n
+
+    return app, shrink
+
+
+class Rooms:
+    """Counts what is opened and closed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opened = 0
+        self.closed = 0
+        monkeypatch.setattr(MemoryBroker, "open", self._open)
+        monkeypatch.setattr(MemoryBroker, "close", self._close)
+
+    async def _open(self) -> None:
+        self.opened += 1
+
+    async def _close(self) -> None:
+        await asyncio.sleep(0)
+        self.closed += 1
+
+
+@pytest.fixture
+def rooms(monkeypatch: pytest.MonkeyPatch) -> Rooms:
+    return Rooms(monkeypatch)
+
+
+def test_the_end_of_the_loop_closes_what_nobody_closed(rooms: Rooms) -> None:
+    _, shrink = build()
+    for turn in (1, 2):
+        asyncio.run(shrink.enqueue(1))
+        assert (rooms.opened, rooms.closed) == (turn, turn)
+
+
+@looped
+async def test_concurrent_first_uses_open_one_client(rooms: Rooms) -> None:
+    app, shrink = build()
+    await asyncio.gather(*[shrink.enqueue(i) for i in range(5)], app.broker(), app.inspector.queues())
+    assert rooms.opened == 1
+
+
+@looped
+async def test_leaving_the_last_block_closes_and_the_next_use_opens_again(rooms: Rooms) -> None:
+    app, shrink = build()
+    async with app:
+        assert rooms.opened == 0, "entering alone needs no server"
+        await shrink.enqueue(1)
+        async with app as same:
+            assert same is app
+            await shrink.enqueue(2)
+        assert rooms.closed == 0
+        await shrink.enqueue(3)
+    assert (rooms.opened, rooms.closed) == (1, 1)
+    await shrink.enqueue(4)
+    assert rooms.opened == 2
+
+
+@looped
+async def test_leaving_waits_for_what_is_being_sent() -> None:
+    app, shrink = build()
+    async with app:
+        sending = asyncio.create_task(shrink.enqueue(1))
+        await asyncio.sleep(0)
+    assert (await sending).created
+    assert await published(app) == {"default": 1}
+
+
+def test_an_app_that_was_entered_and_never_left_warns() -> None:
+    async def main() -> None:
+        app, shrink = build()
+        await app.__aenter__()
+        await shrink.enqueue(1)
+        client = app._clients.here()
+        app._clients.drop(client)
+        with pytest.warns(ResourceWarning, match="never left"):
+            client.__del__()
+        await client.close()
+
+    asyncio.run(main())
+
+
+def test_an_app_that_was_only_used_is_dropped_in_silence(rooms: Rooms) -> None:
+    async def main() -> None:
+        def use() -> Any:
+            _, shrink = build()
+            return shrink.enqueue(1)
+
+        await use()
+        gc.collect()
+        while not rooms.closed:
+            await asyncio.sleep(0)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        asyncio.run(main())
+    assert rooms.closed == 1
+
+
+@looped
+async def test_a_server_that_was_away_is_tried_again_by_the_next_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, _ = build()
+    answers: list[Exception] = [BrokerUnavailable("away")]
+
+    async def flaky(self: Broker) -> None:
+        if answers:
+            raise answers.pop()
+
+    monkeypatch.setattr(MemoryBroker, "open", flaky)
+    with pytest.raises(BrokerUnavailable):
+        await app.broker()
+    assert await app.broker() is await app.broker()
+
+
+@looped
+async def test_override_swaps_the_room_and_brings_it_back(rooms: Rooms) -> None:
+    app, shrink = build("redis://no.such.host:1")
+    with app.override("memory://") as same:
+        assert same is app
+        job = await shrink.enqueue(1)
+        assert await job.status() == "ready"
+        assert app.url.safe == "memory://"
+        with app.override("memory://"):
+            assert await job.status() == "unknown", "a room of its own"
+        assert await job.status() == "ready"
+    assert app.url.safe.startswith("redis://")
+    while rooms.closed < 2:
+        await asyncio.sleep(0)
+
+
+def test_override_serves_every_loop_inside() -> None:
+    app, shrink = build("redis://no.such.host:1")
+    with app.override("memory://"):
+        asyncio.run(shrink.enqueue(1))
+        shrink.enqueue_sync(2)
+        assert app.inspector.queue_sync("default").ready == 2
+
+
+def test_override_refuses_a_url_that_makes_no_sense() -> None:
+    app, _ = build()
+    with pytest.raises(UsageError, match="scheme"), app.override("memory"):
+        pass
+    assert app.url.scheme == "memory"
+
+
+def test_memory_rooms_of_the_same_name_are_one_and_those_without_are_private() -> None:
+    (a, shrink_a), (b, _) = build("memory://shared-by-a-test"), build("memory://shared-by-a-test")
+    (_, shrink_c), (d, _) = build(), build()
+    shrink_a.enqueue_sync(1)
+    shrink_c.enqueue_sync(1)
+    assert (a.inspector.queue_sync("default").ready, b.inspector.queue_sync("default").ready) == (1, 1)
+    assert d.inspector.queues_sync() == []

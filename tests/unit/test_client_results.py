@@ -1,0 +1,217 @@
+"""Waiting for a result: the value, or why there is none."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from millstream import Millstream
+from millstream.broker import Broker
+from millstream.errors import (
+    BrokerUnavailable,
+    JobCancelled,
+    JobExpired,
+    JobFailed,
+    ResultError,
+    ResultsDisabled,
+    ResultTimeout,
+    UsageError,
+)
+from tests.unit.stage import dead, done, expired, looped, work
+
+
+@dataclass
+class Picture:
+    name: str
+    width: int
+
+
+def build() -> tuple[Millstream, Any]:
+    app = Millstream("memory://")
+
+    @app.task
+    async def shrink(n: int) -> Picture:
+        return Picture("small", n)
+
+    return app, shrink
+
+
+@looped
+async def test_a_result_comes_in_its_annotated_type() -> None:
+    app, shrink = build()
+    job = await shrink.enqueue(3)
+    await work(app, done({"name": "small", "width": 3}))
+    assert await job.result() == Picture("small", 3)
+    assert await shrink.job(job.id).result(timeout=1) == Picture("small", 3)
+
+
+@looped
+async def test_an_untyped_job_gives_plain_values() -> None:
+    app, shrink = build()
+    job = await shrink.enqueue(3)
+    await work(app, done({"name": "small", "width": 3}))
+    assert await app.job(job.id).result() == {"name": "small", "width": 3}
+
+
+@looped
+async def test_whoever_waits_already_is_told() -> None:
+    app, shrink = build()
+    job = await shrink.enqueue(3)
+    waiting = [asyncio.create_task(job.result(timeout=timedelta(seconds=20))) for _ in range(3)]
+    await asyncio.sleep(0)
+    await work(app, done({"name": "small", "width": 3}))
+    assert await asyncio.gather(*waiting) == [Picture("small", 3)] * 3
+
+
+@looped
+async def test_a_dead_job_says_why_in_one_line_with_the_traceback_apart() -> None:
+    app, shrink = build()
+    job = await shrink.enqueue(3)
+    await work(app, dead("timeout", error="took\ntoo " + "l" * 500 + "ong"))
+    with pytest.raises(JobFailed, match=r"'shrink'.*\(timeout\): ValueError: took too l+…$") as caught:
+        await job.result()
+    failed = caught.value
+    assert (failed.job_id, failed.reason, failed.error_type, failed.traceback) == (
+        job.id,
+        "timeout",
+        "ValueError",
+        "Traceback: …",
+    )
+    assert failed.error.startswith("took\ntoo")
+    assert "\n" not in str(failed)
+
+
+@looped
+async def test_a_dead_job_whose_ending_is_gone_is_read_from_its_letter() -> None:
+    app, shrink = build()
+    job = await shrink.enqueue(3)
+    await work(app, dead("rejected", ttl=0))
+    with pytest.raises(JobFailed, match="rejected"):
+        await job.result()
+
+
+@looped
+async def test_a_cancelled_job_says_so() -> None:
+    _, shrink = build()
+    job = await shrink.enqueue(3)
+    waiting = asyncio.create_task(job.result())
+    await asyncio.sleep(0)
+    await job.cancel()
+    with pytest.raises(JobCancelled, match=job.id):
+        await waiting
+
+
+@looped
+async def test_an_expired_job_says_so() -> None:
+    app, shrink = build()
+    job = await shrink.options(expires=60).enqueue(3)
+    await work(app, expired)
+    with pytest.raises(JobExpired, match=job.id):
+        await job.result()
+
+
+@looped
+async def test_a_timeout_says_where_the_job_is_and_that_nobody_serves_its_queue() -> None:
+    _, shrink = build()
+    job = await shrink.options(delay=60).enqueue(3)
+    with pytest.raises(ResultTimeout, match="scheduled, and no worker serves") as caught:
+        await job.result(timeout=0.01)
+    assert (caught.value.status, caught.value.served) == ("scheduled", False)
+    assert isinstance(caught.value, TimeoutError)
+
+
+@looped
+async def test_a_timeout_says_that_workers_serve_the_queue() -> None:
+    app, shrink = build()
+    job = await shrink.enqueue(3)
+    await (await app.broker()).join("default", "hand", 30.0)
+    with pytest.raises(ResultTimeout, match="ready, and workers serve") as caught:
+        await job.result(timeout=0)
+    assert caught.value.served
+
+
+@looped
+async def test_no_time_at_all_is_enough_to_look() -> None:
+    app, shrink = build()
+    job = await shrink.enqueue(3)
+    await work(app, done({"name": "small", "width": 3}))
+    assert await job.result(timeout=0) == Picture("small", 3)
+
+
+@looped
+async def test_a_timeout_while_the_server_is_away_is_still_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, shrink = build()
+    job = await shrink.enqueue(3)
+    broker = await app.broker()
+
+    async def away(*_: Any) -> Any:
+        raise BrokerUnavailable("the server is away")
+
+    monkeypatch.setattr(broker.results, "get", away)
+    with pytest.raises(ResultTimeout, match="could not be read: the server is away") as caught:
+        await job.result(timeout=0)
+    assert caught.value.status == "unknown"
+
+
+@looped
+async def test_a_task_that_keeps_no_results_says_so_at_once() -> None:
+    app, shrink = build()
+
+    @app.task(result_ttl=0)
+    def forget() -> None: ...
+
+    for job in (await forget.enqueue(), await shrink.options(result_ttl=0).enqueue(1)):
+        with pytest.raises(ResultsDisabled, match="result_ttl=0"):
+            await job.result()
+    kept = await forget.options(result_ttl=60).enqueue()
+    with pytest.raises(ResultTimeout):
+        await kept.result(timeout=0)
+
+
+@looped
+async def test_a_job_that_left_nothing_or_never_was_has_no_result() -> None:
+    app, shrink = build()
+    job = await shrink.enqueue(3)
+    await work(app, done(ttl=0))
+    for gone in (job, shrink.job("never")):
+        with pytest.raises(ResultsDisabled, match="left no result"):
+            await gone.result()
+        assert await gone.status() == "unknown"
+
+
+@looped
+async def test_a_kept_result_of_another_type_is_an_error_that_names_the_job() -> None:
+    app, shrink = build()
+    job = await shrink.enqueue(3)
+    await work(app, done("not a picture"))
+    with pytest.raises(ResultError, match=job.id):
+        await job.result()
+
+
+@looped
+async def test_a_timeout_that_makes_no_sense_is_refused() -> None:
+    _, shrink = build()
+    job = await shrink.enqueue(3)
+    with pytest.raises(UsageError, match="timeout"):
+        await job.result(timeout=-1)
+
+
+@looped
+async def test_a_question_is_asked_again_while_the_server_is_away_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, shrink = build()
+    job = await shrink.enqueue(3)
+    broker = await app.broker()
+    answers: list[Any] = [BrokerUnavailable("away"), BrokerUnavailable("away")]
+    cancel = type(broker).cancel
+
+    async def flaky(self: Broker, queue: str, job_id: str) -> Any:
+        if answers:
+            raise answers.pop()
+        return await cancel(self, queue, job_id)
+
+    monkeypatch.setattr(type(broker), "cancel", flaky)
+    assert await job.cancel() is True
