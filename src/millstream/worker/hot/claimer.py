@@ -72,7 +72,7 @@ class Claimer:
         return STOPPING in self._hold.shut
 
     async def stop(self) -> None:
-        """The worker is stopping: wait for nothing any more. What a claim in flight still brings is handed to the runner, which starts nothing any more."""
+        """The worker is stopping: wait no longer. The runner gets what a claim in flight still brings, and starts nothing."""
         self._hold.freed()
         if self._waiting:
             try:
@@ -101,28 +101,33 @@ class Claimer:
             await self._wait(claim)
 
     async def _wait(self, claim: Claim) -> None:
-        """Nothing is ready: sleep until woken, and claim in the same round trip."""
+        """Nothing is ready: sleep until woken, and claim in the same round trip; again and again, until there is something."""
         lane, hold = self._lane, self._hold
-        if claim.next_due == 0 and not claim.paused:
-            return
-        share = max(1, hold.room(lane.kinds, buffered=False) // self._lanes)
-        timer = None
-        if claim.next_due is not None and claim.next_due < WAIT_SECONDS and not claim.paused:
-            # The server's own block time-outs fire up to 0.1 s late, so what is due is woken for by our timer.
-            timer = asyncio.get_running_loop().call_later(claim.next_due, self._nudge)
-        self._waiting = True
-        try:
-            claim = await self._broker.claim(
-                lane.queue, lane.consumer, share, wait=WAIT_SECONDS, suspect_after=lane.suspect_after
-            )
-        except BaseException:
-            self._away = True
-            raise
-        finally:
-            self._waiting = False
-            if timer is not None:
-                timer.cancel()
-        await self._take(claim)
+        while not claim.entries and not self._stopping and (claim.next_due != 0 or claim.paused):
+            room = hold.room(lane.kinds, buffered=False)
+            if room <= 0:
+                return
+            timer = None
+            if claim.next_due is not None and claim.next_due < WAIT_SECONDS and not claim.paused:
+                # The server's own block time-outs fire up to 0.1 s late, so what is due is woken for by our timer.
+                timer = asyncio.get_running_loop().call_later(claim.next_due, self._nudge)
+            self._waiting = True
+            try:
+                claim = await self._broker.claim(
+                    lane.queue,
+                    lane.consumer,
+                    max(1, room // self._lanes),
+                    wait=WAIT_SECONDS,
+                    suspect_after=lane.suspect_after,
+                )
+            except BaseException:
+                self._away = True
+                raise
+            finally:
+                self._waiting = False
+                if timer is not None:
+                    timer.cancel()
+            await self._take(claim)
 
     async def _take(self, claim: Claim) -> None:
         if claim.entries:

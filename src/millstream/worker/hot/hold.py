@@ -96,24 +96,29 @@ class Hold:
         self._measured_at = now
 
     def ask(self, kinds: Sequence[int], count: int) -> None:
-        """A claim for ``count`` is in flight; a negative count takes that back."""
+        """A claim for ``count`` is in flight; a negative count says that it is over, and what it did not bring is room again."""
         for kind in kinds:
             self._asked[kind] += count
+        if count < 0:
+            self.freed()
 
     async def turn(self, kinds: Sequence[int], buffered: bool, patience: float) -> int:
         """Wait until there is room and nobody who asked earlier can use it; 0 if ``patience`` seconds went by without."""
         first = not self._turns
+        if first and (room := self.room(kinds, buffered)) > 0:
+            return room
+        future = None
         try:
             async with asyncio.timeout(patience):
                 while STOPPING not in self.shut:
-                    if first and (room := self.room(kinds, buffered)) > 0:
-                        return room
                     future = asyncio.get_running_loop().create_future()
                     self._turns.append(future)
                     await future
-                    first = True
+                    if (room := self.room(kinds, buffered)) > 0:
+                        return room
         except TimeoutError:
-            pass
+            if future in self._turns:
+                self._turns.remove(future)
         return 0
 
     def freed(self) -> None:
