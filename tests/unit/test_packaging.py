@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from millstream._version import __version__
+from millstream.cli import main
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "millstream"
@@ -41,6 +42,11 @@ def test_the_wheel_carries_the_licence(wheel: Path) -> None:
 
 def test_the_version_is_written_once(wheel: Path) -> None:
     assert wheel.name.split("-")[1] == metadata.version("millstream") == __version__
+
+
+def test_the_command_millstream_is_installed() -> None:
+    (command,) = metadata.entry_points(group="console_scripts", name="millstream")
+    assert command.load() is main
 
 
 def test_every_declared_dependency_is_pinned_within_its_range() -> None:
