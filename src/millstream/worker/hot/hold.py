@@ -8,6 +8,7 @@ only drains 55-78k no-op jobs/s, with a buffer 108-132k; an unbounded hold fell 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -96,7 +97,7 @@ class Hold:
         self._measured_at = now
 
     def ask(self, kinds: Sequence[int], count: int) -> None:
-        """A claim for ``count`` is in flight; a negative count says that it is over, and what it did not bring is room again."""
+        """A claim for ``count`` is in flight; a negative count: it is over, and what it did not bring is room again."""
         for kind in kinds:
             self._asked[kind] += count
         if count < 0:
@@ -107,18 +108,18 @@ class Hold:
         first = not self._turns
         if first and (room := self.room(kinds, buffered)) > 0:
             return room
-        future = None
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
                 while STOPPING not in self.shut:
                     future = asyncio.get_running_loop().create_future()
                     self._turns.append(future)
-                    await future
+                    try:
+                        await future
+                    finally:
+                        if future.cancelled() and future in self._turns:
+                            self._turns.remove(future)
                     if (room := self.room(kinds, buffered)) > 0:
                         return room
-        except TimeoutError:
-            if future in self._turns:
-                self._turns.remove(future)
         return 0
 
     def freed(self) -> None:
