@@ -14,7 +14,7 @@ local settled, done = 0, 0
 local watched = redis.call('EXISTS', WAITERS) == 1
 
 if n > 0 then
-  local refs, ids = {}, {}
+  local refs, ids, before = {}, {}, {}
   for i = 1, n do
     refs[i] = ARGV[at + i]
     ids[i] = ARGV[at + n + i]
@@ -24,17 +24,20 @@ if n > 0 then
   if acked == n then
     redis.call('HDEL', INDEX, unpack(ids))
   else
-    -- Some were settled before (this is a call sent again): an id that is back under another entry is not ours to remove.
+    -- Some were settled before (this is a call sent again): how they ended stands, and an id that is back under another
+    -- entry is not ours to remove.
     for i = 1, n do
-      if redis.call('HGET', INDEX, ids[i]) == refs[i] then redis.call('HDEL', INDEX, ids[i]) end
+      if redis.call('HGET', INDEX, ids[i]) == refs[i] then redis.call('HDEL', INDEX, ids[i]) else before[i] = true end
     end
   end
   at = at + 2 * n
   for i = 1, kept do
-    redis.call('SET', ENDING .. ids[plain + i], ARGV[at + i], 'PX', kept_ttl_ms)
+    if not before[plain + i] then redis.call('SET', ENDING .. ids[plain + i], ARGV[at + i], 'PX', kept_ttl_ms) end
   end
   if watched then
-    for i = 1, n do tell(ids[i], i > plain and ARGV[at + i - plain] or '') end
+    for i = 1, n do
+      if not before[i] then tell(ids[i], i > plain and ARGV[at + i - plain] or '') end
+    end
   end
   at = at + kept
   done = acked
