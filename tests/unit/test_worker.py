@@ -656,3 +656,59 @@ def test_workers_are_visible_while_they_run_and_gone_after_a_clean_stop() -> Non
         assert await app.inspector.workers() == []
 
     run(main())
+
+
+def test_an_exception_that_cannot_even_be_printed_is_a_failed_attempt_like_any_other() -> None:
+    app = make_app()
+
+    class Unprintable(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    @app.task(retry=1)
+    async def odd() -> None:
+        raise Unprintable
+
+    async def main() -> None:
+        async with app.worker():
+            with pytest.raises(JobFailed) as failure:
+                await (await odd.options(retry=0).enqueue()).result(PATIENCE)
+            assert (failure.value.reason, failure.value.error_type) == ("exhausted", "Unprintable")
+
+    run(main())
+
+
+def test_a_traceback_begins_in_the_users_code() -> None:
+    app = make_app()
+
+    @app.task(retry=0)
+    async def fail() -> None:
+        raise ValueError
+
+    async def main() -> None:
+        async with app.worker():
+            with pytest.raises(JobFailed) as failure:
+                await (await fail.enqueue()).result(PATIENCE)
+            assert "runner.py" not in failure.value.traceback
+
+    run(main())
+
+
+def test_a_lifespan_that_fails_leaves_no_worker_behind() -> None:
+    @asynccontextmanager
+    async def lifespan(app: Millstream) -> AsyncIterator[None]:
+        raise OSError("no database")
+        yield
+
+    app = make_app(lifespan=lifespan)
+
+    @app.task
+    async def fine() -> None: ...
+
+    async def main() -> None:
+        with pytest.raises(OSError, match="no database"):
+            async with app.worker():
+                pass
+        assert await app.inspector.workers() == []
+
+    run(main())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -16,6 +18,8 @@ from millstream.outcome import Ending, Kind, Letter, Outcome, encode_ending
 from millstream.policy import RetryPolicy
 from millstream.types import DeadReason
 
+_OURS = str(Path(__file__).parent)
+
 TRACEBACK_LIMIT = 16_384
 """Characters of traceback kept in a dead letter: its end, where the error is."""
 
@@ -24,9 +28,25 @@ NOTE_TRACEBACK_LIMIT = 2_048
 
 
 def note(error: BaseException, limit: int = TRACEBACK_LIMIT) -> ErrorNote:
-    """An exception as text."""
-    text = "".join(traceback.format_exception(error))
-    return ErrorNote(type(error).__name__, str(error), text[-limit:])
+    """An exception as text, its traceback beginning in the user's code."""
+    text = "".join(traceback.format_exception(type(error), error, users_part(error.__traceback__)))
+    return ErrorNote(type(error).__name__, describe(error), text[-limit:])
+
+
+def describe(error: BaseException) -> str:
+    """Its message; an exception whose own ``__str__`` fails still gets one."""
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"(its __str__ raised {type(failure).__name__})"
+
+
+def users_part(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames that are ours, unless it has no others."""
+    part = trace
+    while part is not None and part.tb_frame.f_code.co_filename.startswith(_OURS):
+        part = part.tb_next
+    return part or trace
 
 
 def policy_for(message: Message, declared: RetryPolicy) -> RetryPolicy:

@@ -44,6 +44,9 @@ STALE_SECONDS = 0.25
 LAST_WORDS_SECONDS = 5.0
 """After the grace period: how long cancelled coroutines have to end, and outcomes to reach the server."""
 
+TELL_SECONDS = 0.25
+"""How often the supervisor is told of the same queue's suspects."""
+
 ALONE = "a suspect runs alone"
 
 
@@ -118,6 +121,7 @@ class Worker:
         self._fencing: set[asyncio.Task[None]] = set()
         self._alone = asyncio.Lock()
         self._hurried = asyncio.Event()
+        self._told_of: dict[str, float] = {}
         self._stack = AsyncExitStack()
         self._watch: Watch | None = None
 
@@ -132,7 +136,17 @@ class Worker:
         return self._settler.totals
 
     async def start(self, *, claim: bool = True) -> None:
-        """Enter the lifespan, take leases, begin to claim. ``claim=False`` leaves claiming to ``run_suspects``."""
+        """Enter the lifespan, take leases, begin to claim. ``claim=False`` leaves claiming to ``run_suspects``.
+
+        If any of that fails, what was begun is undone.
+        """
+        try:
+            await self._start(claim)
+        except BaseException:
+            await self.stop(0.0)
+            raise
+
+    async def _start(self, claim: bool) -> None:
         state = await self._stack.enter_async_context(self._lifespan())
         for lane in self._lanes:
             lane.state = state
@@ -235,7 +249,10 @@ class Worker:
 
     async def _suspects(self, lane: Lane) -> None:
         if self._isolate is not None:
-            self._isolate(lane.queue)
+            now = asyncio.get_running_loop().time()
+            if now >= self._told_of.get(lane.queue, 0.0) + TELL_SECONDS:
+                self._told_of[lane.queue] = now
+                self._isolate(lane.queue)
             return
         if self._alone.locked():
             return
@@ -281,10 +298,10 @@ class Worker:
 
     def _fence(self, lane: Lane, consumer: str) -> None:
         """The lease is gone: cancel what this lane was doing, forget what it held, start as a new incarnation."""
-        if lane.consumer != consumer or STOPPING in self._hold.shut:
+        if not consumer or lane.consumer != consumer or STOPPING in self._hold.shut:
             return
         log.error("worker %s lost its lease on queue %r: its jobs there belong to others now", self.id, lane.queue)
-        lane.consumer = f"{consumer}-lost"
+        lane.consumer = ""
         hold = self._hold
         for job in [job for job in hold.running if job._lane is lane]:
             self._runner.stop_job(job, FENCED)
@@ -297,14 +314,15 @@ class Worker:
         lane.outcomes.clear()
         lane.handed_back.clear()
         self._keeper.drop(lane.queue, consumer)
-        task = asyncio.create_task(self._rejoin(lane))
+        task = asyncio.create_task(self._rejoin(lane, consumer))
         self._fencing.add(task)
         task.add_done_callback(self._fencing.discard)
 
-    async def _rejoin(self, lane: Lane) -> None:
+    async def _rejoin(self, lane: Lane, lost: str) -> None:
         backoff = Backoff()
         while STOPPING not in self._hold.shut:
             try:
+                await self._broker.leave(lane.queue, lost)
                 await self._join(lane)
                 return
             except BrokerError as error:
@@ -313,11 +331,13 @@ class Worker:
 
     async def _leave(self, still_running: set[Lane]) -> None:
         for lane in self._lanes:
+            if not lane.consumer:
+                continue
             try:
                 await self._broker.release(lane.queue, lane.consumer, lane.handed_back)
                 if lane not in still_running:
                     self._keeper.drop(lane.queue, lane.consumer)
-                    await self._broker.leave(lane.queue, lane.consumer)
+                    await self._broker.leave(lane.queue, lane.consumer, blameless=True)
             except BrokerError as error:
                 log.warning("queue %r could not be left cleanly, its lease will lapse: %s", lane.queue, error)
         await self._registrar.leave()

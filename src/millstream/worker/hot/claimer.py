@@ -7,13 +7,16 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from millstream.broker import Broker, Claim
-from millstream.errors import BrokerUnavailable, LeaseLost
+from millstream.errors import BrokerError, BrokerUnavailable, LeaseLost
 from millstream.worker.backoff import Backoff
-from millstream.worker.hot.hold import ASYNC, STOPPING, THREAD, Hold
+from millstream.worker.hot.hold import ASYNC, BATCH, BATCH_BYTES, STOPPING, THREAD, Hold
 from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.runner import Runner
 
 log = logging.getLogger("millstream.worker")
+
+REJOIN_SECONDS = 0.05
+"""How often a claimer whose lease was lost looks whether it has a new one."""
 
 WAIT_SECONDS = 1.0
 """An idle claimer claims this often anyway: it bounds a lost wake-up, and the time a foreign entry or a pause goes unseen."""
@@ -44,6 +47,7 @@ class Claimer:
         self._revive = revive
         self._waiting = False
         self._away = False
+        self._size = 0.0
         self.paused = False
         self.empty = asyncio.Event()
         """Set while the last claim brought nothing: for ``--burst``."""
@@ -82,8 +86,11 @@ class Claimer:
 
     async def _once(self) -> None:
         lane, hold = self._lane, self._hold
-        room = await hold.turn(lane.kinds, lane.buffered, WAIT_SECONDS)
-        if self._stopping:
+        if not lane.consumer:
+            await asyncio.sleep(REJOIN_SECONDS)
+            return
+        room = min(await hold.turn(lane.kinds, lane.buffered, WAIT_SECONDS), self._most())
+        if self._stopping or not lane.consumer:
             return
         if self._away:
             await self._recover()
@@ -100,10 +107,14 @@ class Claimer:
             self.empty.set()
             await self._wait(claim)
 
+    def _most(self) -> int:
+        """How many messages of the size we have seen make a batch."""
+        return BATCH if self._size * BATCH <= BATCH_BYTES else max(1, int(BATCH_BYTES / self._size))
+
     async def _wait(self, claim: Claim) -> None:
         """Nothing is ready: sleep until woken, and claim in the same round trip; again and again, until there is something."""
         lane, hold = self._lane, self._hold
-        while not claim.entries and not self._stopping and (claim.next_due != 0 or claim.paused):
+        while not claim.entries and not self._stopping and lane.consumer and (claim.next_due != 0 or claim.paused):
             room = hold.room(lane.kinds, buffered=False)
             if room <= 0:
                 return
@@ -116,7 +127,7 @@ class Claimer:
                 claim = await self._broker.claim(
                     lane.queue,
                     lane.consumer,
-                    max(1, room // self._lanes),
+                    max(1, min(room // self._lanes, self._most())),
                     wait=WAIT_SECONDS,
                     suspect_after=lane.suspect_after,
                 )
@@ -133,6 +144,11 @@ class Claimer:
         if claim.entries:
             self.empty.clear()
             self._runner.accept(self._lane, claim)
+            size = sum(len(entry.body or b"") for entry in claim.entries) / len(claim.entries)
+            self._size = size if size > self._size else (self._size + size) / 2
+            if self._lane.handed_back and not self._stopping:
+                refs, self._lane.handed_back = self._lane.handed_back, []
+                await self._release(refs)
         if claim.paused != self.paused:
             self.paused = claim.paused
             log.info("queue %r is %s", self._lane.queue, "paused" if claim.paused else "resumed")
@@ -156,9 +172,17 @@ class Claimer:
                 ready.clear()
                 ready.extend(keep)
                 refs += [job._ref for job in stale]
-        if refs:
-            await self._broker.release(lane.queue, lane.consumer, refs)
-            hold.freed()
+        await self._release(refs)
+
+    async def _release(self, refs: list[bytes]) -> None:
+        if not refs:
+            return
+        try:
+            await self._broker.release(self._lane.queue, self._lane.consumer, refs)
+        except BrokerError:
+            self._away = True  # they are neither here nor handed back: the next claim finds them again
+            raise
+        self._hold.freed()
 
     async def _recover(self) -> None:
         """After a lost connection: run what the server says is ours and we do not hold, so that nothing is stranded."""

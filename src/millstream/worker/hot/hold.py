@@ -28,6 +28,9 @@ BUFFER_MAX = 300
 BATCH = 200
 """The most messages one claim or settle call carries: a longer script would hold the server too long."""
 
+BATCH_BYTES = 256 * 1024
+"""And about the most bytes."""
+
 
 class Hold:
     """Slots and turns, shared by all queues of one worker process."""

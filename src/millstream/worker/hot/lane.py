@@ -27,4 +27,4 @@ class Lane:
         self.settling: list[Outcome] = []
         """The batch that is being settled now."""
         self.handed_back: list[bytes] = []
-        """Started, stopped by a shutdown, and to be released."""
+        """To be released: stopped by a shutdown, or may not wait here."""

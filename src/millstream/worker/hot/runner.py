@@ -53,7 +53,7 @@ class Runner:
 
     def accept(self, lane: Lane, claim: Claim, *, alone: bool = False) -> None:
         """Hot. Start or buffer what a claim brought; settle at once what can never run. ``alone``: start it although nothing
-        else may start now."""
+        else may start now. What may not be buffered is left in ``lane.handed_back``."""
         hold, tasks, add = self._hold, self._tasks, self._settler.add
         now = self._loop.time()
         limit = self._look_closer_at
@@ -75,6 +75,8 @@ class Runner:
             if hold.free[kind] > 0 and (alone or not hold.shut):
                 hold.free[kind] -= 1
                 self._start(job, kind)
+            elif task.settings.max_crashes == 0:
+                lane.handed_back.append(entry.ref)  # at most once: one that waits here could die without having run
             else:
                 job._since = now
                 hold.ready[kind].append(job)
@@ -185,9 +187,14 @@ class Runner:
         return None
 
     def _failed(self, job: CurrentJob, error: BaseException) -> Outcome | None:
-        if job._stop:
-            return self._stopped(job, None, error)
-        return self._judge(job, error, timed_out=False)
+        try:
+            if job._stop:
+                return self._stopped(job, None, error)
+            return self._judge(job, error, timed_out=False)
+        except Exception as bug:
+            # Whatever goes wrong in judging, the job must end in a visible place and its slot must come free.
+            log.exception("judging %r failed", job)
+            return verdict.dead(job._ref, job._message, "exhausted", verdict.note(bug), job._crashes, _result_ttl(job))
 
     def _judge(self, job: CurrentJob, error: BaseException, *, timed_out: bool) -> Outcome:
         message = job._message
@@ -203,11 +210,13 @@ class Runner:
             result_ttl=_result_ttl(job),
             random=random.random,
         )
+        said = verdict.describe(error)
         what = f"job {message.id} (task {message.task!r}, attempt {message.attempt} of {policy.max_retries + 1})"
         if outcome.letter is not None:
-            log.error("%s is dead, %s: %s: %s", what, outcome.letter.reason, type(error).__name__, error, exc_info=error)
+            trace = (type(error), error, verdict.users_part(error.__traceback__))
+            log.error("%s is dead, %s: %s: %s", what, outcome.letter.reason, type(error).__name__, said, exc_info=trace)
         else:
-            log.warning("%s runs again in %.1f s: %s: %s", what, outcome.delay, type(error).__name__, error)
+            log.warning("%s runs again in %.1f s: %s: %s", what, outcome.delay, type(error).__name__, said)
         return outcome
 
     # -- what can never run ------------------------------------------------------------------------------------------------

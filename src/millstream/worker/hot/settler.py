@@ -11,7 +11,7 @@ from millstream.broker import Broker
 from millstream.errors import BrokerError, BrokerUnavailable, LeaseLost
 from millstream.outcome import Kind, Outcome
 from millstream.worker.backoff import Backoff
-from millstream.worker.hot.hold import BATCH, Hold
+from millstream.worker.hot.hold import BATCH, BATCH_BYTES, Hold
 
 if TYPE_CHECKING:
     from millstream.worker.hot.lane import Lane
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("millstream.worker")
 
 SERVER_AWAY = "the server is away"
-
-BATCH_BYTES = 256 * 1024
-"""The most bytes of endings and messages one settle call carries."""
 
 
 class Settler:
