@@ -384,7 +384,7 @@ def test_a_pid_file_naming_another_process_does_it_no_harm(folder: Path, server:
         bystander.communicate(b"\n")
 
 
-def test_a_server_that_cannot_be_reached_is_replaced_without_harm_to_a_bystander(
+def test_a_server_that_cannot_be_reached_is_replaced(
     folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(embedded, "MISSING", 0.1)
@@ -396,6 +396,24 @@ def test_a_server_that_cannot_be_reached_is_replaced_without_harm_to_a_bystander
     assert pid_of(again) != pid
     assert again.get("kept") == "1"
     assert "could not be reached" in caplog.text
+
+
+def test_a_process_that_is_not_certainly_the_server_is_never_signalled(
+    folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "MISSING", 0.1)
+    monkeypatch.setattr(embedded, "PATIENCE", 1.0)
+    pid = pid_of(server(folder))
+    Path(ensure_server(folder).removeprefix("unix://")).unlink()
+    bystander = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        (folder / embedded.PID).write_text(f"{bystander.pid}\n")
+        with pytest.raises(BrokerUnavailable, match="does not answer"):
+            ensure_server(folder)
+        assert bystander.poll() is None
+    finally:
+        bystander.communicate(b"\n")
+        (folder / embedded.PID).write_text(f"{pid}\n")
 
 
 def test_a_server_that_hangs_is_told_of_and_left_alone(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
