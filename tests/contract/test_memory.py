@@ -1,12 +1,21 @@
-"""The memory room keeps the contract."""
+"""The memory room keeps the contract, from any thread."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import threading
 import uuid
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
+from millstream.broker import Post, Receipt
 from millstream.memory import MemoryBroker
+from millstream.outcome import Kind, Outcome
 from millstream.testing import BrokerContract
+from millstream.testing.room import DONE_ENDING, PATIENCE
 
 
 class TestMemoryBroker(BrokerContract):
@@ -15,3 +24,154 @@ class TestMemoryBroker(BrokerContract):
 
     def make_broker(self, **options: Any) -> MemoryBroker:
         return MemoryBroker(self.name, **options)
+
+
+def broker(**options: Any) -> MemoryBroker:
+    return MemoryBroker(f"test-{uuid.uuid4().hex}", **options)
+
+
+def in_a_thread(coroutine: Callable[[], Coroutine[Any, Any, Any]]) -> Future[Any]:
+    """Run a coroutine in an event loop and thread of its own."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(asyncio.run(coroutine()))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
+def test_a_publish_in_one_thread_ends_a_wait_in_another() -> None:
+    room = broker()
+    joined = threading.Event()
+
+    async def work() -> bytes | None:
+        await room.join("q", "c", 30)
+        joined.set()
+        return (await room.claim("q", "c", 1, wait=PATIENCE)).entries[0].body
+
+    working = in_a_thread(work)
+    assert joined.wait(PATIENCE)
+    asyncio.run(room.publish("q", [Post("a", b"body")]))
+    assert working.result(PATIENCE) == b"body"
+
+
+def test_an_ending_in_one_thread_is_told_in_another() -> None:
+    room = broker()
+
+    async def work() -> None:
+        await room.join("q", "c", 30)
+        (entry,) = (await room.claim("q", "c", 1, wait=PATIENCE)).entries
+        await room.settle("q", "c", [Outcome(Kind.DONE, entry.ref, "a", result=DONE_ENDING, result_ttl=60)])
+
+    async def ask() -> bytes | None:
+        await room.publish("q", [Post("a", b"")])
+        working = in_a_thread(work)
+        ending = await room.results.wait("q", "a", PATIENCE)
+        working.result(PATIENCE)
+        return ending
+
+    assert asyncio.run(ask()) == DONE_ENDING
+
+
+def test_many_threads_lose_and_double_nothing() -> None:
+    room = broker()
+    total = 400
+
+    async def produce(sender: str) -> None:
+        for serial in range(1, total // 4 + 1):
+            await room.publish("q", [Post(f"{sender}-{serial}", f"{sender}-{serial}".encode(), serial=serial)], sender=sender)
+
+    async def consume(name: str) -> list[bytes | None]:
+        done: list[bytes | None] = []
+        await room.join("q", name, 30)
+        while (await room.inspector.queue("q")).totals["done"] < total:
+            entries = (await room.claim("q", name, 7, wait=0.01)).entries
+            await room.settle("q", name, [Outcome(Kind.DONE, entry.ref, "") for entry in entries])
+            done += [entry.body for entry in entries]
+        return done
+
+    consuming = [in_a_thread(partial(consume, f"c{n}")) for n in range(4)]
+    producing = [in_a_thread(partial(produce, f"s{n}")) for n in range(4)]
+    for future in producing:
+        future.result(PATIENCE)
+    done = [body for future in consuming for body in future.result(PATIENCE)]
+    assert sorted(done) == sorted(f"s{s}-{n}".encode() for s in range(4) for n in range(1, total // 4 + 1))
+
+
+def test_a_wait_in_a_loop_that_was_closed_harms_nobody() -> None:
+    room = broker()
+
+    async def abandon() -> None:
+        await room.join("q", "c", 30)
+        waiting = asyncio.create_task(room.claim("q", "c", 1, wait=PATIENCE))
+        await asyncio.sleep(0)
+        waiting.cancel()
+
+    asyncio.run(abandon())
+    asyncio.run(room.publish("q", [Post("a", b"")]))
+    assert asyncio.run(room.inspector.status("q", "a")) == "ready"
+
+
+def test_brokers_of_one_name_and_namespace_share_their_queues() -> None:
+    one, same, elsewhere = MemoryBroker("n"), MemoryBroker("n"), MemoryBroker("n", namespace="other")
+    asyncio.run(one.publish("q", [Post("a", b"")]))
+    assert asyncio.run(same.inspector.status("q", "a")) == "ready"
+    assert asyncio.run(elsewhere.inspector.status("q", "a")) == "unknown"
+
+
+def test_brokers_without_a_name_are_each_alone() -> None:
+    one, other = MemoryBroker(), MemoryBroker()
+    asyncio.run(one.publish("q", [Post("a", b"")]))
+    assert asyncio.run(other.inspector.status("q", "a")) == "unknown"
+
+
+def test_queues_go_with_the_last_broker_of_their_name() -> None:
+    one = MemoryBroker("transient")
+    asyncio.run(one.publish("q", [Post("a", b"")]))
+    del one
+    gc.collect()
+    assert asyncio.run(MemoryBroker("transient").inspector.status("q", "a")) == "unknown"
+
+
+def test_a_clock_that_was_passed_in_rules_everything() -> None:
+    now = 1000.0
+    room = MemoryBroker(id_ttl=50, clock=lambda: now)
+
+    async def begin() -> None:
+        await room.join("q", "c", 30)
+        await room.publish("q", [Post("a", b"", delay=5)])
+
+    asyncio.run(begin())
+    now = 1005.0
+    (entry,) = asyncio.run(room.claim("q", "c", 1)).entries
+    outcome = Outcome(Kind.DONE, entry.ref, "a", result=DONE_ENDING, result_ttl=10, given_id=True)
+    asyncio.run(room.settle("q", "c", [outcome]))
+    assert asyncio.run(room.inspector.status("q", "a")) == "done"
+    now = 1015.0
+    assert asyncio.run(room.inspector.status("q", "a")) == "unknown"
+    assert asyncio.run(room.publish("q", [Post("a", b"")])) == [Receipt.EXISTS]
+    now = 1055.0
+    assert asyncio.run(room.publish("q", [Post("a", b"")])) == [Receipt.CREATED]
+
+
+def test_what_has_expired_takes_no_room_for_ever() -> None:
+    now = 0.0
+    room = MemoryBroker(id_ttl=1, clock=lambda: now)
+
+    async def live(number: int) -> None:
+        await room.publish("q", [Post(f"n{number}", b"")])
+        await room.cancel("q", f"n{number}")
+
+    async def main() -> None:
+        nonlocal now
+        for number in range(10_000):
+            now += 1.0
+            await live(number)
+
+    asyncio.run(main())
+    with room._locked("q") as rules:
+        assert len(rules.endings) + len(rules._given) < 5000

@@ -126,6 +126,9 @@ class Kept(Generic[V]):
     def drop(self, key: str) -> None:
         self._values.pop(key, None)
 
+    def __len__(self) -> int:
+        return len(self._values)
+
     def values(self, now: float) -> Iterator[V]:
         return (value for value, until in self._values.values() if until is None or until > now)
 

@@ -12,6 +12,22 @@ NOTHING = {"published": 0, "done": 0, "retried": 0, "dead": 0, "expired": 0, "ca
 
 class InspectingPromises(Promises):
     @promise()
+    async def test_opening_twice_is_opening_once(self, room: Room) -> None:
+        await room.broker.open()
+        assert await room.broker.inspector.queues() == [QUEUE]
+
+    @promise()
+    async def test_closing_twice_is_closing_once(self, room: Room) -> None:
+        other = await room.another()
+        await other.close()
+        await other.close()
+        assert await room.broker.inspector.queues() == [QUEUE]
+
+    @promise()
+    async def test_a_server_has_a_name(self, room: Room) -> None:
+        assert room.broker.capabilities.server
+
+    @promise()
     async def test_a_job_nobody_heard_of_is_unknown(self, room: Room) -> None:
         assert await room.status("never") == "unknown"
         assert await room.status("never", "no such queue") == "unknown"

@@ -95,6 +95,15 @@ class ResultPromises(Promises):
         assert endings == [decode_ending(DEAD_ENDING), Ending("expired"), Ending("cancelled")]
 
     @promise()
+    async def test_who_waits_for_an_id_of_any_text_is_told(self, room: Room) -> None:
+        await room.join("c")
+        names = ["a b", "ü→", "a:b{c}:q:", "x-0"]
+        await room.publish(*names)
+        waiting = [await room.begun(room.broker.results.wait(QUEUE, name, LONG)) for name in names]
+        await room.settle("c", await room.take("c"), result=DONE_ENDING, result_ttl=60)
+        assert await asyncio.gather(*waiting) == [DONE_ENDING] * len(names)
+
+    @promise()
     async def test_a_retry_is_no_ending(self, room: Room) -> None:
         await room.join("c")
         await room.publish("a")

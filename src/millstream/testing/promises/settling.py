@@ -41,6 +41,15 @@ class SettlingPromises(Promises):
         assert await room.broker.inspector.queue(QUEUE) == before
 
     @promise()
+    async def test_how_a_job_ended_stands(self, room: Room) -> None:
+        await room.join("c")
+        await room.send("s", 1, 2)
+        done, kept = await room.take("c")
+        await room.settle("c", [done])
+        assert await room.settle("c", [done, kept], result=DONE_ENDING, result_ttl=60) == 1
+        assert [await room.status("s-1"), await room.status("s-2")] == ["unknown", "done"]
+
+    @promise()
     async def test_settling_again_does_not_touch_the_next_run(self, room: Room) -> None:
         await room.join("c")
         await room.publish("a")
@@ -61,23 +70,6 @@ class SettlingPromises(Promises):
         await room.publish("a")
         (entry,) = await room.take("c")
         assert await room.settle("c", [entry, entry]) == 1
-
-    @promise()
-    async def test_what_is_anothers_is_skipped(self, room: Room) -> None:
-        await room.join("c", "d")
-        await room.publish("mine", "theirs")
-        mine, theirs = await room.take("c", 1), await room.take("d", 1)
-        assert await room.settle("c", theirs + mine) == 1
-        assert await room.status("theirs") == "running"
-
-    @promise()
-    async def test_what_was_released_is_skipped(self, room: Room) -> None:
-        await room.join("c")
-        await room.publish("a")
-        entries = await room.take("c")
-        await room.release("c", entries)
-        assert await room.settle("c", entries) == 0
-        assert await room.status("a") == "ready"
 
     @promise()
     async def test_a_batch_may_end_in_every_way_at_once(self, room: Room) -> None:
