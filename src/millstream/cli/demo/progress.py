@@ -1,0 +1,74 @@
+"""How far the demo is, task by task, while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from millstream import Job
+from millstream.cli.demo.record import Record
+
+
+@dataclass
+class TaskProgress:
+    """One task, now."""
+
+    task: str
+    accepted: int = 0
+    done: int = 0
+    running: int = 0
+    retried: int = 0
+    over: int = 0
+    """Dead or cancelled."""
+
+    @property
+    def waiting(self) -> int:
+        """Ready, or until its time or its retry comes."""
+        return max(0, self.accepted - self.done - self.running - self.over)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Everything that the live view shows."""
+
+    tasks: list[TaskProgress]
+    processes: dict[int, int]
+    """How many jobs each living worker process is running, by pid."""
+    killed: int | None
+    """The pid of the process that was killed."""
+
+    @property
+    def accepted(self) -> int:
+        return sum(task.accepted for task in self.tasks)
+
+    @property
+    def ended(self) -> int:
+        return sum(task.done + task.over for task in self.tasks)
+
+    @property
+    def running(self) -> int:
+        return sum(task.running for task in self.tasks)
+
+
+def progress(
+    accepted: Mapping[str, Job[Any]], over: Collection[str], record: Record, pids: Collection[int], killed: int | None
+) -> Progress:
+    """Put together from what was accepted, what the record says, and who is dead or cancelled."""
+    tasks: dict[str, TaskProgress] = {}
+    for job in accepted.values():
+        task = tasks.get(job.task) or tasks.setdefault(job.task, TaskProgress(job.task))
+        task.accepted += 1
+        task.over += job.id in over
+    done = {run.job: run.task for runs in record.runs.values() for run in runs if run.done}
+    for name in done.values():
+        tasks.setdefault(name, TaskProgress(name)).done += 1
+    for job_id, attempt in record.runs:
+        if attempt > 1 and job_id in accepted:
+            tasks[accepted[job_id].task].retried += 1
+    processes = dict.fromkeys((pid for pid in pids if pid != killed), 0)
+    for run in record.running.values():
+        if run.pid != killed:
+            tasks.setdefault(run.task, TaskProgress(run.task)).running += 1
+            processes[run.pid] = processes.get(run.pid, 0) + 1
+    return Progress(list(tasks.values()), processes, killed)

@@ -1,0 +1,242 @@
+"""What the demo prints: events as they happen, progress that moves on a terminal, and the account at the end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+import millstream.worker
+from millstream import DeadJob, __version__
+from millstream.cli.demo.account import Account, Row
+from millstream.cli.demo.progress import Progress
+
+WIDTH = 96
+"""Columns used at most."""
+
+PLAIN_SECONDS = 2.0
+"""Between two lines of progress where nothing can move."""
+
+WORKER = Path(millstream.worker.__file__).parent
+
+FIRST_APP = """\
+from millstream import Millstream
+
+app = Millstream()
+
+@app.task
+async def hello(name: str) -> str:
+    return f"Hello, {name}!"
+"""
+
+
+class Show:
+    """Prints to one console. Enter it for the live view, which disappears when it is left."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._began = clock()
+        self._said = self._began
+        # A live view needs a terminal that can move its cursor; anything else gets lines.
+        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_interactive else None
+
+    def __enter__(self) -> Show:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.update(Text())
+            self._live.stop()
+
+    def headline(self) -> None:
+        """What is about to be seen."""
+        self._console.print()
+        self._console.print(
+            Text.assemble(("Millstream", "bold"), f" {__version__}  a small shop, two worker processes, one kill -9")
+        )
+        self._console.print()
+
+    def event(self, *parts: str | tuple[str, str]) -> None:
+        """Something happened, just now."""
+        moment = f"{self._clock() - self._began:6.1f} s  "
+        self._console.print(_hanging(Text(moment, "dim"), Text.assemble(*parts)))
+
+    def progress(self, now: Progress) -> None:
+        """Where things are: at once on a terminal, from time to time elsewhere."""
+        if self._live is not None:
+            self._live.update(_moving(now, self._console.width), refresh=True)
+        elif self._clock() - self._said >= PLAIN_SECONDS:
+            self._said = self._clock()
+            self.event(f"{now.ended:,} of {now.accepted:,} jobs ended, {now.running} running")
+
+    def account(self, account: Account) -> None:
+        """What became of every job."""
+        self._console.print()
+        self._console.print(_table(account))
+        total = account.total()
+        parts = " + ".join(f"{count:,} {status}" for status, count in total.ended.items() if count)
+        lost = ("nothing lost", "bold green") if total.lost == 0 else (f"{total.lost:,} lost", "bold red")
+        self._line("account", Text.assemble(f"{total.accepted:,} accepted = {parts}, ", lost))
+        if account.kill is not None:
+            self._line("kill -9", Text(_recovery(account)))
+        for letter in account.letters:
+            self._letter(letter)
+
+    def closing(self, seconds: float) -> None:
+        """It adds up; what to type next."""
+        python, millstream = commands()
+        ask = """-c "from tasks import hello; print(hello.enqueue_sync('you').result_sync(timeout=10))\""""
+        self._console.print()
+        self._print(
+            Text.assemble(("✔ ", "bold green"), f"The account closes, after {seconds:.1f} s. The demo left nothing behind.")
+        )
+        self._console.print()
+        self._print(Text("What to type next. Save this as tasks.py:", "bold"))
+        self._console.print()
+        self._print(Text(FIRST_APP, "cyan"), indent=5)
+        self._print(Text("Then start a worker, and in another terminal send it a job:", "bold"))
+        self._console.print()
+        self._print(Text(f"{millstream} worker tasks:app\n{python} {ask}", "cyan"), indent=5)
+        self._console.print()
+
+    def failure(self, complaints: Sequence[str], log: Path) -> None:
+        """It does not add up: what is missing, and where to look."""
+        self._console.print()
+        for complaint in complaints:
+            self._console.print(_hanging(Text(" ✘ ", "bold red"), Text(complaint, "bold red")))
+        self._console.print()
+        self._print(Text(f"The demo failed. The worker's log: {log}"))
+
+    def interrupted(self) -> None:
+        """Stopped from outside."""
+        self._print(Text("Stopped. The demo left nothing behind."))
+
+    def _letter(self, letter: DeadJob) -> None:
+        many = f"{letter.attempts} attempts" if letter.attempts != 1 else "1 attempt"
+        said = Text.assemble(f"{letter.task}, job {letter.id}: ", (letter.reason, "bold red"), f" after {many}")
+        self._console.print()
+        self._line("dead letter", said)
+        self._print(Text(_without_worker(letter.traceback), "dim"), indent=5)
+
+    def _print(self, text: Text, indent: int = 1) -> None:
+        """Text to be copied: lines stay as long as they are."""
+        for line in text.split(allow_blank=True):
+            self._console.print(Text(" " * indent) + line if line.plain else line, soft_wrap=True)
+
+    def _line(self, name: str, said: Text) -> None:
+        self._console.print(_hanging(Text(f" {name:<13}", "bold"), said))
+
+
+def make_console() -> Console:
+    """Standard output; characters that it cannot show become question marks, not errors."""
+    stdout: Any = sys.stdout
+    if hasattr(stdout, "reconfigure"):
+        stdout.reconfigure(errors="replace")
+    console = Console(highlight=False)
+    if console.width > WIDTH or not console.is_terminal:
+        console.width = WIDTH
+    return console
+
+
+def commands() -> tuple[str, str]:
+    """How this Python and this ``millstream`` are called from here."""
+    here = Path.cwd()
+    python = Path(sys.executable)
+    beside = python.with_name("millstream")
+    if not python.is_relative_to(here) or not beside.exists():
+        return "python", "millstream"
+    return str(python.relative_to(here)), str(beside.relative_to(here))
+
+
+def _without_worker(traceback: str) -> str:
+    """A traceback from the handler on: the worker's own frames above it are the same for every job."""
+    head, *frames = traceback.rstrip().split('\n  File "')
+    mine = [frame for frame in frames if not Path(frame.split('"')[0]).is_relative_to(WORKER)]
+    return '\n  File "'.join([head, *mine])
+
+
+def _hanging(head: Text, body: Text) -> Table:
+    """A head, and beside it a text that wraps in its own column."""
+    grid = Table.grid()
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(head, body)
+    return grid
+
+
+def _moving(now: Progress, width: int) -> RenderableType:
+    bar_width = min(30, max(8, width - 62))
+    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
+    table.add_column("task")
+    table.add_column("", width=bar_width)
+    for column in ("done", "running", "waiting", "retried"):
+        table.add_column(column, justify="right", min_width=7)
+    for task in now.tasks:
+        bar = ProgressBar(
+            total=max(task.accepted, 1),
+            completed=task.done + task.over,
+            width=bar_width,
+            complete_style="cyan",
+            finished_style="green",
+        )
+        numbers = (task.running, task.waiting, task.retried)
+        table.add_row(task.task, bar, f"{task.done:,}/{task.accepted:,}", *(_count(number) for number in numbers))
+    processes = [f"process {pid} runs {running}" for pid, running in sorted(now.processes.items())]
+    line = Text("   ".join(processes), "dim")
+    if now.killed is not None:
+        line.append(f"   process {now.killed} killed", "red")
+    return Padding(Group(table, line), (1, 0, 0, 1), expand=False)
+
+
+def _table(account: Account) -> RenderableType:
+    rows, total = account.rows(), account.total()
+    ways = [way for way in total.ended if total.ended[way] or way in ("done", "dead")]
+    table = Table(
+        box=SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True, show_footer=True, footer_style="bold"
+    )
+    table.add_column("task", "total")
+    for column, footer in zip(("accepted", *ways, "lost", "retried", "run again"), _numbers(total, ways), strict=True):
+        table.add_column(column, footer, justify="right", min_width=5)
+    for row in rows:
+        table.add_row(row.task, *_numbers(row, ways))
+    return Padding(table, (0, 0, 0, 1), expand=False)
+
+
+def _numbers(row: Row, ways: Sequence[str]) -> list[Text]:
+    styles = {"dead": "red", "done": "green"}
+    return [
+        _count(row.accepted),
+        *(_count(row.ended[way], styles.get(way, "")) for way in ways),
+        Text("0", "green") if row.lost == 0 else Text(f"{row.lost:,}", "bold red"),
+        _count(row.retried, "yellow"),
+        _count(row.again, "yellow"),
+    ]
+
+
+def _count(number: int, style: str = "") -> Text:
+    return Text(f"{number:,}", style) if number else Text("·", "dim")
+
+
+def _recovery(account: Account) -> str:
+    assert account.kill is not None
+    seconds = account.recoveries()
+    if not seconds:
+        return f"process {account.kill.pid} was killed, and nothing that it ran had to run again"
+    jobs = "1 job" if len(seconds) == 1 else f"{len(seconds)} jobs"
+    return (
+        f"process {account.kill.pid} was killed while it was running {jobs}. They run again in other processes, "
+        f"the first {seconds[0]:.2f} s after the kill, the last {seconds[-1]:.2f} s; no other job ran twice"
+    )
