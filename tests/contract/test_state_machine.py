@@ -117,8 +117,7 @@ class TwoRooms(RuleBasedStateMachine):
     Hypothesis leaves rules out of most histories, so the important moves are part of several rules.
     """
 
-    make_left: MakeRoom
-    make_right: MakeRoom
+    make_rooms: tuple[MakeRoom, MakeRoom]
     walked = 0
 
     def __init__(self) -> None:
@@ -138,8 +137,7 @@ class TwoRooms(RuleBasedStateMachine):
         self.dead: list[str] = []
         self.again: list[Callable[[], None]] = []
         """Calls that may be sent again after a lost reply."""
-        kind = type(self)
-        self.rooms = (kind.make_left(), kind.make_right())
+        self.rooms = [make_room() for make_room in self.make_rooms]
         for room in self.rooms:
             self.runner.run(self._open(room))
 
@@ -428,8 +426,7 @@ def walk(left: MakeRoom, right: MakeRoom, steps: int, **options: Any) -> int:
     """Walk at least so many steps; how many it were."""
 
     class Rooms(TwoRooms):
-        make_left = staticmethod(left)
-        make_right = staticmethod(right)
+        make_rooms = (left, right)
 
     while Rooms.walked < steps:
         examples = max(10, (steps - Rooms.walked) // STEPS)
@@ -438,7 +435,7 @@ def walk(left: MakeRoom, right: MakeRoom, steps: int, **options: Any) -> int:
             stateful_step_count=STEPS,
             deadline=None,
             database=None,
-            suppress_health_check=list(HealthCheck),
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
             report_multiple_bugs=False,
             **options,
         )

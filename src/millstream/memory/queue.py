@@ -40,7 +40,7 @@ class MemoryQueue:
     def __init__(self, name: str) -> None:
         self.name = name
         self.paused = False
-        self.totals = dict.fromkeys(TOTALS, 0)
+        self.totals: dict[str, int] = dict.fromkeys(TOTALS, 0)
         self._numbers = count(1)
         # alive, by id
         self.jobs: dict[str, Job] = {}
