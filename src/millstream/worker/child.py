@@ -126,6 +126,7 @@ async def serve(app: Millstream, orders: wire.Orders) -> int:
         0.0 if 0.0 in timeouts else max(timeouts, default=app.settings.timeout),
         queues,
         sorted({task.name for task in app.tasks.values()}),
+        sorted(name for name, task in app.tasks.items() if task.settings.max_crashes == 0),
     )
     keeper = SupervisorKeeper(reader, writer, hello)
     worker = Worker(

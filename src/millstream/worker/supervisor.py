@@ -14,14 +14,17 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from pathlib import Path
 
 import msgspec
 
 from millstream.broker import Broker
-from millstream.errors import BrokerError
-from millstream.worker import codes, wire
+from millstream.errors import BrokerError, LeaseLost
+from millstream.message import decode_message
+from millstream.outcome import Outcome
+from millstream.worker import codes, verdict, wire
+from millstream.worker.hot.hold import BATCH
 from millstream.worker.services import keep_running
 from millstream.worker.services.keeper import Keeper
 
@@ -218,24 +221,27 @@ class Supervisor:
         """A child has ended: whatever it held is given up at once."""
         if self._stopping and code == codes.INTERRUPTED:
             self._code = codes.INTERRUPTED
-        blameless = child.told_to_stop
         held = 0
         for queue, consumer in child.leases:
             if self._keeper is not None:
                 self._keeper.drop(queue, consumer)
-            held += await self._give_up(queue, consumer, blameless)
+            held += await self._give_up(child, queue, consumer)
         if code < 0 or held:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
             log.error("worker process %d %s; %d jobs it held can be claimed again", child.process.pid, how, held)
         elif code not in (codes.OK, codes.INTERRUPTED):
             log.error("worker process %d ended with code %d", child.process.pid, code)
 
-    async def _give_up(self, queue: str, consumer: str, blameless: bool) -> int:
+    async def _give_up(self, child: Child, queue: str, consumer: str) -> int:
         """If the server is away too, the lease lapses by itself; a few tries are worth the time it saves."""
-        assert self._broker is not None
+        assert self._broker is not None and child.hello is not None
         for pause in (0.1, 0.5, 1.0, 2.0):
             try:
-                return await self._broker.leave(queue, consumer, blameless=blameless)
+                if child.told_to_stop and child.hello.at_most_once:
+                    await _end_started(self._broker, queue, consumer, child.hello.at_most_once)
+                return await self._broker.leave(queue, consumer, blameless=child.told_to_stop)
+            except LeaseLost:
+                return 0
             except BrokerError as error:
                 log.warning("a dead child's lease on queue %r could not be given up yet: %s", queue, error)
                 await asyncio.sleep(pause)
@@ -321,6 +327,19 @@ class Supervisor:
                 seen = now
                 for child in list(self._children):
                     self._tell(child)
+
+
+async def _end_started(broker: Broker, queue: str, consumer: str, at_most_once: Collection[str]) -> None:
+    """A child that was told to stop is blamed for nothing and what it held is handed back, but for jobs that may start only
+    once: they are never buffered, so they had started."""
+    outcomes: list[Outcome] = []
+    for entry in await broker.recover(queue, consumer, ()):
+        with contextlib.suppress(msgspec.MsgspecError):  # whoever claims it next sees that it is malformed
+            message = decode_message(entry.body or b"")
+            if message.task in at_most_once:
+                outcomes.append(verdict.interrupted(entry.ref, message, entry.crashes, 0.0))
+    for start in range(0, len(outcomes), BATCH):
+        await broker.settle(queue, consumer, outcomes[start : start + BATCH])
 
 
 def _snapshot() -> dict[Path, float]:

@@ -81,6 +81,12 @@ def dead(ref: bytes, message: Message, reason: DeadReason, error: ErrorNote, cra
     )
 
 
+def interrupted(ref: bytes, message: Message, crashes: int, result_ttl: float) -> Outcome:
+    """A shutdown ended a job that may start only once, and it had started."""
+    why = ErrorNote("Shutdown", "the worker shut down while this at-most-once job was running")
+    return dead(ref, message, "crashed", why, crashes + 1, result_ttl)
+
+
 def malformed(ref: bytes, body: bytes, why: str, crashes: int) -> Outcome:
     """A dead letter for bytes that are no message; they are kept as they were."""
     letter = Letter("malformed", ErrorNote("MalformedEntry", why), 0, crashes, 0)

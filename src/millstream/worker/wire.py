@@ -35,6 +35,8 @@ class Hello(msgspec.Struct, tag=True, frozen=True):
     """Seconds; 0: some job may run for ever, so a loop that does not turn proves nothing."""
     queues: list[str]
     tasks: list[str]
+    at_most_once: list[str]
+    """Of these, and of their aliases: whose jobs must never start a second time."""
 
 
 class Keep(msgspec.Struct, tag=True, frozen=True):

@@ -19,7 +19,6 @@ from millstream.broker import Broker, WorkerInfo
 from millstream.broker.contract import SUSPECT_AFTER
 from millstream.current import CurrentJob
 from millstream.errors import BrokerError, LeaseLost
-from millstream.message import ErrorNote
 from millstream.settings import AppSettings
 from millstream.task import Task
 from millstream.worker import verdict
@@ -349,8 +348,7 @@ class Worker:
             log.error("%r did not stop; it runs until this process ends", job)
             if job._task.settings.max_crashes == 0 and job._stop != FENCED:
                 job._stop = FENCED
-                why = ErrorNote("Shutdown", "the worker shut down while this at-most-once job was running")
-                self._settler.add(job._lane, verdict.dead(job._ref, job._message, "crashed", why, job._crashes + 1, 0.0))
+                self._settler.add(job._lane, verdict.interrupted(job._ref, job._message, job._crashes, 0.0))
         return stuck
 
     # -- services ----------------------------------------------------------------------------------------------------------

@@ -180,9 +180,7 @@ class Runner:
         if error is None:
             return self._done(job, value)
         if job._task.settings.max_crashes == 0:
-            # At most once: it had started, so it never starts again.
-            why = ErrorNote("Shutdown", "the worker shut down while this at-most-once job was running")
-            return verdict.dead(job._ref, job._message, "crashed", why, job._crashes + 1, _result_ttl(job))
+            return verdict.interrupted(job._ref, job._message, job._crashes, _result_ttl(job))
         job._lane.handed_back.append(job._ref)
         return None
 
