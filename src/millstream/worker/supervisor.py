@@ -39,6 +39,9 @@ RESTART_SECONDS = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
 SOON_SECONDS = 5.0
 """A child that lived this long was not one that dies at once."""
 
+LAST_WORDS_SECONDS = 0.5
+"""How long a dead child's last words may take to be read."""
+
 RELOAD_SECONDS = 0.5
 """How often source files are looked at with --reload."""
 
@@ -126,7 +129,7 @@ class Supervisor:
         while not self._stopping:
             child = await self._spawn(orders)
             code = await child.process.wait()
-            await child.listening  # what it said last counts
+            await _heard_out(child)
             self._children.discard(child)
             await self._bury(child, code)
             if child.spare:
@@ -327,6 +330,12 @@ class Supervisor:
                 seen = now
                 for child in list(self._children):
                     self._tell(child)
+
+
+async def _heard_out(child: Child) -> None:
+    """What a dead child said last counts. Not for ever: a process it forked may have its end of the socket."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(child.listening, LAST_WORDS_SECONDS)
 
 
 async def _end_started(broker: Broker, queue: str, consumer: str, at_most_once: Collection[str]) -> None:
