@@ -11,11 +11,14 @@ import os
 import signal
 import socket
 import sys
+import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from millstream.errors import BrokerRefused, BrokerUnavailable, UsageError
 from millstream.worker import codes, wire
+from millstream.worker.hot.runner import longest_timeout
 from millstream.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -60,6 +63,10 @@ class SupervisorKeeper:
     def isolate(self, queue: str) -> None:
         """Ask for a process of their own for this queue's suspects."""
         wire.say(self._writer, wire.Suspects(queue))
+
+    def longer(self, timeout: float) -> None:
+        """Allow the loop to be blocked by a job that may run so long."""
+        wire.say(self._writer, wire.Longer(timeout))
 
     async def stop(self) -> None:
         for task in (self._reading, self._beating):
@@ -117,13 +124,12 @@ async def serve(app: Millstream, orders: wire.Orders) -> int:
         log.critical("%s", error)
         return codes.SERVER
     reader, writer = await wire.streams(socket.socket(fileno=orders.fd))
-    timeouts = [task.settings.timeout for task in app.tasks.values()]
     hello = wire.Hello(
         app.url.text,
         app.settings.namespace,
         app.settings.id_ttl,
         app.settings.grace,
-        0.0 if 0.0 in timeouts else max(timeouts, default=app.settings.timeout),
+        longest_timeout(app.tasks, app.settings),
         queues,
         sorted({task.name for task in app.tasks.values()}),
         sorted(name for name, task in app.tasks.items() if task.settings.max_crashes == 0),
@@ -140,7 +146,9 @@ async def serve(app: Millstream, orders: wire.Orders) -> int:
         lifespan=app.lifespan_context,
         revive=app.revive,
         isolate=None if orders.suspects_only else keeper.isolate,
+        longer=keeper.longer,
     )
+    threading.Thread(target=_end_with, args=(os.getppid(), app.settings.lease), name="millstream-orphan", daemon=True).start()
     return await _serve(worker, orders, stop, app.settings.grace)
 
 
@@ -186,6 +194,15 @@ def main() -> None:
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         code = runner.run(serve(app, orders))
         _exit(code)
+
+
+def _end_with(supervisor: int, lease: float) -> None:
+    """In a thread, since a blocked loop cannot see it: if the supervisor dies this process ends too, while its leases last."""
+    while os.getppid() == supervisor:
+        time.sleep(BEAT_SECONDS)
+    time.sleep(lease / 2)  # for the loop, if it turns, to end in good order
+    log.critical("the supervisor is gone and the event loop is blocked: this process ends")
+    _exit(codes.FAILED)
 
 
 def configure_logging() -> None:

@@ -63,6 +63,7 @@ class Child:
         self.started = time.monotonic()
         self.heard = time.monotonic()
         self.hello: wire.Hello | None = None
+        self.longest_timeout = 0.0
         self.leases: set[tuple[str, str]] = set()
         self.told_to_stop = False
         self.listening: asyncio.Task[None]
@@ -182,6 +183,8 @@ class Supervisor:
                         child.leases.discard((queue, consumer))
                         if self._keeper is not None:
                             self._keeper.drop(queue, consumer)
+                    case wire.Longer(timeout):
+                        child.longest_timeout = timeout
                     case wire.Suspects(queue):
                         self._isolate(queue)
                     case wire.Beat() | wire.Ready():
@@ -191,6 +194,7 @@ class Supervisor:
 
     async def _welcome(self, child: Child, hello: wire.Hello, writer: asyncio.StreamWriter) -> None:
         child.hello = hello
+        child.longest_timeout = hello.longest_timeout
         async with self._opening:
             if self._broker is None:
                 try:
@@ -303,10 +307,10 @@ class Supervisor:
             await asyncio.sleep(1.0)
             for child in list(self._children):
                 hello = child.hello
-                if hello is None or not hello.longest_timeout:
+                if hello is None or not child.longest_timeout:
                     continue
                 silent = time.monotonic() - child.heard
-                if silent > hello.longest_timeout + hello.grace:
+                if silent > child.longest_timeout + hello.grace:
                     log.error(
                         "worker process %d has not turned its loop for %.0f s, longer than any job may run; its stacks follow",
                         child.process.pid,

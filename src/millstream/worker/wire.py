@@ -58,6 +58,12 @@ class Beat(msgspec.Struct, tag=True, frozen=True):
     """The child's loop turns."""
 
 
+class Longer(msgspec.Struct, tag=True, frozen=True):
+    """A job starts that may run longer than ``longest_timeout``: that is its timeout from now on."""
+
+    timeout: float
+
+
 class Suspects(msgspec.Struct, tag=True, frozen=True):
     """A queue has jobs that must run alone."""
 
@@ -68,7 +74,7 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
     """To the child: its leases will be kept."""
 
 
-Word = Hello | Keep | Drop | Beat | Suspects | Ready
+Word = Hello | Keep | Drop | Beat | Longer | Suspects | Ready
 _decoder = msgspec.json.Decoder(Word)
 _encoder = msgspec.json.Encoder()
 

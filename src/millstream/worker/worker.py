@@ -79,7 +79,8 @@ class Worker:
     """Serves queues until stopped. Start it and stop it once.
 
     ``revive`` does what can be done about a server that is away. ``isolate``, if given, is told of queues with suspects and
-    runs them in a process of their own; without it this worker drains and runs them alone, one by one.
+    runs them in a process of their own; without it this worker drains and runs them alone, one by one. ``longer`` is told of
+    timeouts that exceed those of the tasks.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Worker:
         revive: Callable[[], Awaitable[None]],
         lifespan: Callable[[], AbstractAsyncContextManager[Any]],
         isolate: Callable[[str], None] | None = None,
+        longer: Callable[[float], None] | None = None,
     ) -> None:
         self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self.failed = asyncio.Event()
@@ -112,7 +114,7 @@ class Worker:
         self._lanes = [_lane(queue, tasks) for queue in queues]
         self._hold = Hold(concurrency, threads, asyncio.get_running_loop().time)
         self._settler = Settler(broker, self._hold, self._lanes, self._fence)
-        self._runner = Runner(tasks, settings, self._hold, self._settler)
+        self._runner = Runner(tasks, settings, self._hold, self._settler, longer)
         self._claimers = [self._claimer(lane) for lane in self._lanes]
         self._registrar = Registrar(broker, self._info)
         self._claiming: list[asyncio.Task[None]] = []

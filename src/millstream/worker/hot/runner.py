@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -39,7 +39,14 @@ _DONE_HEAD, _DONE_TAIL = b"\x93\xa4done", b"\xc0"
 class Runner:
     """Starts jobs while slots are free, buffers the few that come before their slot, and hands outcomes to the settler."""
 
-    def __init__(self, tasks: Mapping[str, Task[..., Any]], settings: AppSettings, hold: Hold, settler: Settler) -> None:
+    def __init__(
+        self,
+        tasks: Mapping[str, Task[..., Any]],
+        settings: AppSettings,
+        hold: Hold,
+        settler: Settler,
+        longer: Callable[[float], None] | None = None,
+    ) -> None:
         self._tasks = tasks
         self._settings = settings
         self._hold = hold
@@ -49,6 +56,9 @@ class Runner:
         limits = [settings.max_payload_bytes, *(t.settings.max_payload_bytes for t in tasks.values())]
         self._look_closer_at = min((limit for limit in limits if limit is not None), default=_NEVER)
         """A body no larger than this is within every task's limit."""
+        self._longest = longest_timeout(tasks, settings)
+        self._longer = longer
+        """Told of a job that may run longer than any before it."""
         settler.pump = self.pump
 
     def accept(self, lane: Lane, claim: Claim, *, alone: bool = False) -> None:
@@ -107,6 +117,9 @@ class Runner:
         timeout = job._task.settings.timeout
         if message.overrides is not None and message.overrides.timeout is not None:
             timeout = message.overrides.timeout
+            if self._longer is not None and self._longest and (timeout > self._longest or not timeout):
+                self._longest = timeout
+                self._longer(timeout)
         job._since = now = self._loop.time()
         job._ends = now + timeout if timeout else _NEVER
         if kind == ASYNC:
@@ -269,6 +282,12 @@ class Runner:
             )
         delay = min(UNKNOWN_TASK_SNOOZE, max(0.05, grace / 10))
         return verdict.retry(entry.ref, message, delay, entry.expires_ms, unknown_since_ms=since)
+
+
+def longest_timeout(tasks: Mapping[str, Task[..., Any]], settings: AppSettings) -> float:
+    """How long a job may run unless its call says otherwise; 0: for ever."""
+    timeouts = [task.settings.timeout for task in tasks.values()]
+    return 0.0 if 0.0 in timeouts else max(timeouts, default=settings.timeout)
 
 
 def _call(job: CurrentJob) -> Any:
