@@ -47,6 +47,9 @@ class Claimer:
         self._revive = revive
         self._waiting = False
         self._away = False
+        """An answer may be lost: compare with the server before the next claim."""
+        self._silent = True
+        """Nothing was said yet about a server that is away."""
         self._size = 0.0
         self.paused = False
         self.empty = asyncio.Event()
@@ -60,8 +63,9 @@ class Claimer:
             try:
                 await self._once()
             except BrokerUnavailable as error:
-                if not self._away:
-                    self._away = True
+                self._away = True
+                if self._silent:
+                    self._silent = False
                     log.warning("queue %r cannot be claimed from, trying again: %s", self._lane.queue, error)
                 await self._revive()
                 await backoff.wait()
@@ -98,7 +102,7 @@ class Claimer:
         try:
             claim = await self._broker.claim(lane.queue, lane.consumer, room, suspect_after=lane.suspect_after)
         except BaseException:
-            self._away = True  # its answer may be lost: compare with the server before the next claim
+            self._away = True
             raise
         finally:
             hold.ask(lane.kinds, -room)
@@ -194,7 +198,9 @@ class Claimer:
         holding.update(lane.handed_back)
         entries = await self._broker.recover(lane.queue, lane.consumer, holding)
         self._away = False
-        log.info("queue %r is claimed from again%s", lane.queue, f"; {len(entries)} claims recovered" if entries else "")
+        if not self._silent:
+            self._silent = True
+            log.info("queue %r is claimed from again%s", lane.queue, f"; {len(entries)} claims recovered" if entries else "")
         if entries:
             self._runner.accept(lane, Claim(entries, 0))
 

@@ -50,21 +50,22 @@ class Keeper:
                 async with asyncio.timeout(pause):
                     await self._changed.wait()
             self._changed.clear()
-            was_late, late = late, not await self._renew()
+            was_late, late = late, not await self._renew(silent=late)
             if was_late and not late:
                 log.info("leases are renewed again")
 
     def _intervals(self) -> list[float]:
         return [lease / RENEW_FRACTION for leases in self._leases.values() for lease in leases.values()]
 
-    async def _renew(self) -> bool:
+    async def _renew(self, *, silent: bool) -> bool:
         for queue, leases in list(self._leases.items()):
             if not leases:
                 continue
             try:
                 lost = await self._broker.renew(queue, dict(leases))
             except BrokerUnavailable as error:
-                log.warning("leases cannot be renewed, trying again: %s", error)
+                if not silent:
+                    log.warning("leases cannot be renewed, trying again: %s", error)
                 return False
             for consumer in lost:
                 self.drop(queue, consumer)
