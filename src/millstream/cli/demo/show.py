@@ -16,7 +16,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-import millstream.worker
 from millstream import DeadJob, __version__
 from millstream.cli.demo.account import Account, Row
 from millstream.cli.demo.progress import Progress
@@ -26,8 +25,6 @@ WIDTH = 96
 
 PLAIN_SECONDS = 2.0
 """Between two lines of progress where nothing can move."""
-
-WORKER = Path(millstream.worker.__file__).parent
 
 FIRST_APP = """\
 from millstream import Millstream
@@ -129,7 +126,7 @@ class Show:
         said = Text.assemble(f"{letter.task}, job {letter.id}: ", (letter.reason, "bold red"), f" after {many}")
         self._console.print()
         self._line("dead letter", said)
-        self._print(Text(_without_worker(letter.traceback), "dim"), indent=5)
+        self._print(Text(letter.traceback.rstrip(), "dim"), indent=5)
 
     def _print(self, text: Text, indent: int = 1) -> None:
         """Text to be copied: lines stay as long as they are."""
@@ -159,13 +156,6 @@ def commands() -> tuple[str, str]:
     if not python.is_relative_to(here) or not beside.exists():
         return "python", "millstream"
     return str(python.relative_to(here)), str(beside.relative_to(here))
-
-
-def _without_worker(traceback: str) -> str:
-    """A traceback from the handler on: the worker's own frames above it are the same for every job."""
-    head, *frames = traceback.rstrip().split('\n  File "')
-    mine = [frame for frame in frames if not Path(frame.split('"')[0]).is_relative_to(WORKER)]
-    return '\n  File "'.join([head, *mine])
 
 
 def _hanging(head: Text, body: Text) -> Table:

@@ -1,0 +1,212 @@
+"""What the README and the examples say is true: every block and every file is run, and prints what it claims to."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import io
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import pytest
+
+from millstream import Millstream
+from millstream.cli.demo.show import FIRST_APP
+from millstream.embedded import stop_server
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+# Seconds after which anything here is given up.
+PATIENCE = 60.0
+
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCKS: list[tuple[str, str]] = FENCE.findall(README)
+PYTHON = [text for language, text in BLOCKS if language == "python"]
+FILES = {text.split()[1]: text for text in PYTHON if re.match(r"# \w+\.py\n", text)}
+TOUR = [text for text in PYTHON if text not in FILES.values()]
+CONSOLE = [text for language, text in BLOCKS if language == "console"]
+
+Environment = dict[str, str]
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder as the working directory; the embedded server that was started there is stopped at the end."""
+    path = Path(tempfile.mkdtemp(prefix="millstream-")).resolve()
+    (path / "pyproject.toml").touch()  # a project of its own
+    for name in os.environ:
+        if name.startswith("MILLSTREAM_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.chdir(path)
+    yield path
+    stop_server(path / ".millstream")
+    shutil.rmtree(path)
+
+
+def run(*command: str) -> str:
+    """What a command prints; it must succeed, and say nothing on the side."""
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@contextmanager
+def serving(*command: str) -> Iterator[Path]:
+    """A worker while the block runs, and its log. It must end well; if the block fails, its log is shown."""
+    path = Path("worker.log")
+    with path.open("wb") as log:
+        worker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
+    try:
+        yield path
+    except BaseException:
+        print(path.read_text())
+        raise
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        code = worker.wait(PATIENCE)
+    assert code == 0, path.read_text()
+
+
+# --- the README -------------------------------------------------------------------------------------------------------
+
+
+def test_every_block_of_the_readme_is_of_a_kind_that_is_run_here() -> None:
+    assert {language for language, _ in BLOCKS} == {"python", "console"}
+    assert README.count("```") == 2 * len(BLOCKS)
+    assert set(FILES) == {"tasks.py", "send.py", "test_tasks.py"}
+    commands = [line for text in CONSOLE for line in text.splitlines() if line.startswith("$ ")]
+    assert commands == [
+        "$ make demo",
+        "$ make test",
+        "$ pip install millstream",
+        "$ millstream worker tasks:app",
+        "$ python send.py",
+    ]
+
+
+def test_the_first_app_is_under_15_lines_and_works_as_written(folder: Path) -> None:
+    assert sum(len(FILES[name].split("\n", 1)[1].strip().splitlines()) for name in ("tasks.py", "send.py")) < 15
+    (folder / "tasks.py").write_text(FILES["tasks.py"])
+    (folder / "send.py").write_text(FILES["send.py"])
+    worker_command, (send_command, expected) = CONSOLE[2].removeprefix("$ "), CONSOLE[3].removeprefix("$ ").split("\n", 1)
+    with serving(*shlex.split(worker_command)) as log:
+        assert run(*shlex.split(send_command)) == expected
+    assert "serving 'default': tasks greet" in log.read_text()
+
+
+def test_the_test_in_the_readme_passes(folder: Path) -> None:
+    (folder / "tasks.py").write_text(FILES["tasks.py"])
+    (folder / "test_tasks.py").write_text(FILES["test_tasks.py"])
+    assert "1 passed" in run(sys.executable, "-m", "pytest", "-W", "error", "test_tasks.py")
+    assert not (folder / ".millstream").exists()
+
+
+def test_the_tour_prints_what_its_comments_say(folder: Path) -> None:
+    names: dict[str, Any] = {"__name__": "tour"}
+    exec(compile(FILES["tasks.py"], "README.md", "exec", dont_inherit=True), names)
+    app: Millstream = names["app"]
+
+    async def walk() -> None:
+        for block in TOUR:
+            declarations, uses = split(block)
+            exec(declarations, names)
+            printed = io.StringIO()
+            async with app.worker():
+                with redirect_stdout(printed):
+                    await eval(uses, names)
+            assert printed.getvalue().splitlines() == re.findall(r"print\(.*\)  # (.*)", block), block
+
+    async def main() -> None:
+        async with app:
+            await walk()
+
+    asyncio.run(main())
+    assert len(TOUR) == 6
+
+
+def split(block: str) -> tuple[CodeType, CodeType]:
+    """A block up to its first await, and the rest as a coroutine: a worker is started in between, knowing what is declared."""
+    body = ast.parse(block).body
+    begin = next(place for place, statement in enumerate(body) if awaits(statement))
+    declarations, uses = ast.Module(body[:begin], []), ast.Module(body[begin:], [])
+    return (
+        compile(declarations, "README.md", "exec", dont_inherit=True),
+        compile(uses, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True),
+    )
+
+
+def awaits(node: ast.AST) -> bool:
+    """Whether it awaits something itself, not in a function it declares."""
+    if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef):
+        return False
+    return isinstance(node, ast.Await) or any(awaits(child) for child in ast.iter_child_nodes(node))
+
+
+def test_the_options_and_exit_codes_of_the_readme_are_those_of_the_worker(folder: Path) -> None:
+    from millstream.worker import codes
+
+    table = README.split("## The worker")[1].split("## Where jobs live")[0]
+    help_text = run("millstream", "worker", "--help")
+    told = set(re.findall(r"`(--?[a-z]+)`", table))
+    assert told == set(re.findall(r"(?<![\w-])(--?[a-z]+)\b", help_text)) & told
+    assert {option for option in re.findall(r"(--[a-z]+)", help_text) if option != "--help"} <= told
+    known = {value for name, value in vars(codes).items() if name.isupper()}
+    assert {int(code) for code in re.findall(r"^\| (\d) \|", table, re.MULTILINE)} == known
+
+
+def test_the_urls_of_the_readme_are_those_that_exist() -> None:
+    from typing import get_args
+
+    from millstream.config import Scheme
+
+    table = README.split("| URL |")[1].split("## More")[0]
+    assert set(re.findall(r"^\| `(\w+)://", table, re.MULTILINE)) == set(get_args(Scheme))
+
+
+def test_the_links_of_the_readme_lead_somewhere() -> None:
+    anchors = {
+        re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", README, re.MULTILINE)
+    }
+    for target in re.findall(r"\]\(([^)]+)\)", README):
+        assert target[1:] in anchors if target.startswith("#") else (ROOT / target).exists(), target
+
+
+# --- the examples -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_prints_what_it_says_as_often_as_it_is_run(example: Path, folder: Path) -> None:
+    docstring = ast.get_docstring(ast.parse(example.read_text()))
+    assert docstring is not None
+    claimed = [line.strip() for line in docstring.rsplit("prints\n", 1)[1].strip().splitlines()]
+    for _ in range(2):
+        assert run(sys.executable, "-W", "error", str(example)).splitlines() == claimed
+
+
+def test_the_example_of_tests_passes_under_pytest(folder: Path) -> None:
+    assert "4 passed" in run(sys.executable, "-m", "pytest", "-W", "error", str(ROOT / "examples" / "testing_tasks.py"))
+    assert not (folder / ".millstream").exists()
+
+
+# --- the demo's last words --------------------------------------------------------------------------------------------
+
+
+def test_what_the_demo_says_to_type_next_works(folder: Path) -> None:
+    (folder / "tasks.py").write_text(FIRST_APP)
+    ask = "from tasks import hello; print(hello.enqueue_sync('you').result_sync(timeout=10))"
+    with serving("millstream", "worker", "tasks:app"):
+        assert run("python", "-c", ask) == "Hello, you!\n"
