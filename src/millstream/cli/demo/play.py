@@ -35,6 +35,9 @@ ALL_SECONDS = 40.0
 
 ASKED_AT_ONCE = 500
 
+ANSWER_SECONDS = 10.0
+"""How long the result of a job that has ended may take to come."""
+
 
 class Broken(Exception):
     """The demo cannot go on."""
@@ -198,13 +201,17 @@ class Play:
 
 async def _status(job: Job[Any]) -> str:
     """Where a job is, by its status and by its result; both, if they differ."""
-    status, ending = await job.status(), await _ending(job)
-    return status if status == ending or status not in ENDED else f"{status}, but {ending} by its result"
+    status = await job.status()
+    if status not in ENDED:
+        return status
+    ending = await _ending(job)
+    return status if status == ending else f"{status}, but {ending} by its result"
 
 
 async def _ending(job: Job[Any]) -> str:
+    """How a job has ended, by its result."""
     try:
-        await job.result(timeout=0)
+        await job.result(timeout=ANSWER_SECONDS)
     except JobFailed:
         return "dead"
     except JobCancelled:
