@@ -86,6 +86,8 @@ class Connector:
 
     def translate(self, error: BaseException) -> BrokerError:
         """What a client or server error means to a user."""
+        if type(error) is RedisConnectionError and isinstance(error.__cause__, RedisError):
+            error = error.__cause__  # on unix sockets redis-py wraps what the server said at login
         text = str(error) or type(error).__name__
         code = text.split(" ", 1)[0].rstrip(":")
         if isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError) or code in _UNWELCOME:
