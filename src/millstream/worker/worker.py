@@ -18,7 +18,7 @@ from millstream._version import __version__
 from millstream.broker import Broker, WorkerInfo
 from millstream.broker.contract import SUSPECT_AFTER
 from millstream.current import CurrentJob
-from millstream.errors import BrokerError, LeaseLost
+from millstream.errors import BrokerError, BrokerUnavailable, LeaseLost
 from millstream.settings import AppSettings
 from millstream.task import Task
 from millstream.worker import verdict
@@ -182,11 +182,14 @@ class Worker:
             for claimer in self._claimers:
                 if not claimer.paused:
                     await claimer.empty.wait()
-            if self._hold.idle:
-                states = [await self._broker.inspector.queue(lane.queue) for lane in self._lanes]
-                if not any((state.ready and not state.paused) or state.running for state in states):
+            with contextlib.suppress(BrokerUnavailable):  # whether anything is left, nobody knows: look again
+                if self._hold.idle and not await self._anything_left():
                     return
             await asyncio.sleep(TICK_SECONDS)
+
+    async def _anything_left(self) -> bool:
+        states = [await self._broker.inspector.queue(lane.queue) for lane in self._lanes]
+        return any((state.ready and not state.paused) or state.running for state in states)
 
     async def stop(self, grace: float) -> Summary:
         """Stop claiming, hand back what has not started, let running jobs finish within ``grace`` seconds, then cancel them and
