@@ -1,10 +1,12 @@
-"""Short words for the tests of apps and clients: a loop per test, and a hand that plays the worker."""
+"""Short words for the tests of apps and clients: a room and a loop per test, and a hand that plays the worker."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import secrets
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, ParamSpec
 
 import msgspec
@@ -19,6 +21,22 @@ P = ParamSpec("P")
 
 PATIENCE = 30.0
 """Seconds after which a test that waits for what never comes fails."""
+
+
+@dataclass
+class Place:
+    """Where the apps of this test live."""
+
+    url: str = "memory://"
+
+
+place = Place()
+
+
+def new_app(**options: Any) -> Millstream:
+    """An app whose queues nobody else uses."""
+    return Millstream(place.url, namespace=f"test-{secrets.token_hex(6)}", **options)
+
 
 Settle = Callable[[Entry, Message], Outcome]
 
@@ -71,11 +89,12 @@ def expired(entry: Entry, message: Message) -> Outcome:
 async def work(app: Millstream, settle: Settle, *, queue: str = "default") -> list[Message]:
     """Claim all that is ready and settle it."""
     broker = await app.broker()
-    await broker.join(queue, "hand", 30.0)
-    claim = await broker.claim(queue, "hand", 10_000)
+    hand = f"hand-{secrets.token_hex(4)}"
+    await broker.join(queue, hand, 30.0)
+    claim = await broker.claim(queue, hand, 10_000)
     taken = [(entry, decode_message(entry.body or b"")) for entry in claim.entries]
-    await broker.settle(queue, "hand", [settle(entry, message) for entry, message in taken])
-    await broker.leave(queue, "hand")
+    await broker.settle(queue, hand, [settle(entry, message) for entry, message in taken])
+    await broker.leave(queue, hand)
     return [message for _, message in taken]
 
 

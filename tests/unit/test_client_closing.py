@@ -88,27 +88,38 @@ async def test_leaving_waits_for_what_is_being_sent() -> None:
     assert await published(app) == {"default": 1}
 
 
-def test_an_app_that_was_entered_and_never_left_warns() -> None:
-    async def main() -> None:
+def test_an_app_that_was_entered_and_dropped_warns(rooms: Rooms) -> None:
+    async def use() -> None:
         app, shrink = build()
         await app.__aenter__()
         await shrink.enqueue(1)
-        client = app._clients.here()
-        app._clients.drop(client)
+
+    async def main() -> None:
+        await use()
         with pytest.warns(ResourceWarning, match="never left"):
-            client.__del__()
-        await client.close()
+            gc.collect()
 
     asyncio.run(main())
+    assert rooms.closed == 1, "and is closed all the same"
+
+
+def test_an_app_that_was_entered_in_a_loop_that_is_gone_warns() -> None:
+    app, shrink = build()
+
+    async def enter() -> None:
+        await app.__aenter__()
+        await shrink.enqueue(1)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(enter())
+    loop.close()
+    with pytest.warns(ResourceWarning, match="never left"):
+        asyncio.run(shrink.enqueue(2))
 
 
 def test_an_app_that_was_only_used_is_dropped_in_silence(rooms: Rooms) -> None:
     async def main() -> None:
-        def use() -> Any:
-            _, shrink = build()
-            return shrink.enqueue(1)
-
-        await use()
+        await build()[1].enqueue(1)
         gc.collect()
         while not rooms.closed:
             await asyncio.sleep(0)
@@ -156,6 +167,25 @@ def test_override_serves_every_loop_inside() -> None:
         asyncio.run(shrink.enqueue(1))
         shrink.enqueue_sync(2)
         assert app.inspector.queue_sync("default").ready == 2
+
+
+def test_connections_of_a_dropped_app_are_closed_not_collected(embedded_url: str) -> None:
+    async def main() -> None:
+        app, shrink = build(embedded_url)
+        job = await shrink.enqueue(1)
+        waiting = asyncio.create_task(job.result())
+        while not (await (await app.broker()).inspector.queue("default")).ready:
+            await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        del app, shrink, job, waiting
+        gc.collect()
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        asyncio.run(main())
+        gc.collect()
+    assert [str(warning.message) for warning in seen] == []
 
 
 def test_override_refuses_a_url_that_makes_no_sense() -> None:

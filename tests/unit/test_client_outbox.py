@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -56,7 +57,7 @@ class Sender:
     """An outbox and short words for it."""
 
     def __init__(self, server: Server) -> None:
-        self.outbox = Outbox("me", server.publish, "outbox")
+        self.outbox = Outbox("mail", "me", server.publish)
 
     def put(self, count: int = 1, size: int = 10) -> asyncio.Future[Answer]:
         posts: list[Post] = []
@@ -199,6 +200,17 @@ async def test_a_refusal_is_told_at_once() -> None:
     answers = await asyncio.gather(sender.put(), sender.put())
     assert [type(answer) for answer in answers] == [BrokerRefused, BrokerRefused]
     assert len(server.calls) == 1
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
+@looped
+async def test_eager_tasks_do_no_harm() -> None:
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined, unused-ignore]
+    server = Server()
+    sender = Sender(server)
+    for _ in range(3):
+        assert await sender.put() == [Receipt.CREATED]
+    assert server.calls == [["me-1"], ["me-2"], ["me-3"]]
 
 
 @looped

@@ -21,7 +21,9 @@ from millstream.errors import (
     ResultTimeout,
     UsageError,
 )
-from tests.unit.stage import dead, done, expired, looped, work
+from tests.unit.stage import dead, done, expired, looped, new_app, work
+
+pytestmark = pytest.mark.usefixtures("every_room")
 
 
 @dataclass
@@ -31,7 +33,7 @@ class Picture:
 
 
 def build() -> tuple[Millstream, Any]:
-    app = Millstream("memory://")
+    app = new_app()
 
     @app.task
     async def shrink(n: int) -> Picture:

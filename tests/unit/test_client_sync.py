@@ -21,6 +21,9 @@ from millstream.errors import UsageError
 from millstream.task import Task
 from tests.unit.stage import looped, published
 
+FORKING_THREADS_IS_MEANT = ("-W", "ignore:This process:DeprecationWarning")
+"""Python 3.12 and later warn of it."""
+
 
 def build(url: str = "memory://") -> tuple[Millstream, Any]:
     app = Millstream(url)
@@ -144,6 +147,7 @@ def test_a_fork_resets_everything(folder: Path) -> None:
         ids += [shrink.enqueue_sync(4).id]
         print(len(ids), len(set(ids)), app.inspector.queue_sync("default").ready)
         """,
+        *FORKING_THREADS_IS_MEANT,
     )
     assert said.split() == ["6", "6", "7"]
 
@@ -167,6 +171,7 @@ def test_a_fork_inside_a_running_loop_leaves_the_parents_connection_alone(folder
             print((await app.inspector.queue("default")).ready)
         asyncio.run(main())
         """,
+        *FORKING_THREADS_IS_MEANT,
     )
     assert said.split() == ["5"]
 

@@ -9,11 +9,13 @@ import pytest
 
 from millstream import Millstream
 from millstream.errors import UsageError
-from tests.unit.stage import dead, done, looped, work
+from tests.unit.stage import dead, done, looped, new_app, work
+
+pytestmark = pytest.mark.usefixtures("every_room")
 
 
 def build() -> tuple[Millstream, Any, Any]:
-    app = Millstream("memory://")
+    app = new_app()
 
     @app.task
     async def shrink(n: int) -> int:

@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 
 from millstream import Millstream
-from millstream.errors import IdConflict, PayloadTooLarge, QueueFull, UsageError
-from tests.unit.stage import done, looped, published, work
+from millstream.broker import Broker
+from millstream.client import outbox
+from millstream.errors import BrokerUnavailable, IdConflict, PayloadTooLarge, QueueFull, UsageError
+from tests.unit.stage import done, looped, new_app, published, work
+
+pytestmark = pytest.mark.usefixtures("every_room")
 
 
 def build(**options: Any) -> tuple[Millstream, Any]:
-    app = Millstream("memory://", **options)
+    app = new_app(**options)
 
     @app.task
     async def resize(image_id: int, width: int = 800) -> str:
@@ -74,7 +78,7 @@ async def test_bind_only_stores_and_enqueue_checks() -> None:
 
 @looped
 async def test_a_payload_of_exactly_the_limit_passes_and_one_byte_more_does_not() -> None:
-    app = Millstream("memory://", max_payload_bytes=100)
+    app = new_app(max_payload_bytes=100)
 
     @app.task
     def take(data: bytes) -> None: ...
@@ -129,6 +133,57 @@ async def test_a_full_queue_refuses_and_says_its_bound() -> None:
     await work(app, done(), queue="small")
     job = await small.enqueue(4)
     assert await job.status() == "ready", "a refused number is not taken for an accepted one"
+
+
+class LostReplies:
+    """A broker that accepts, and whose replies are lost."""
+
+    def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch, *, lost: int) -> None:
+        self.lost = lost
+        self._publish = broker.publish
+        monkeypatch.setattr(broker, "publish", self.publish)
+
+    async def publish(self, *args: Any, **options: Any) -> Any:
+        receipts = await self._publish(*args, **options)
+        if self.lost:
+            self.lost -= 1
+            raise BrokerUnavailable("the reply was lost")
+        return receipts
+
+
+@looped
+async def test_a_job_whose_reply_was_lost_is_sent_again_and_accepted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, resize = build()
+    LostReplies(await app.broker(), monkeypatch, lost=2)
+    job = await resize.enqueue(1)
+    assert job.created, "it is this very job"
+    assert (await resize.enqueue(2)).created
+    assert await published(app) == {"default": 2}
+
+
+@looped
+async def test_a_bulk_call_whose_reply_was_lost_is_accepted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, resize = build()
+    LostReplies(await app.broker(), monkeypatch, lost=1)
+    jobs = await app.enqueue_many(resize.bind(i) for i in range(500))
+    assert all(job.created for job in jobs)
+    assert await published(app) == {"default": 500}
+
+
+@looped
+async def test_a_job_of_unknown_fate_may_be_enqueued_again_under_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, resize = build()
+    replies = LostReplies(await app.broker(), monkeypatch, lost=1000)
+    with monkeypatch.context() as hasty, pytest.raises(BrokerUnavailable) as caught:
+        hasty.setattr(outbox, "PATIENCE_SECONDS", 0.2)
+        await resize.enqueue(1)
+    replies.lost = 0
+    assert caught.value.job_id is not None
+    again = await resize.options(id=caught.value.job_id).enqueue(1)
+    assert (again.id, again.created) == (caught.value.job_id, False)
+    await work(app, done(ttl=0))
+    assert (await resize.options(id=caught.value.job_id).enqueue(1)).created is False, "even if it has run and left nothing"
+    assert await published(app) == {"default": 1}
 
 
 @looped

@@ -10,11 +10,13 @@ import pytest
 from millstream import Millstream, RetryPolicy
 from millstream.errors import UsageError
 from millstream.message import CallOverrides
-from tests.unit.stage import done, looped, work
+from tests.unit.stage import done, looped, new_app, work
+
+pytestmark = pytest.mark.usefixtures("every_room")
 
 
 def build() -> tuple[Millstream, Any]:
-    app = Millstream("memory://")
+    app = new_app()
     app.queue("mail")
 
     @app.task(retry=RetryPolicy(3, delay=9.0))
@@ -104,7 +106,7 @@ def test_what_expires_before_it_is_due_is_refused(options: dict[str, Any]) -> No
 
 
 def test_a_tasks_own_expiry_counts_against_a_delay() -> None:
-    app = Millstream("memory://")
+    app = new_app()
 
     @app.task(expires=30)
     def brief() -> None: ...

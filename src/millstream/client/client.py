@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -42,13 +41,6 @@ def new_sender() -> str:
     return "".join(secrets.choice(SENDER_ALPHABET) for _ in range(SENDER_LENGTH))
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
 class Client:
     """Belongs to the running loop; connects at first use and closes with the loop (``asyncio.run`` does so too)."""
 
@@ -60,9 +52,9 @@ class Client:
         clock: Callable[[], float] = time.time,
         new_sender: Callable[[], str] = new_sender,
     ) -> None:
-        self.loop = asyncio.get_running_loop()
         self.entered = 0
         """How many ``async with`` blocks are open."""
+        self.loop = asyncio.get_running_loop()
         self._room = room
         self._queues = queues
         self._clock = clock
@@ -126,7 +118,7 @@ class Client:
         """This client's one outbox for a queue."""
         outbox = self._outboxes.get(queue)
         if outbox is None:
-            outbox = Outbox(self._new_sender(), partial(self._publish, queue), name=f"millstream-outbox-{queue}")
+            outbox = Outbox(queue, self._new_sender(), partial(self._publish, queue))
             self._outboxes[queue] = outbox
         return outbox
 
@@ -166,12 +158,13 @@ class Client:
             await guard.aclose()
 
     def close_soon(self) -> None:
-        """Close from any thread, as soon as the loop runs."""
-        if self.loop is _running_loop():
-            self._closing = self.loop.create_task(self.close())
-            return
+        """Close from anywhere: another thread, or a finalizer."""
         with suppress(RuntimeError):  # the loop is closed
-            self.loop.call_soon_threadsafe(self.close_soon)
+            self.loop.call_soon_threadsafe(self._begin_to_close)
+
+    def _begin_to_close(self) -> None:
+        if self._broker is not None:
+            self._closing = self.loop.create_task(self.close())
 
     async def _close_at_shutdown(self) -> AsyncGenerator[None]:
         try:
@@ -179,7 +172,3 @@ class Client:
         finally:
             self._until_shutdown = None
             await self.close()
-
-    def __del__(self) -> None:
-        if self.entered:
-            warnings.warn("an app was entered (`async with app`) and never left", ResourceWarning, source=self, stacklevel=2)

@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import os
+import warnings
+import weakref
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 
 from millstream.client.client import Client, Room
 from millstream.settings import QueueSettings
 
+ByLoop = dict[asyncio.AbstractEventLoop, Client]
+
 
 class Clients:
-    """Holds no socket, thread or loop until ``here`` is used. A forked child begins anew."""
+    """Holds no socket, thread or loop until ``here`` is used. A forked child begins anew.
+
+    Whoever drops it need not close it: its clients are closed by their loops, and a ResourceWarning is given only if the app
+    was entered and never left.
+    """
 
     def __init__(self, choose_room: Callable[[], Room], queues: Mapping[str, QueueSettings]) -> None:
         self._choose_room = choose_room
         self._room: Room | None = None
         self._queues = queues
-        self._by_loop: dict[asyncio.AbstractEventLoop, Client] = {}
-        self._pid = os.getpid()
         self._inherited: list[object] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._by_loop: ByLoop = {}
+        # Keeps the clients alive until they are closed: the garbage collector would take their connections first.
+        self._abandoned = weakref.finalize(self, _abandon, self._by_loop, self._pid)
+        self._abandoned.atexit = False
 
     @property
     def room(self) -> Room:
@@ -59,10 +73,23 @@ class Clients:
         if self._pid != os.getpid():
             # Kept, never closed: these sockets and selectors are shared with the parent, who still uses them.
             self._inherited.append(self._by_loop)
-            self._by_loop = {}
-            self._pid = os.getpid()
-        for other in list(self._by_loop):
+            self._abandoned.detach()
+            self._begin()
+        for other, client in list(self._by_loop.items()):
             if other.is_closed():
                 self._by_loop.pop(other, None)
+                _warn_if_entered(client)
         client = self._by_loop[loop] = Client(self.room, self._queues)
         return client
+
+
+def _abandon(clients: ByLoop, pid: int) -> None:
+    if pid == os.getpid():
+        for client in clients.values():
+            _warn_if_entered(client)
+            client.close_soon()
+
+
+def _warn_if_entered(client: Client) -> None:
+    if client.entered:
+        warnings.warn("an app was entered (`async with app`) and never left", ResourceWarning, source=client, stacklevel=2)

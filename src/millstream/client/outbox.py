@@ -51,13 +51,13 @@ class Outbox:
     away is sent again, with the same serials, which a broker recognises. A waiter that goes away takes nothing with it.
     """
 
-    def __init__(self, sender: str, publish: Publish, name: str) -> None:
+    def __init__(self, queue: str, sender: str, publish: Publish) -> None:
         self.sender = sender
         """The incarnation: never used by another client or for another queue."""
         self.serial = 0
         """The last number given out; whoever takes one puts its post in before anyone else can take the next."""
+        self._queue = queue
         self._publish = publish
-        self._name = name
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Parcel] = deque()
         self._pump: asyncio.Task[None] | None = None
@@ -67,9 +67,9 @@ class Outbox:
         """Take posts of at most MAX_POSTS and, unless it is one, MAX_BYTES together; the future has their answer."""
         answer: asyncio.Future[Answer] = self._loop.create_future()
         self._waiting.append(Parcel(posts, size, self._loop.time(), answer))
-        if self._pump is None:
+        if self._pump is None or self._pump.done():
             # A task takes its first step on the next turn of the loop: what this turn still brings goes with it.
-            self._pump = self._loop.create_task(self._run(), name=self._name, context=Context())
+            self._pump = self._loop.create_task(self._run(), name=f"millstream-outbox-{self._queue}", context=Context())
         return answer
 
     async def flush(self) -> None:
@@ -86,11 +86,9 @@ class Outbox:
         except asyncio.CancelledError:
             # The loop is being shut down: nobody is left waiting for ever.
             for parcel in (*parcels, *self._waiting):
-                parcel.reply(_unavailable("the event loop was shut down while sending", parcel.posts))
+                parcel.reply(_unavailable(f"the event loop was shut down while sending to queue {self._queue!r}", parcel.posts))
             self._waiting.clear()
             raise
-        finally:
-            self._pump = None
 
     def _take(self) -> list[Parcel]:
         waiting = self._waiting
@@ -114,7 +112,7 @@ class Outbox:
                     receipts = await self._publish([post for parcel in parcels for post in parcel.posts], self.sender)
             except (BrokerUnavailable, TimeoutError) as error:
                 self._away_since = away_since
-                reason = str(error) or f"the server did not answer within {PATIENCE_SECONDS:g} s"
+                reason = str(error) or f"the server of queue {self._queue!r} did not answer within {PATIENCE_SECONDS:g} s"
                 parcels = _give_up(parcels, away_since, self._loop.time() + pause, reason)
                 if not parcels:
                     return
