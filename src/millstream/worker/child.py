@@ -118,8 +118,14 @@ async def serve(app: Millstream, orders: wire.Orders) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     queues = app.queues_to_serve(orders.queues)
+    connecting, stopping = asyncio.ensure_future(app.connect_patiently(CONNECT_SECONDS)), asyncio.ensure_future(stop.wait())
+    await asyncio.wait((connecting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if stop.is_set():
+        connecting.cancel()
+        return codes.OK
     try:
-        broker = await app.connect_patiently(CONNECT_SECONDS)
+        broker = await connecting
     except (BrokerUnavailable, BrokerRefused) as error:
         log.critical("%s", error)
         return codes.SERVER

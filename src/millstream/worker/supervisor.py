@@ -89,6 +89,9 @@ class Supervisor:
         self._sparing = False
         self._code = codes.OK
         self._opening = asyncio.Lock()
+        self._reloads = 0
+        self._changed = asyncio.Event()
+        """Set when a source file changed, and when the worker stops."""
         self._over = asyncio.Event()
 
     async def run(self) -> int:
@@ -129,6 +132,8 @@ class Supervisor:
         deaths = 0
         while not self._stopping:
             child = await self._spawn(orders)
+            if self._stopping:  # since it was begun
+                self._tell(child)
             code = await child.process.wait()
             await _heard_out(child)
             self._children.discard(child)
@@ -137,12 +142,16 @@ class Supervisor:
                 self._sparing = False
             if self._stopping or child.spare or (orders.burst and code == codes.OK):
                 break
-            if child.hello is None and code in (codes.FAILED, codes.USAGE, codes.SERVER):
-                self._code = code
-                self._stop()
-                break
             if child.told_to_stop:
                 deaths = 0  # a reload
+                continue
+            if child.hello is None and code in (codes.FAILED, codes.USAGE, codes.SERVER):
+                if not self._reloads:
+                    self._code = code
+                    self._stop()
+                    break
+                log.error("the change does not work; waiting for the next one")
+                await self._changed.wait()
                 continue
             deaths = 0 if time.monotonic() - child.started > SOON_SECONDS else deaths + 1
             await asyncio.sleep(RESTART_SECONDS[min(deaths, len(RESTART_SECONDS) - 1)])
@@ -279,6 +288,7 @@ class Supervisor:
         if self._stopping:
             return
         self._stopping = True
+        self._changed.set()
         for child in self._children:
             self._tell(child)
         if not self._lives:
@@ -332,6 +342,9 @@ class Supervisor:
                 changed = sorted(str(path) for path, stamp in now.items() if seen.get(path) != stamp) or ["a deleted file"]
                 log.info("reloading: %s changed", ", ".join(changed[:3]))
                 seen = now
+                self._reloads += 1
+                self._changed.set()
+                self._changed.clear()
                 for child in list(self._children):
                     self._tell(child)
 
