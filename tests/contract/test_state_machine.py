@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from millstream.broker import Claim, Entry, Post, Receipt
+from millstream.broker import Claim, Entry, JobView, Listed, Post, Receipt
 from millstream.errors import LeaseLost
 from millstream.memory import MemoryBroker
 from millstream.memory.queue import Keeping, MemoryQueue
@@ -35,6 +35,7 @@ OPTIONS: dict[str, Any] = {"id_ttl": 1e6, "dead_max_age": 60.0, "dead_max_count"
 LOST = "lease lost"
 
 SENDERS = ["s0", "s1", "s2"]
+LISTED: tuple[Listed, ...] = ("scheduled", "ready", "running")
 
 # how far back a choice among what happened goes: 0 is the latest
 recent = st.integers(0, 5)
@@ -400,6 +401,13 @@ class TwoRooms(RuleBasedStateMachine):
     def resume(self) -> None:
         self.same(lambda room, _: room.resume(QUEUE))
 
+    @precondition(lambda self: self.ids)
+    @rule(which=some)
+    def promote(self, which: list[int]) -> None:
+        names = ["never", *self.ids]
+        promoted = [names[-1 - back % len(names)] for back in which]
+        self.same(lambda room, _: room.promote(QUEUE, promoted))
+
     @precondition(lambda self: self.dead)
     @rule(which=some, purge=st.booleans())
     def replay_or_purge(self, which: list[int], purge: bool) -> None:
@@ -419,7 +427,15 @@ class TwoRooms(RuleBasedStateMachine):
         everything += [room.results.get(QUEUE, name) for name in self.ids]
         state, letters, *rest = await asyncio.gather(*everything)
         named = zip([*self.ids, *self.ids], rest, strict=True)
-        return state, [(d.id, d.task, d.queue, d.letter, d.died_at, d.body) for d in letters], list(named)
+        seen_letters = [(d.id, d.task, d.queue, d.letter, d.died_at, d.body) for d in letters]
+        return state, seen_letters, list(named), [await self.listed(room, status) for status in LISTED]
+
+    async def listed(self, room: Room, status: Listed) -> list[tuple[Any, ...]]:
+        """All jobs of one state, read in pages, without what rooms name differently."""
+        found: list[JobView] = []
+        while page := await room.inspector.jobs(QUEUE, status, after=found[-1].cursor if found else "", limit=7):
+            found += page
+        return [(v.status, v.body, v.crashes, v.due_at, v.expires_at, v.consumer) for v in found]
 
 
 def walk(left: MakeRoom, right: MakeRoom, steps: int, **options: Any) -> int:

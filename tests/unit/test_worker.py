@@ -712,3 +712,98 @@ def test_a_lifespan_that_fails_leaves_no_worker_behind() -> None:
         assert await app.inspector.workers() == []
 
     run(main())
+
+
+def test_a_blocked_loop_is_reported_with_the_task_and_its_stack(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.worker.services.watch.BLOCKED_SECONDS", 0.05)
+    app = make_app()
+    reported = threading.Event()
+
+    class Noticing(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "blocked" in record.getMessage():
+                reported.set()
+
+    @app.task
+    async def hog() -> bool:
+        return reported.wait(PATIENCE)  # blocks the loop until the report is there
+
+    async def main() -> None:
+        async with app.worker():
+            assert await (await hog.enqueue()).result(2 * PATIENCE)
+
+    logger = logging.getLogger("millstream.worker")
+    handler = Noticing()
+    logger.addHandler(handler)
+    try:
+        with caplog.at_level(logging.WARNING, "millstream.worker"):
+            run(main())
+    finally:
+        logger.removeHandler(handler)
+    report = next(record.getMessage() for record in caplog.records if "blocked" in record.getMessage())
+    assert "task 'hog'" in report
+    assert "reported.wait" in report
+
+
+def test_suspects_run_one_at_a_time_with_nothing_beside_them() -> None:
+    app = make_app()
+    beside: list[tuple[int, int]] = []
+    running = 0
+
+    @app.task
+    async def count() -> None:
+        nonlocal running
+        running += 1
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        beside.append((current_job().crashes, running))
+        running -= 1
+
+    async def main() -> None:
+        jobs = [await count.enqueue() for _ in range(6)]
+        broker = await app.broker()
+        for n in range(2):  # two workers die while holding the first three
+            await broker.join("default", f"dying-{n}", 30.0)
+            await broker.claim("default", f"dying-{n}", 3)
+            await broker.leave("default", f"dying-{n}")
+        async with app.worker(concurrency=10):
+            for job in jobs:
+                await job.result(PATIENCE)
+
+    run(main())
+    assert sorted(crashes for crashes, _ in beside) == [0, 0, 0, 2, 2, 2]
+    assert [together for crashes, together in beside if crashes == 2] == [1, 1, 1]
+
+
+def test_a_worker_whose_lease_was_taken_starts_again_as_a_new_incarnation() -> None:
+    app = make_app()
+    started = asyncio.Event()
+    cancelled = asyncio.Event()
+    runs: list[int] = []
+
+    @app.task
+    async def work() -> str:
+        runs.append(1)
+        if len(runs) == 1:
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+        return "by the new incarnation"
+
+    async def main() -> None:
+        async with app.worker() as worker:
+            job = await work.enqueue()
+            await started.wait()
+            (lane,) = worker._lanes
+            broker = await app.broker()
+            await broker.leave("default", lane.consumer)  # as if it had lapsed
+            assert await job.result(PATIENCE) == "by the new incarnation"
+            assert cancelled.is_set()
+
+    run(main())
+    assert len(runs) == 2

@@ -149,8 +149,9 @@ class Link:
         self._waiting.extend(futures)
         try:
             async with asyncio.timeout(block + CALL_TIMEOUT):
-                # Without a socket timeout this writes before it first suspends, so answers come in the order of ``_waiting``.
-                await connection.send_packed_command(packed, False)
+                # Not through redis-py: there a caller that is cancelled while it waits for the socket takes the connection, and
+                # everyone else's calls, with it. What is in flight is bounded by the callers, who wait for their answers.
+                _writer(connection).write(packed)
                 return [await future for future in futures]
         except TimeoutError:
             silent = BrokerUnavailable(f"{self._connector.where} did not answer within {block + CALL_TIMEOUT:g} s")
@@ -234,12 +235,17 @@ async def ask(connection: AbstractConnection, *command: str) -> Any:
     return await read(connection)
 
 
+def _writer(connection: AbstractConnection) -> asyncio.StreamWriter:
+    writer: asyncio.StreamWriter | None = connection._writer
+    if writer is None:
+        raise RedisConnectionError("the connection was closed")
+    return writer
+
+
 def _abort(connection: AbstractConnection) -> None:
-    writer = getattr(connection, "_writer", None)
+    with contextlib.suppress(RedisConnectionError):
+        _writer(connection).transport.abort()
     connection._close()
-    if writer is not None:
-        with contextlib.suppress(Exception):
-            writer.transport.abort()
 
 
 def _parse_info(raw: bytes) -> dict[str, str]:

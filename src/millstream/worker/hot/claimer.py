@@ -51,6 +51,8 @@ class Claimer:
         self._silent = True
         """Nothing was said yet about a server that is away."""
         self._size = 0.0
+        self._careful_until = 0.0
+        """Loop time until which nothing is claimed that might not start: the last could not."""
         self.paused = False
         self.empty = asyncio.Event()
         """Set while the last claim brought nothing: for ``--burst``."""
@@ -93,7 +95,7 @@ class Claimer:
         if not lane.consumer:
             await asyncio.sleep(REJOIN_SECONDS)
             return
-        room = min(await hold.turn(lane.kinds, lane.buffered, WAIT_SECONDS), self._most())
+        room = min(await hold.turn(lane.kinds, lane.buffered, WAIT_SECONDS, self._careful), self._most())
         if self._stopping or not lane.consumer:
             return
         if self._away:
@@ -111,6 +113,10 @@ class Claimer:
             self.empty.set()
             await self._wait(claim)
 
+    @property
+    def _careful(self) -> bool:
+        return asyncio.get_running_loop().time() < self._careful_until
+
     def _most(self) -> int:
         """How many messages of the size we have seen make a batch."""
         return BATCH if self._size * BATCH <= BATCH_BYTES else max(1, int(BATCH_BYTES / self._size))
@@ -119,7 +125,7 @@ class Claimer:
         """Nothing is ready: sleep until woken, and claim in the same round trip; again and again, until there is something."""
         lane, hold = self._lane, self._hold
         while not claim.entries and not self._stopping and lane.consumer and (claim.next_due != 0 or claim.paused):
-            room = hold.room(lane.kinds, buffered=False)
+            room = hold.room(lane.kinds, False, self._careful)
             if room <= 0:
                 return
             timer = None
@@ -176,6 +182,8 @@ class Claimer:
                 ready.clear()
                 ready.extend(keep)
                 refs += [job._ref for job in stale]
+        if refs and older_than:
+            self._careful_until = asyncio.get_running_loop().time() + WAIT_SECONDS
         await self._release(refs)
 
     async def _release(self, refs: list[bytes]) -> None:

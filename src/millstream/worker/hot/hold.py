@@ -22,6 +22,9 @@ STOPPING = "the worker is stopping"
 BUFFER_SECONDS = 0.1
 """How far ahead of its handlers a worker claims."""
 
+A_FEW = 4
+"""How many messages are claimed of a mixed queue while one of its kinds has no room."""
+
 BUFFER_MAX = 300
 """The most it buffers per kind, however fast they are."""
 
@@ -69,12 +72,19 @@ class Hold:
         """Nothing runs, waits to run, or waits to be settled."""
         return not (self.running or self.ready[ASYNC] or self.ready[THREAD] or self.unsettled)
 
-    def room(self, kinds: Sequence[int], buffered: bool) -> int:
-        """How many messages a claim may bring now, for a queue whose tasks are of these kinds."""
+    def room(self, kinds: Sequence[int], buffered: bool, careful: bool = False) -> int:
+        """How many messages a claim may bring now, for a queue whose tasks are of these kinds.
+
+        Of what kind a message is shows only once it is claimed. While one kind has no room a few are claimed for the other, so
+        that full threads do not hold up coroutines; ``careful``: none, because those that came last time could not start.
+        """
         if self.shut:
             return 0
         self._measure()
-        return min(self._room(kind, buffered) for kind in kinds)
+        if len(kinds) == 1:
+            return self._room(kinds[0], buffered)
+        least, most = sorted(self._room(kind, buffered) for kind in kinds)
+        return least if least > 0 or careful else min(most, A_FEW)
 
     def _room(self, kind: int, buffered: bool) -> int:
         waiting = len(self.ready[kind])
@@ -106,10 +116,10 @@ class Hold:
         if count < 0:
             self.freed()
 
-    async def turn(self, kinds: Sequence[int], buffered: bool, patience: float) -> int:
+    async def turn(self, kinds: Sequence[int], buffered: bool, patience: float, careful: bool = False) -> int:
         """Wait until there is room and nobody who asked earlier can use it; 0 if ``patience`` seconds went by without."""
         first = not self._turns
-        if first and (room := self.room(kinds, buffered)) > 0:
+        if first and (room := self.room(kinds, buffered, careful)) > 0:
             return room
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
@@ -121,7 +131,7 @@ class Hold:
                     finally:
                         if future.cancelled() and future in self._turns:
                             self._turns.remove(future)
-                    if (room := self.room(kinds, buffered)) > 0:
+                    if (room := self.room(kinds, buffered, careful)) > 0:
                         return room
         return 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from queue import SimpleQueue
@@ -24,7 +23,10 @@ class Threads:
         self._done = done
         self._loop = asyncio.get_running_loop()
         self._jobs: SimpleQueue[CurrentJob | None] = SimpleQueue()
-        self._finished: deque[tuple[CurrentJob, Any, BaseException | None]] = deque()
+        self._lock = threading.Lock()
+        self._finished: list[tuple[CurrentJob, Any, BaseException | None]] = []
+        self._woken = False
+        """The loop was told to collect, and has not done so yet."""
         self._started = 0
         self._busy = 0
 
@@ -48,10 +50,11 @@ class Threads:
                 value = copy_context().run(self._run, job)
             except BaseException as raised:
                 error = raised
-            # One wake-up of the loop serves all that finish before it gets there. Append first, then look: the other way round
-            # the loop could empty the deque in between and this job would wait for the next one to finish.
-            self._finished.append((job, value, error))
-            if len(self._finished) == 1:
+            # One wake-up of the loop serves all that finish before it gets there.
+            with self._lock:
+                self._finished.append((job, value, error))
+                wake, self._woken = not self._woken, True
+            if wake:
                 try:
                     self._loop.call_soon_threadsafe(self._collect)
                 except RuntimeError:  # the loop is closed: the worker has stopped without us
@@ -62,8 +65,9 @@ class Threads:
         return self._call(job)
 
     def _collect(self) -> None:
-        finished = self._finished
-        while finished:
-            job, value, error = finished.popleft()
+        with self._lock:
+            finished, self._finished = self._finished, []
+            self._woken = False
+        for job, value, error in finished:
             self._busy -= 1
             self._done(job, value, error)

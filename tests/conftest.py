@@ -1,4 +1,4 @@
-"""Real servers for the contract: the Valkey that comes with Millstream, and the Redis of this machine."""
+"""Real servers for every suite: the Valkey that comes with Millstream, and the Redis of this machine."""
 
 from __future__ import annotations
 

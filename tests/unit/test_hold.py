@@ -1,0 +1,164 @@
+"""What a worker process holds, and whose turn it is to claim."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from millstream.worker.hot.hold import ASYNC, BATCH, BUFFER_MAX, STOPPING, THREAD, Hold
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def run(coroutine: Coroutine[Any, Any, None]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(10):
+            await coroutine
+
+    asyncio.run(bounded())
+
+
+def busy(hold: Hold, clock: Clock, kind: int, rate: float) -> None:
+    """As if jobs had been starting at this rate for a while."""
+    for _ in range(20):
+        clock.now += 0.1
+        hold.started[kind] += int(rate * 0.1)
+        hold.room((kind,), buffered=True)
+
+
+def test_a_fresh_worker_claims_free_slots_only() -> None:
+    async def main() -> None:
+        hold = Hold(32, 8, Clock())
+        assert hold.room((ASYNC,), buffered=True) == 32
+        assert hold.room((THREAD,), buffered=True) == 8
+
+    run(main())
+
+
+def test_slow_handlers_buffer_nothing() -> None:
+    async def main() -> None:
+        clock = Clock()
+        hold = Hold(4, 8, clock)
+        busy(hold, clock, ASYNC, rate=9)  # 9 jobs a second: less than one within the time the buffer looks ahead
+        assert hold.room((ASYNC,), buffered=True) == 4
+
+    run(main())
+
+
+def test_quick_handlers_are_claimed_ahead_of_but_never_beyond_the_bound() -> None:
+    async def main() -> None:
+        clock = Clock()
+        hold = Hold(4, 8, clock)
+        busy(hold, clock, ASYNC, rate=1_000)
+        assert 50 < hold.room((ASYNC,), buffered=True) <= 4 + 100
+        busy(hold, clock, ASYNC, rate=1_000_000)
+        assert hold.room((ASYNC,), buffered=True) == BATCH
+        hold.unsettled = 4 + BUFFER_MAX + 2 * BATCH
+        assert hold.room((ASYNC,), buffered=True) <= 0
+
+    run(main())
+
+
+def test_a_queue_that_may_not_buffer_gets_free_slots_only() -> None:
+    async def main() -> None:
+        clock = Clock()
+        hold = Hold(4, 8, clock)
+        busy(hold, clock, ASYNC, rate=100_000)
+        assert hold.room((ASYNC,), buffered=False) == 4
+
+    run(main())
+
+
+def test_what_a_claim_in_flight_asks_for_is_not_promised_twice() -> None:
+    async def main() -> None:
+        hold = Hold(10, 8, Clock())
+        hold.ask((ASYNC,), 7)
+        assert hold.room((ASYNC,), buffered=True) == 3
+        hold.ask((ASYNC,), -7)
+        assert hold.room((ASYNC,), buffered=True) == 10
+
+    run(main())
+
+
+def test_queues_of_different_kinds_do_not_wait_for_each_other() -> None:
+    async def main() -> None:
+        hold = Hold(1, 1, Clock())
+        hold.free[THREAD] = 0
+        threads = asyncio.create_task(hold.turn((THREAD,), True, 5.0))
+        await asyncio.sleep(0)
+        coroutines = asyncio.create_task(hold.turn((ASYNC,), True, 5.0))
+        await asyncio.sleep(0)
+        hold.freed()
+        assert await coroutines == 1
+        assert not threads.done()
+        hold.free[THREAD] = 1
+        hold.freed()
+        assert await threads == 1
+
+    run(main())
+
+
+def test_turns_come_in_the_order_they_were_asked_for() -> None:
+    async def main() -> None:
+        hold = Hold(1, 1, Clock())
+        hold.free[ASYNC] = 0
+        order: list[str] = []
+
+        async def lane(name: str) -> None:
+            assert await hold.turn((ASYNC,), True, 5.0) == 1
+            order.append(name)
+            hold.free[ASYNC] = 0
+
+        lanes = [asyncio.create_task(lane(name)) for name in "abc"]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        for _ in "abc":
+            hold.free[ASYNC] = 1
+            hold.freed()
+            for _ in range(3):
+                await asyncio.sleep(0)
+        await asyncio.gather(*lanes)
+        assert order == ["a", "b", "c"]
+
+    run(main())
+
+
+def test_a_turn_that_ran_out_of_patience_does_not_stand_in_the_way() -> None:
+    async def main() -> None:
+        hold = Hold(1, 1, Clock())
+        hold.free[ASYNC] = 0
+        assert await hold.turn((ASYNC,), True, 0.001) == 0
+        hold.free[ASYNC] = 1
+        assert await hold.turn((ASYNC,), True, 5.0) == 1
+
+    run(main())
+
+
+def test_nobody_waits_for_a_turn_in_a_worker_that_is_stopping() -> None:
+    async def main() -> None:
+        hold = Hold(1, 1, Clock())
+        hold.free[ASYNC] = 0
+        waiting = asyncio.create_task(hold.turn((ASYNC,), True, 5.0))
+        await asyncio.sleep(0)
+        hold.shut.add(STOPPING)
+        hold.freed()
+        assert await waiting == 0
+
+    run(main())
+
+
+def test_full_threads_hold_up_no_coroutines_of_a_mixed_queue_unless_what_came_last_could_not_start() -> None:
+    async def main() -> None:
+        hold = Hold(10, 2, Clock())
+        hold.free[THREAD] = 0
+        assert 0 < hold.room((ASYNC, THREAD), buffered=True) < 10
+        assert hold.room((ASYNC, THREAD), buffered=True, careful=True) <= 0
+
+    run(main())

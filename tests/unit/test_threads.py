@@ -1,0 +1,68 @@
+"""Threads for plain functions."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from millstream.current import CurrentJob
+from millstream.worker.hot.threads import Threads
+
+
+@pytest.fixture
+def hasty_switches() -> Iterator[None]:
+    """Threads change places as often as they can: races that are rare become common."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty_switches")
+def test_of_jobs_that_finish_in_the_same_instant_none_is_overlooked() -> None:
+    size, rounds = 8, 300
+
+    async def main() -> None:
+        barrier = threading.Barrier(size)
+        finished = 0
+        all_back = asyncio.Event()
+
+        def done(job: CurrentJob, value: Any, error: BaseException | None) -> None:
+            nonlocal finished
+            assert error is None
+            finished += 1
+            if finished == size:
+                all_back.set()
+
+        threads = Threads(size, lambda job: barrier.wait(10), done)
+        for _ in range(rounds):
+            finished = 0
+            all_back.clear()
+            for _ in range(size):
+                threads.submit(cast(CurrentJob, object()))
+            async with asyncio.timeout(20):
+                await all_back.wait()
+        threads.close()
+
+    asyncio.run(main())
+
+
+def test_what_a_function_raises_comes_back_even_if_it_is_no_exception() -> None:
+    async def main() -> None:
+        back: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+
+        def leave(job: CurrentJob) -> None:
+            raise SystemExit(3)
+
+        threads = Threads(1, leave, lambda job, value, error: back.set_result(error))
+        threads.submit(cast(CurrentJob, object()))
+        async with asyncio.timeout(10):
+            assert isinstance(await back, SystemExit)
+        threads.close()
+
+    asyncio.run(main())
