@@ -18,7 +18,7 @@ from millstream.bulk import Bulk
 from millstream.call import Call
 from millstream.client import ClientInspector, Clients, Room, run_sync
 from millstream.client.patience import pauses
-from millstream.config import Url, discover_url, parse_url
+from millstream.config import Url, discover_namespace, discover_url, parse_url
 from millstream.dead import DeadLetters
 from millstream.errors import BrokerUnavailable, BulkError, MillstreamError, UsageError
 from millstream.job import Job, Origin
@@ -55,15 +55,16 @@ Lifespan = Callable[["Millstream"], AbstractAsyncContextManager[Any]]
 class Millstream:
     """An app: its tasks, its queues, and where they live.
 
-    ``url`` None means ``$MILLSTREAM_URL``, then ``[tool.millstream] url``, then the embedded server. Holds no socket, thread or
-    loop until first use. Durations are seconds or timedeltas. UsageError names an option that makes no sense, and its value.
+    ``url`` None means ``$MILLSTREAM_URL``, then ``[tool.millstream] url``, then the embedded server; ``namespace`` None what
+    ``[tool.millstream]`` says, then "millstream". Holds no socket, thread or loop until first use. Durations are seconds or
+    timedeltas. UsageError names an option that makes no sense, and its value.
     """
 
     def __init__(
         self,
         url: str | None = None,
         *,
-        namespace: str = "millstream",
+        namespace: str | None = None,
         include: Sequence[str] = (),
         lifespan: Lifespan | None = None,
         lease: Seconds = 30.0,
@@ -77,7 +78,7 @@ class Millstream:
         max_payload_bytes: int | None = 1 << 20,
     ) -> None:
         self.settings = AppSettings(
-            namespace=checked_name(namespace, "namespace"),
+            namespace=checked_name(discover_namespace(namespace), "namespace"),
             lease=seconds(lease, "lease", above=True),
             max_crashes=whole(max_crashes, "max_crashes", minimum=0),
             grace=seconds(grace, "grace"),

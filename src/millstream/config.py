@@ -15,13 +15,23 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from millstream.errors import UsageError
 
-__all__ = ["ToolSettings", "Url", "discover_url", "parse_url", "project_root", "tool_settings"]
+__all__ = [
+    "ToolSettings",
+    "Url",
+    "discover_app",
+    "discover_namespace",
+    "discover_url",
+    "parse_url",
+    "project_root",
+    "tool_settings",
+]
 
 Scheme = Literal["embedded", "memory", "redis", "rediss", "unix"]
 
 ROOT_MARKERS = ("pyproject.toml", ".git", "manage.py")
 """What marks a folder as the root of a project."""
 
+DEFAULT_NAMESPACE = "millstream"
 DEFAULT_URL = "embedded://"
 
 SUPPORTED = "embedded://[dir], memory://[name], redis://host:port/db, rediss://host:port/db and unix:///path/to.sock"
@@ -113,6 +123,11 @@ def discover_url(url: str | None) -> str:
             f"or set url under [tool.millstream] in {project_root() / 'pyproject.toml'}"
         )
     return DEFAULT_URL
+
+
+def discover_namespace(namespace: str | None) -> str:
+    """Which namespace queues are in: what was said, then ``[tool.millstream] namespace``, then "millstream"."""
+    return namespace if namespace is not None else tool_settings().namespace or DEFAULT_NAMESPACE
 
 
 def discover_app(app: str | None) -> str:

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from millstream.config import ToolSettings, discover_url, parse_url, project_root, tool_settings
+from millstream.config import (
+    ToolSettings,
+    discover_app,
+    discover_namespace,
+    discover_url,
+    parse_url,
+    project_root,
+    tool_settings,
+)
 from millstream.errors import UsageError
 
 SECRET = "hunter2"
@@ -246,3 +254,29 @@ def test_what_logs_may_show_holds_no_password(text: str, safe: str) -> None:
     url = parse_url(text)
     assert url.safe == safe
     assert SECRET not in repr(url) + str(url)
+
+
+def test_a_namespace_comes_from_the_code_then_from_the_project_then_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.millstream]\nnamespace = "shop"\n')
+    monkeypatch.chdir(tmp_path)
+    assert discover_namespace("mine") == "mine"
+    assert discover_namespace(None) == "shop"
+    (tmp_path / "pyproject.toml").write_text("")
+    assert discover_namespace(None) == "millstream"
+
+
+def test_an_app_comes_from_the_command_then_the_environment_then_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.millstream]\napp = "shop:app"\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MILLSTREAM_APP", "web:app")
+    assert discover_app("tasks:app") == "tasks:app"
+    assert discover_app(None) == "web:app"
+    monkeypatch.delenv("MILLSTREAM_APP")
+    assert discover_app(None) == "shop:app"
+    (tmp_path / "pyproject.toml").write_text("")
+    with pytest.raises(UsageError, match="which app"):
+        discover_app(None)
