@@ -13,7 +13,7 @@ from millstream.broker.contract import (
     Post,
     Receipt,
 )
-from millstream.broker.inspector import DeadLetter, Inspector, QueueState, WorkerInfo
+from millstream.broker.inspector import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, WorkerInfo
 from millstream.broker.results import ResultStore
 
 __all__ = [
@@ -23,7 +23,10 @@ __all__ = [
     "Claim",
     "DeadLetter",
     "Entry",
+    "Finding",
     "Inspector",
+    "JobView",
+    "Listed",
     "Post",
     "QueueState",
     "Receipt",

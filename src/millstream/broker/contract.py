@@ -210,6 +210,10 @@ class Broker(ABC):
         """Undo ``pause``."""
 
     @abstractmethod
+    async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:
+        """Make scheduled jobs ready now, whenever they would be due. Returns the ids that were scheduled and are now ready."""
+
+    @abstractmethod
     async def replay(self, queue: str, job_ids: Sequence[str]) -> list[str]:
         """Make dead letters ready again under their old ids. Returns the ids that were dead and are now ready."""
 

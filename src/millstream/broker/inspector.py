@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Literal
 
 import msgspec
 
-from millstream.outcome import Letter
+from millstream.message import Message, decode_message
+from millstream.outcome import Ending, Letter
 from millstream.types import Status
+
+Listed = Literal["scheduled", "ready", "running", "dead"]
+"""The states by which jobs can be listed: those in which the server has the whole job."""
+
+Health = Literal["ok", "warn", "bad"]
+"""bad: jobs are lost, stuck, or will be; warn: it may come to that, or nobody looks after them."""
 
 
 class QueueState(msgspec.Struct, frozen=True):
@@ -39,6 +47,55 @@ class DeadLetter(msgspec.Struct, frozen=True):
     """The message as it would run again; for ``malformed`` whatever was found."""
     cursor: str
     """Where ``dead_letters`` goes on after this one."""
+    source: str = ""
+    """The claim it died of, as the room names it."""
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """One job as the server has it. Moments are epoch seconds, server time; None where there is none."""
+
+    id: str
+    """Empty for an entry that is no message of ours: a room may know of it only what it holds."""
+    queue: str
+    status: Status
+    body: bytes = b""
+    """The message; empty once the job has ended other than dead."""
+    cursor: str = ""
+    """Where ``jobs`` goes on after this one."""
+    crashes: int = 0
+    """How many consumers died or lapsed while holding it."""
+    due_at: float | None = None
+    """scheduled: when it will be ready."""
+    expires_at: float | None = None
+    consumer: str = ""
+    """running: who claimed it."""
+    since: float | None = None
+    """running: when it was claimed."""
+    letter: DeadLetter | None = None
+    """dead: its letter."""
+    ending: Ending | None = None
+    """How it ended, while that is kept."""
+
+    @property
+    def message(self) -> Message | None:
+        """The message, read; None if there is none that can be."""
+        try:
+            return decode_message(self.body) if self.body else None
+        except (UnicodeDecodeError, msgspec.MsgspecError):
+            return None
+
+    @classmethod
+    def of_letter(cls, letter: DeadLetter) -> JobView:
+        """A dead job."""
+        return cls(
+            id=letter.id,
+            queue=letter.queue,
+            status="dead",
+            body=letter.body,
+            cursor=letter.cursor,
+            crashes=letter.letter.crashes,
+            letter=letter,
+        )
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):
@@ -53,6 +110,17 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     """Epoch seconds."""
     totals: dict[str, int]
     """done, retried, dead, refused: outcomes this worker settled."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked at, and how it is."""
+
+    check: str
+    """What was looked at, in a word or two."""
+    health: Health
+    found: str
+    way_out: str = ""
+    """What to do about it, unless it is ok."""
 
 
 class Inspector(ABC):
@@ -71,8 +139,20 @@ class Inspector(ABC):
         """One queue in numbers."""
 
     @abstractmethod
+    async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
+        """Jobs of one state, after a cursor: at most ``limit``, fewer if they are large; none: there are no more.
+
+        Scheduled ones by due time, ready ones in the order in which they will be claimed, running ones by consumer, dead ones
+        oldest first. A job that changes its state meanwhile may be missed or met twice.
+        """
+
+    @abstractmethod
+    async def job(self, queue: str, job_id: str) -> JobView | None:
+        """All that is known of a job; None if it left nothing behind. In O(1)."""
+
+    @abstractmethod
     async def dead_letters(self, queue: str, *, after: str = "", limit: int = 100) -> list[DeadLetter]:
-        """Dead letters, oldest first, at most ``limit``, after a cursor."""
+        """Dead letters, oldest first, after a cursor: at most ``limit``, fewer if they are large; none: there are no more."""
 
     @abstractmethod
     async def dead_letter(self, queue: str, job_id: str) -> DeadLetter | None:
@@ -81,3 +161,10 @@ class Inspector(ABC):
     @abstractmethod
     async def workers(self) -> list[WorkerInfo]:
         """The workers that are registered now."""
+
+    @abstractmethod
+    async def examine(self) -> list[Finding]:
+        """How the server and the queues are: settings that matter, latency, clock, and what is stuck, lost or served by nobody.
+
+        Every call to the server is short; a large queue costs no more than a small one unless its books do not add up.
+        """

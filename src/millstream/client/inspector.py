@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.broker import DeadLetter, Inspector, QueueState, WorkerInfo
+from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, WorkerInfo
 from millstream.client.background import twin
 from millstream.client.clients import Clients
 from millstream.types import Status
@@ -23,6 +23,12 @@ class ClientInspector(Inspector):
     async def queue(self, queue: str) -> QueueState:
         return await self._clients.here().ask(lambda broker: broker.inspector.queue(queue))
 
+    async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
+        return await self._clients.here().ask(lambda broker: broker.inspector.jobs(queue, status, after=after, limit=limit))
+
+    async def job(self, queue: str, job_id: str) -> JobView | None:
+        return await self._clients.here().ask(lambda broker: broker.inspector.job(queue, job_id))
+
     async def dead_letters(self, queue: str, *, after: str = "", limit: int = 100) -> list[DeadLetter]:
         return await self._clients.here().ask(lambda broker: broker.inspector.dead_letters(queue, after=after, limit=limit))
 
@@ -32,9 +38,15 @@ class ClientInspector(Inspector):
     async def workers(self) -> list[WorkerInfo]:
         return await self._clients.here().ask(lambda broker: broker.inspector.workers())
 
+    async def examine(self) -> list[Finding]:
+        return await self._clients.here().ask(lambda broker: broker.inspector.examine())
+
     status_sync = twin(status)
     queues_sync = twin(queues)
     queue_sync = twin(queue)
+    jobs_sync = twin(jobs)
+    job_sync = twin(job)
     dead_letters_sync = twin(dead_letters)
     dead_letter_sync = twin(dead_letter)
     workers_sync = twin(workers)
+    examine_sync = twin(examine)

@@ -158,6 +158,10 @@ class MemoryBroker(Broker):
         with self._locked(queue) as rules:
             rules.resume()
 
+    async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:
+        with self._locked(queue) as rules:
+            return rules.promote(job_ids)
+
     async def replay(self, queue: str, job_ids: Sequence[str]) -> list[str]:
         with self._locked(queue) as rules:
             return rules.replay(job_ids, self._now())

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 
-from millstream.broker import DeadLetter, Inspector, QueueState, WorkerInfo
+import msgspec
+
+from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, WorkerInfo
 from millstream.memory.queue import MemoryQueue
-from millstream.memory.state import Dead, Moment, State
+from millstream.memory.state import Dead, Job, Moment, Place, State
+from millstream.outcome import decode_ending
 from millstream.types import Status
 
 
@@ -30,6 +33,29 @@ class MemoryInspector(Inspector):
         with self._state.lock:
             return self._queue(queue).state()
 
+    async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
+        if status == "dead":
+            return [JobView.of_letter(letter) for letter in await self.dead_letters(queue, after=after, limit=limit)]
+        with self._state.lock:
+            rules = self._queue(queue)
+            listed = {"scheduled": rules.scheduled, "ready": rules.waiting_to_run, "running": rules.running}[status]()
+            later = (job for job in listed if not after or _position(job) > _read_position(after))
+            return [_view(queue, job, status) for job in islice(later, limit)]
+
+    async def job(self, queue: str, job_id: str) -> JobView | None:
+        with self._state.lock:
+            rules, now = self._queue(queue), self._now()
+            job, dead, payload = rules.jobs.get(job_id), rules.dead.get(job_id), rules.endings.get(job_id, now.wall)
+            ending = None if payload is None else decode_ending(payload)
+            status = rules.status(job_id, now)
+            if job is not None:
+                view = _view(queue, job, status)
+            elif dead is not None:
+                view = JobView.of_letter(_letter(queue, dead))
+            else:
+                return None if ending is None else JobView(id=job_id, queue=queue, status=status, ending=ending)
+            return msgspec.structs.replace(view, ending=ending)
+
     async def dead_letters(self, queue: str, *, after: str = "", limit: int = 100) -> list[DeadLetter]:
         seen = int(after or 0)
         with self._state.lock:
@@ -45,10 +71,43 @@ class MemoryInspector(Inspector):
         with self._state.lock:
             return sorted(self._state.workers.values(self._now().wall), key=lambda worker: worker.id)
 
+    async def examine(self) -> list[Finding]:
+        return [Finding("server", "ok", "this process's own memory: no other process sees it, and it ends with the process")]
+
     def _queue(self, name: str) -> MemoryQueue:
         # looking at a queue that is not there must not make one
         return self._state.queues.get(name) or MemoryQueue(name)
 
 
 def _letter(queue: str, dead: Dead) -> DeadLetter:
-    return DeadLetter(dead.id, dead.task, queue, dead.letter, dead.died_ms / 1000, dead.body, str(dead.number))
+    return DeadLetter(dead.id, dead.task, queue, dead.letter, dead.died_ms / 1000, dead.body, str(dead.number), dead.source)
+
+
+def _view(queue: str, job: Job, status: Status) -> JobView:
+    running = status == "running"
+    return JobView(
+        id=job.id,
+        queue=queue,
+        status=status,
+        body=job.body,
+        cursor=msgspec.json.encode(_position(job)).decode(),
+        crashes=job.claims - 1 if running else job.claims,
+        due_at=job.due_ms / 1000 if status == "scheduled" else None,
+        expires_at=job.expires_ms / 1000 if job.expires_ms else None,
+        consumer=job.holder if running else "",
+        since=job.claimed_at if running else None,
+    )
+
+
+Position = tuple[int, str, int, str]
+"""Whether it is fresh, who left it, its number or due time, its id: jobs of one state are listed in this order."""
+
+
+def _position(job: Job) -> Position:
+    if job.place is Place.SCHEDULED:
+        return (0, "", job.due_ms, job.id)
+    name = {Place.RELEASED: "!released", Place.ASIDE: "!suspects", Place.HELD: job.holder}.get(job.place, "")
+    return (int(job.place is Place.FRESH), name, job.number, "")
+
+
+_read_position = msgspec.json.Decoder(Position).decode

@@ -144,6 +144,7 @@ class MemoryQueue:
             taken = self._take_suspect(count) if alone else self._take(count, suspect_after)
         for job in taken:
             job.claims += 1
+            job.claimed_at = now.wall
             self._move(job, Place.HELD, consumer)
         if self.claimable(now.ms):
             self.wake()
@@ -208,7 +209,8 @@ class MemoryQueue:
 
     def _settle_dead(self, job: Job, outcome: Outcome, now: Moment, keeping: Keeping) -> None:
         assert outcome.letter is not None, "a DEAD outcome says why"
-        self.dead[job.id] = Dead(next(self._numbers), job.id, outcome.task, outcome.letter, outcome.body, now.ms)
+        source = job.ref.decode()
+        self.dead[job.id] = Dead(next(self._numbers), job.id, outcome.task, outcome.letter, outcome.body, now.ms, source)
         self._end(job, outcome.result, outcome.result_ttl, outcome.given_id, now, keeping)
         self.totals["dead"] += 1
         self._retire(now, keeping)
@@ -249,6 +251,18 @@ class MemoryQueue:
         self.paused = False
         self.wake()
 
+    def promote(self, job_ids: Sequence[str]) -> list[str]:
+        promoted: list[str] = []
+        for job_id in job_ids:
+            job = self.jobs.get(job_id)
+            if job is not None and job.place is Place.SCHEDULED:
+                self._take_out(job)
+                self._append(job)
+                promoted.append(job_id)
+        if promoted:
+            self.wake()
+        return promoted
+
     def replay(self, job_ids: Sequence[str], now: Moment) -> list[str]:
         replayed = self.purge(job_ids)
         for dead in replayed:
@@ -281,6 +295,22 @@ class MemoryQueue:
         ready = len(self.jobs) - scheduled - running
         dead = len(self.dead)
         return QueueState(self.name, ready, running, scheduled, dead, self.paused, len(self._leases), dict(self.totals))
+
+    def scheduled(self) -> list[Job]:
+        """By due time, then id."""
+        waiting = [job for job in self.jobs.values() if job.place is Place.SCHEDULED]
+        return sorted(waiting, key=lambda job: (job.due_ms, job.id.encode()))
+
+    def running(self) -> list[Job]:
+        """Consumer by consumer."""
+        return [job for name in sorted(self._leases) for job in _in_order(self._held[name].values())]
+
+    def waiting_to_run(self) -> list[Job]:
+        """Ready jobs, in the order in which they will be claimed: handed back, suspects, left behind, fresh."""
+        orphaned = [
+            job for name in sorted(self._held.keys() - self._leases.keys()) for job in _in_order(self._held[name].values())
+        ]
+        return [*_in_order(self._released.values()), *_in_order(self._aside.values()), *orphaned, *self._fresh.values()]
 
     def next_due(self, now_ms: int) -> float | None:
         """Seconds until the earliest scheduled job is due."""

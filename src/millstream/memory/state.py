@@ -56,6 +56,8 @@ class Job:
     """How often the entry was claimed, hand-backs deducted: one more than the consumers that died holding it."""
     place: Place = Place.FRESH
     holder: str = ""
+    claimed_at: float = 0.0
+    """When it was last claimed, by the wall clock."""
 
 
 @dataclass(slots=True)
@@ -75,6 +77,8 @@ class Dead:
     letter: Letter
     body: bytes
     died_ms: int
+    source: str
+    """The ref it died under."""
 
 
 @dataclass(slots=True)

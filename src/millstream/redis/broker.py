@@ -269,6 +269,9 @@ class RedisBroker(Broker):
     async def resume(self, queue: str) -> None:
         await self._run("pause", queue, 0)
 
+    async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:
+        return [i.decode() for i in await self._run("promote", queue, *job_ids)]
+
     async def replay(self, queue: str, job_ids: Sequence[str]) -> list[str]:
         return [i.decode() for i in await self._run("replay", queue, *job_ids)]
 

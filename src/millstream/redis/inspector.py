@@ -7,13 +7,18 @@ from typing import Any, cast
 
 import msgspec
 
-from millstream.broker import DeadLetter, Inspector, QueueState, WorkerInfo
+from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, WorkerInfo
 from millstream.message import ErrorNote
 from millstream.outcome import Letter, decode_ending, decode_letter
 from millstream.redis.keys import GROUP
 from millstream.types import Status
 
 _PLACES: dict[bytes, Status] = {b"h": "scheduled", b"d": "dead", b"ready": "ready", b"running": "running"}
+PAGE_LETTERS = 20
+"""Dead letters read per call, and"""
+PAGE_BYTES = 256 * 1024
+"""how much of them makes a page full, however few they are: a body may have a megabyte."""
+
 _TOTALS: tuple[str, ...] = ("published", "done", "retried", "dead", "expired", "cancelled", "released", "lapsed")
 _decode_worker = msgspec.msgpack.Decoder(WorkerInfo).decode
 
@@ -47,10 +52,46 @@ class RedisInspector(Inspector):
         totals.update({k.decode(): int(v) for k, v in zip(counters[::2], counters[1::2], strict=True)})
         return QueueState(queue, entries - running, running, scheduled, dead, bool(paused), consumers, totals)
 
+    async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
+        at, _, whose = after.partition(" ")
+        if status == "dead":
+            return [JobView.of_letter(letter) for letter in await self.dead_letters(queue, after=after, limit=limit)]
+        if status == "scheduled":
+            rows = await self._run("scheduled", queue, GROUP, limit, at, whose)
+            return [_scheduled(queue, job_id, due, stored) for job_id, due, stored in rows]
+        if status == "ready":
+            return [_entry(queue, "ready", row) for row in await self._run("ready", queue, GROUP, limit, at, whose)]
+        time_ms, rows = await self._run("running", queue, GROUP, limit, at, whose)
+        return [_entry(queue, "running", row, time_ms) for row in rows]
+
+    async def job(self, queue: str, job_id: str) -> JobView | None:
+        place, payload, *found = await self._run("job", queue, GROUP, job_id)
+        ending = decode_ending(payload) if payload else None
+        status = _PLACES.get(place)
+        if status is None:
+            ended = None if ending is None else cast(Status, ending.status)
+            return None if ended is None else JobView(id=job_id, queue=queue, status=ended, ending=ending)
+        if status == "scheduled":
+            view = _scheduled(queue, job_id.encode(), *found)
+        elif status == "dead":
+            view = JobView.of_letter(_dead_letter(queue, *found))
+        else:
+            view = _entry(queue, status, found[:5], found[5])
+        return msgspec.structs.replace(view, id=job_id, ending=ending)
+
     async def dead_letters(self, queue: str, *, after: str = "", limit: int = 100) -> list[DeadLetter]:
+        found: list[DeadLetter] = []
+        size = 0
         start = f"({after}" if after else "-"
-        found = await self._call("XRANGE", self._names(queue)["dead"], start, "+", "COUNT", limit)
-        return [_dead_letter(queue, entry, fields) for entry, fields in found]
+        while len(found) < limit and size < PAGE_BYTES:
+            count = min(PAGE_LETTERS, limit - len(found))
+            letters = await self._call("XRANGE", self._names(queue)["dead"], start, "+", "COUNT", count)
+            found += [_dead_letter(queue, entry, fields) for entry, fields in letters]
+            if len(letters) < count:
+                break
+            size += sum(len(field) for _, fields in letters for field in fields)
+            start = f"({found[-1].cursor}"
+        return found
 
     async def dead_letter(self, queue: str, job_id: str) -> DeadLetter | None:
         names = self._names(queue)
@@ -62,6 +103,11 @@ class RedisInspector(Inspector):
 
     async def workers(self) -> list[WorkerInfo]:
         return sorted((_decode_worker(raw) for raw in await self._run("workers", None)), key=lambda w: w.started)
+
+    async def examine(self) -> list[Finding]:
+        from millstream.redis.doctor import Doctor  # an idle worker never needs it
+
+        return await Doctor(self, self._run, self._call, self._names).examine()
 
 
 def _dead_letter(queue: str, entry: bytes, fields: list[bytes]) -> DeadLetter:
@@ -78,4 +124,42 @@ def _dead_letter(queue: str, entry: bytes, fields: list[bytes]) -> DeadLetter:
         died_at=int(stored.get(b"a", b"0")) / 1000,
         body=stored.get(b"d", b""),
         cursor=entry.decode(),
+        source=stored.get(b"s", b"").decode("utf-8", "replace"),
     )
+
+
+def _scheduled(queue: str, job_id: bytes, due: bytes, stored: bytes) -> JobView:
+    expires, _, body = stored.partition(b"\n")
+    name = job_id.decode()
+    return JobView(
+        id=name,
+        queue=queue,
+        status="scheduled",
+        body=body,
+        cursor=f"{due.decode()} {name}",
+        due_at=float(due) / 1000 if due else None,
+        expires_at=_moment(expires),
+    )
+
+
+def _entry(queue: str, status: Status, row: list[Any], time_ms: int = 0) -> JobView:
+    entry, fields, name, idle_ms, deliveries = row
+    stored = dict(zip(fields[::2], fields[1::2], strict=True))
+    running = status == "running"
+    view = JobView(
+        id="",
+        queue=queue,
+        status=status,
+        body=stored.get(b"d", b""),
+        cursor=f"{entry.decode()} {name.decode()}",
+        crashes=deliveries - 1 if running else deliveries,
+        expires_at=_moment(stored.get(b"x", b"")),
+        consumer=name.decode() if running else "",
+        since=(time_ms - idle_ms) / 1000 if running else None,
+    )
+    message = view.message
+    return view if message is None else msgspec.structs.replace(view, id=message.id)
+
+
+def _moment(expires_ms: bytes) -> float | None:
+    return int(expires_ms) / 1000 if expires_ms.isdigit() and int(expires_ms) else None

@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
-from millstream.broker import QueueState
+from typing import Any
+
+import msgspec
+
+from millstream.broker import Entry, JobView, Listed, Post, QueueState
 from millstream.broker.contract import SUSPECT_AFTER
-from millstream.outcome import Kind
-from millstream.testing.room import DEAD_ENDING, DONE_ENDING, QUEUE, Promises, Room, outcome, promise
+from millstream.message import Message, decode_message, encode_message
+from millstream.outcome import Kind, Outcome, decode_ending
+from millstream.testing.room import DEAD_ENDING, DONE_ENDING, LETTER, QUEUE, START, Promises, Room, outcome, promise
 
 NOTHING = {"published": 0, "done": 0, "retried": 0, "dead": 0, "expired": 0, "cancelled": 0, "released": 0, "lapsed": 0}
+
+
+async def send(room: Room, *ids: str, size: int = 0, **fields: Any) -> None:
+    """Whole messages, which a room can read the id of."""
+    args = msgspec.Raw(msgspec.msgpack.encode([bytes(size)]))
+    posts = [Post(i, encode_message(Message(i, "t", args, 17)), "t", **fields) for i in ids]
+    await room.broker.publish(QUEUE, posts)
+
+
+async def listed(room: Room, status: Listed, limit: int = 100) -> list[str]:
+    """The ids of all jobs of one state, read in pages."""
+    found: list[JobView] = []
+    while page := await room.broker.inspector.jobs(QUEUE, status, after=found[-1].cursor if found else "", limit=limit):
+        assert len(page) <= limit
+        assert {view.status for view in page} == {status}
+        found += page
+    return [view.id for view in found]
+
+
+async def view_of(room: Room, job_id: str) -> JobView:
+    view = await room.broker.inspector.job(QUEUE, job_id)
+    assert view is not None and (view.id, view.queue) == (job_id, QUEUE)
+    return view
+
+
+def dies(entry: Entry) -> Outcome:
+    """The end of a whole message."""
+    body = entry.body or b""
+    return Outcome(Kind.DEAD, entry.ref, decode_message(body).id, body=body, task="t", letter=LETTER)
 
 
 class InspectingPromises(Promises):
@@ -127,6 +161,160 @@ class InspectingPromises(Promises):
             "released": 1,
             "lapsed": 0,
         }
+
+    # -- jobs --------------------------------------------------------------------------------------------------------------
+
+    @promise()
+    async def test_every_job_is_in_the_list_of_its_state(self, room: Room) -> None:
+        await room.join("c")
+        await send(room, "dead")
+        await room.broker.settle(QUEUE, "c", [dies(entry) for entry in await room.take("c")])
+        await send(room, "running", "ready")
+        await room.take("c", 1)
+        await send(room, "scheduled", delay=5)
+        for status in ("dead", "running", "ready", "scheduled"):
+            assert await listed(room, status) == [status]
+
+    @promise()
+    async def test_lists_of_a_queue_nobody_used_are_empty(self, room: Room) -> None:
+        for status in ("scheduled", "ready", "running", "dead"):
+            assert await room.broker.inspector.jobs("none", status) == []
+        assert await room.broker.inspector.queues() == [QUEUE]
+
+    @promise()
+    async def test_jobs_are_ready_before_the_first_consumer_came(self, room: Room) -> None:
+        await send(room, "a", "b", "c")
+        assert await listed(room, "ready", limit=2) == ["a", "b", "c"]
+
+    @promise()
+    async def test_ready_jobs_are_listed_as_they_will_be_claimed(self, room: Room) -> None:
+        await send(room, "suspect")
+        await room.crash("x", lives=SUSPECT_AFTER)
+        await room.join("c", "d", "e")
+        await room.claim("c")
+        await send(room, "orphan1", "orphan2", "released", "fresh1", "fresh2")
+        await room.take("d", 2)
+        await room.release("c", await room.take("c", 1))
+        await room.broker.leave(QUEUE, "d")
+        for limit in (1, 2, 3, 100):
+            assert await listed(room, "ready", limit) == [
+                "released",
+                "suspect",
+                "orphan1",
+                "orphan2",
+                "fresh1",
+                "fresh2",
+            ]
+        await room.take("e", 4)
+        assert await listed(room, "ready") == ["suspect", "fresh2"]
+
+    @promise()
+    async def test_running_jobs_are_listed_consumer_by_consumer(self, room: Room) -> None:
+        await room.join("c", "b")
+        await send(room, "1", "2", "3", "4", "5")
+        await room.take("c", 2)
+        await room.take("b", 2)
+        for limit in (1, 3, 100):
+            assert await listed(room, "running", limit) == ["3", "4", "1", "2"]
+
+    @promise()
+    async def test_scheduled_jobs_are_listed_by_due_time(self, room: Room) -> None:
+        await send(room, "late", delay=60)
+        await send(room, "b", "a", "c", delay=5)
+        for limit in (1, 2, 100):
+            assert await listed(room, "scheduled", limit) == ["a", "b", "c", "late"]
+
+    @promise()
+    async def test_a_cursor_outlives_its_job(self, room: Room) -> None:
+        inspector = room.broker.inspector
+        await send(room, "r1", "r2", "r3")
+        await send(room, "s1", delay=1)
+        await send(room, "s2", delay=2)
+        await send(room, "s3", delay=3)
+        cursors: dict[Listed, str] = {s: (await inspector.jobs(QUEUE, s, limit=2))[-1].cursor for s in ("ready", "scheduled")}
+        for job_id in ("r2", "s2"):
+            await room.broker.cancel(QUEUE, job_id)
+        later = [await inspector.jobs(QUEUE, status, after=cursor) for status, cursor in cursors.items()]
+        assert [[view.id for view in page] for page in later] == [["r3"], ["s3"]]
+
+    @promise()
+    async def test_what_was_claimed_meanwhile_is_not_listed_as_ready(self, room: Room) -> None:
+        await room.join("c")
+        await send(room, "a", "b", "c", "d")
+        (first,) = await room.broker.inspector.jobs(QUEUE, "ready", limit=1)
+        await room.take("c", 3)
+        assert [view.id for view in await room.broker.inspector.jobs(QUEUE, "ready", after=first.cursor)] == ["d"]
+
+    @promise()
+    async def test_large_jobs_are_listed_in_smaller_pages_and_none_is_left_out(self, room: Room) -> None:
+        names = [f"n{n}" for n in range(7)]
+        await send(room, *names, size=100_000)
+        assert await listed(room, "ready") == names
+
+    @promise()
+    async def test_a_view_says_what_there_is_to_say(self, room: Room) -> None:
+        await room.join("c")
+        await send(room, "running", expires=60)
+        await room.crash("x", lives=1)
+        await room.take("c")
+        running = await view_of(room, "running")
+        assert (running.status, running.consumer, running.crashes) == ("running", "c", 1)
+        assert running.expires_at == START + 60
+        assert running.since is not None and running.since > 1e9
+        assert [running] == await room.broker.inspector.jobs(QUEUE, "running")
+        await send(room, "scheduled", delay=5, expires=9)
+        scheduled = await view_of(room, "scheduled")
+        assert (scheduled.status, scheduled.due_at, scheduled.expires_at) == ("scheduled", START + 5, START + 9)
+        assert [scheduled] == await room.broker.inspector.jobs(QUEUE, "scheduled")
+        await send(room, "ready")
+        ready = await view_of(room, "ready")
+        assert (ready.status, ready.consumer, ready.since, ready.crashes, ready.due_at) == ("ready", "", None, 0, None)
+        assert [ready] == await room.broker.inspector.jobs(QUEUE, "ready")
+        for view in (running, scheduled, ready):
+            assert view.message is not None and (view.message.id, view.message.task) == (view.id, "t")
+
+    @promise()
+    async def test_a_job_that_was_left_behind_is_ready_and_its_crashes_are_counted(self, room: Room) -> None:
+        await send(room, "a")
+        await room.crash("x", lives=2)
+        view = await view_of(room, "a")
+        assert (view.status, view.crashes, view.consumer) == ("ready", 2, "")
+
+    @promise()
+    async def test_a_dead_job_is_seen_with_its_letter_and_its_ending(self, room: Room) -> None:
+        await room.join("c")
+        await room.die("c", "a", result=DEAD_ENDING, result_ttl=60)
+        view = await view_of(room, "a")
+        assert (view.status, view.letter) == ("dead", await room.broker.inspector.dead_letter(QUEUE, "a"))
+        assert view.letter is not None and view.letter.source
+        assert view.ending == decode_ending(DEAD_ENDING)
+
+    @promise()
+    async def test_an_ended_job_is_seen_while_its_ending_is_kept(self, room: Room) -> None:
+        await room.join("c")
+        await room.publish("kept", "bare", "cancelled")
+        await room.broker.cancel(QUEUE, "cancelled")
+        kept, bare = await room.take("c")
+        await room.settle("c", [kept], result=DONE_ENDING, result_ttl=60)
+        await room.settle("c", [bare])
+        view = await view_of(room, "kept")
+        assert (view.status, view.ending, view.body) == ("done", decode_ending(DONE_ENDING), b"")
+        assert (await view_of(room, "cancelled")).status == "cancelled"
+        assert await room.broker.inspector.job(QUEUE, "bare") is None
+        assert await room.broker.inspector.job(QUEUE, "never") is None
+        assert await room.broker.inspector.job("none", "kept") is None
+
+    @promise()
+    async def test_an_examination_finds_nothing_bad_in_a_queue_that_was_used(self, room: Room) -> None:
+        await room.join("c")
+        await room.die("c", "dead")
+        await room.publish("a", "b", "c")
+        await room.publish("later", delay=5)
+        await room.take("c", 1)
+        findings = await room.broker.inspector.examine()
+        assert findings
+        assert [finding for finding in findings if finding.health == "bad"] == []
+        assert all(finding.way_out for finding in findings if finding.health != "ok")
 
     # -- dead letters ------------------------------------------------------------------------------------------------------
 

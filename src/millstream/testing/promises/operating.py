@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millstream.broker import Cancellation, Receipt, WorkerInfo
 from millstream.outcome import Ending, Kind, decode_ending
-from millstream.testing.room import DEAD_ENDING, DONE_ENDING, QUEUE, Promises, Room, eventually, ids, promise
+from millstream.testing.room import DEAD_ENDING, DONE_ENDING, QUEUE, START, Promises, Room, eventually, ids, promise
 
 CANCELLED, RUNNING, ENDED = Cancellation.CANCELLED, Cancellation.RUNNING, Cancellation.ENDED
 
@@ -157,6 +157,49 @@ class OperatingPromises(Promises):
         await room.broker.pause(QUEUE)
         await room.publish("a", queue="q2")
         assert ids(await room.take("c", queue="q2")) == ["a"]
+
+    # -- promote -----------------------------------------------------------------------------------------------------------
+
+    @promise()
+    async def test_a_promoted_job_is_ready_at_once(self, room: Room) -> None:
+        await room.join("c")
+        await room.publish("a", delay=5)
+        assert await room.broker.promote(QUEUE, ["a"]) == ["a"]
+        assert await room.status("a") == "ready"
+        assert ids(await room.take("c")) == ["a"]
+        room.at(5)
+        claim = await room.claim("c")
+        assert (claim.entries, claim.next_due) == ([], None)
+
+    @promise()
+    async def test_a_retry_that_waits_can_be_promoted_and_keeps_its_expiry(self, room: Room) -> None:
+        await room.join("c")
+        await room.publish("a", expires=60)
+        await room.settle("c", await room.take("c"), Kind.RETRY, delay=30, body=b"a#again")
+        await room.broker.promote(QUEUE, ["a"])
+        (entry,) = await room.take("c")
+        assert (entry.body, entry.expires_ms) == (b"a#again", round((START + 60) * 1000))
+
+    @promise()
+    async def test_promoting_tells_which_were_scheduled(self, room: Room) -> None:
+        await room.join("c")
+        await room.die("c", "dead")
+        await room.publish("running")
+        await room.take("c")
+        await room.publish("ready")
+        await room.publish("b", "a", delay=5)
+        assert await room.broker.promote(QUEUE, ["b", "never", "dead", "running", "ready", "a", "b"]) == ["b", "a"]
+        assert await room.broker.promote(QUEUE, ["a"]) == []
+        assert await room.broker.promote(QUEUE, []) == []
+        assert ids(await room.take("c")) == ["ready", "b", "a"]
+
+    @promise()
+    async def test_promoting_wakes_who_waits(self, room: Room) -> None:
+        await room.join("c")
+        await room.publish("a", delay=60)
+        waiting = await room.begun(room.wait_for_work("c"))
+        await room.broker.promote(QUEUE, ["a"])
+        assert ids(await waiting) == ["a"]
 
     # -- replay and purge --------------------------------------------------------------------------------------------------
 

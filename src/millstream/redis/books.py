@@ -1,0 +1,126 @@
+"""Books: whether what a queue holds adds up, and whether someone looks after it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from millstream.broker import Finding
+from millstream.redis.keys import GROUP, RELEASED, SUSPECTS
+
+SCAN_COUNT = 200
+"""Fields of the index compared per call."""
+
+SCAN_LIMIT = 200_000
+"""Fields of the index compared at most, where the sums do not agree."""
+
+EXAMPLES = 3
+"""Ids named in a finding."""
+
+
+class Books:
+    """One queue's sums, leases and pending lists."""
+
+    def __init__(self, queue: str, run: Callable[..., Awaitable[Any]], names: Callable[[str | None], dict[str, str]]) -> None:
+        self._queue = queue
+        self._run = run
+        self._names = names
+        self._check = f"queue {queue}"
+
+    async def audit(self) -> list[Finding]:
+        """What is wrong with the queue, or one finding that all is well."""
+        books = await self._run("books", self._queue, GROUP)
+        entries, indexed, held, due, dead, paused, has_group, alive, lapsed, names, holding, leased = books
+        consumers = [(n.decode(), h, bool(has_lease)) for n, h, has_lease in zip(names, holding, leased, strict=True)]
+        found = [
+            *await self._compare(entries, indexed, held, due, dead),
+            *self._stranded(consumers, {name.decode() for name in lapsed}),
+            *self._unserved(entries, due, bool(paused), alive),
+        ]
+        if entries and alive and not has_group:
+            found.append(self._finding("warn", "its consumer group is missing", "the next claim of a worker makes it again"))
+        if dead:
+            way_out = f"look at them: millstream dead ls --queue {self._queue}"
+            found.append(self._finding("warn", f"{dead:,} dead {_jobs(dead)}", way_out))
+        return found or [Finding(self._check, "ok", f"{entries:,} ready or running, {due:,} scheduled, {alive:,} leases")]
+
+    async def _compare(self, entries: int, indexed: int, held: int, due: int, dead: int) -> list[Finding]:
+        """Every job is in one place, and the index names it."""
+        if indexed == entries + held + dead and held == due:
+            return []
+        found: list[Finding] = []
+        gone, stuck, scanned = await self._strays()
+        part = "" if scanned < SCAN_LIMIT else f" among the first {scanned:,} of the index"
+        if gone:
+            way_out = "jobs were lost: find who trims or deletes in our keys; `millstream jobs show ID` strikes each off"
+            text = f"{len(gone):,} {_jobs(len(gone))} of the index {_are(len(gone))} gone{part}: {_examples(gone)}"
+            found.append(self._finding("bad", text, way_out))
+        if stuck:
+            way_out = "make each ready: millstream jobs retry ID"
+            text = f"{len(stuck):,} {_jobs(len(stuck))} held and never due{part}: {_examples(stuck)}"
+            found.append(self._finding("bad", text, way_out))
+        foreign = entries + held + dead - (indexed - len(gone))
+        if foreign > 0 and not part:
+            way_out = "another program writes to our stream; what is no job of ours will be a dead letter (malformed)"
+            text = f"{foreign:,} {'entries' if foreign > 1 else 'entry'} that the index does not know"
+            found.append(self._finding("warn", text, way_out))
+        return found
+
+    async def _strays(self) -> tuple[list[str], list[str], int]:
+        """Ids in the index whose job is gone, those that are held but never due, and how many were compared."""
+        gone: list[str] = []
+        stuck: list[str] = []
+        cursor, scanned = b"0", 0
+        while scanned < SCAN_LIMIT:
+            cursor, more_gone, more_stuck = await self._run("strays", self._queue, cursor, SCAN_COUNT)
+            gone += [job_id.decode("utf-8", "replace") for job_id in more_gone]
+            stuck += [job_id.decode("utf-8", "replace") for job_id in more_stuck]
+            scanned += SCAN_COUNT
+            if cursor == b"0":
+                return gone, stuck, 0
+        return gone, stuck, scanned
+
+    def _stranded(self, consumers: list[tuple[str, int, bool]], lapsed: set[str]) -> list[Finding]:
+        """What a consumer holds is settled by it, or taken over once its name is among the lapsed."""
+        found: list[Finding] = []
+        for name, holds, has_lease in consumers:
+            if holds and not has_lease and name not in lapsed:
+                way_out = f"let them be taken over: SADD {self._names(self._queue)['lapsed']} {name}"
+                text = f"{holds:,} {_jobs(holds)} held by {name}, which has no lease and is not known to have lapsed"
+                found.append(self._finding("bad", text, way_out))
+        waiting = sum(holds for name, holds, _ in consumers if name in lapsed - {RELEASED, SUSPECTS})
+        if waiting:
+            way_out = "the next claim of a worker takes them over"
+            found.append(self._finding("warn", f"{waiting:,} {_jobs(waiting)} left behind by consumers that lapsed", way_out))
+        suspects = sum(holds for name, holds, _ in consumers if name == SUSPECTS)
+        if suspects:
+            way_out = "they crashed their workers before, and run one at a time: millstream jobs ls shows them as ready"
+            found.append(self._finding("warn", f"{suspects:,} {_jobs(suspects)} {_are(suspects)} to run alone", way_out))
+        return found
+
+    def _unserved(self, entries: int, due: int, paused: bool, alive: int) -> list[Finding]:
+        waiting = entries + due
+        if not waiting:
+            return []
+        if paused:
+            way_out = f"millstream queues resume {self._queue}"
+            return [self._finding("warn", f"paused, with {waiting:,} {_jobs(waiting)}", way_out)]
+        if not alive:
+            way_out = f"start a worker: millstream worker module:app --queue {self._queue}"
+            return [self._finding("warn", f"{waiting:,} {_jobs(waiting)} waiting, and nobody serves it", way_out)]
+        return []
+
+    def _finding(self, health: Any, found: str, way_out: str) -> Finding:
+        return Finding(self._check, health, found, way_out)
+
+
+def _jobs(count: int) -> str:
+    return "job" if count == 1 else "jobs"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _examples(ids: list[str]) -> str:
+    return ", ".join(ids[:EXAMPLES]) + (", …" if len(ids) > EXAMPLES else "")

@@ -1,0 +1,22 @@
+-- Part of the index, compared with what it points to.
+-- KEYS: index stream held due dead
+-- ARGV: clock, cursor, count
+-- Returns {cursor, ids whose job is gone, ids that are held but never due}.
+local gone, stuck = {}, {}
+local found = redis.call('HSCAN', INDEX, ARGV[2], 'COUNT', ARGV[3])
+for i = 1, #found[2], 2 do
+  local id, at = found[2][i], found[2][i + 1]
+  local first = string.sub(at, 1, 1)
+  if first == 'h' then
+    if redis.call('HEXISTS', HELD, id) == 0 then
+      gone[#gone + 1] = id
+    elseif not redis.call('ZSCORE', DUE, id) then
+      stuck[#stuck + 1] = id
+    end
+  elseif first == 'd' then
+    if #redis.call('XRANGE', DEAD, string.sub(at, 2), string.sub(at, 2)) == 0 then gone[#gone + 1] = id end
+  elseif #redis.call('XRANGE', STREAM, at, at) == 0 then
+    gone[#gone + 1] = id
+  end
+end
+return { found[1], gone, stuck }
