@@ -1,6 +1,7 @@
 """Many calls at once: consumed lazily, sent in order, in calls of bounded size, each answered on its own.
 
-Hot: about 3 µs of Python per job (bind, encode, number, Job), while the server works on the calls before.
+Hot: 3 µs of Python per job, from ``bind`` to ``Job``, the broker's share included, while the server spends 4 µs on each of the
+round before. So nothing here is done per job that can be done per task or per round.
 """
 
 from __future__ import annotations
