@@ -1,7 +1,7 @@
 """Many calls at once: consumed lazily, sent in order, in calls of bounded size, each answered on its own.
 
-Hot: 3 µs of Python per job, from ``bind`` to ``Job``, the broker's share included, while the server spends 4 µs on each of the
-round before. So nothing here is done per job that can be done per task or per round.
+Hot: about 3 µs of CPU per job in this process, from ``bind`` to ``Job``, the broker's share included (2.6 to 4.5 on a busy
+machine), while the server works on the round before. So nothing is done per job that can be done per task or per round.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The outbox: what one client sends to one queue, gathered into few calls, in order, each answered on its own.
 
-Hot: a hundred concurrent single enqueues cost 7 µs of Python each, of which 3 µs are the asyncio tasks that wait for them;
-sent one by one they would cost a round trip each, 120 µs and more.
+Hot: among a hundred concurrent callers an enqueue costs 5 to 8 µs of CPU here; one caller alone waits 120 to 180 µs for each,
+the round trip (Valkey on a unix socket, a busy machine of two cores).
 """
 
 from __future__ import annotations
