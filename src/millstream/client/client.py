@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 SENDER_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 SENDER_LENGTH = 11
-"""57 random bits: among a million clients of a queue a day, two alike once in 260,000 days. Every byte is stored twice per ready job."""
+"""57 random bits: of a million clients of a queue a day, two are alike once in 260,000 days. An id is stored twice per job."""
 
 
 class Room(Protocol):
