@@ -7,20 +7,20 @@ import importlib
 import inspect
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 import msgspec
 
+from millstream.backoff import pauses
 from millstream.broker import Broker
 from millstream.bulk import Bulk
 from millstream.call import Call
 from millstream.client import ClientInspector, Clients, Room, run_sync
-from millstream.client.patience import pauses
 from millstream.config import Url, discover_namespace, discover_url, parse_url
 from millstream.dead import DeadLetters
-from millstream.errors import BrokerUnavailable, BulkError, MillstreamError, UsageError
+from millstream.errors import BrokerUnavailable, BulkError, UsageError
 from millstream.job import Job, Origin
 from millstream.memory import MemoryBroker
 from millstream.options import (
@@ -244,12 +244,13 @@ class Millstream:
         such limit. UsageError if there is nothing to serve.
         """
         self.load()
-        worker = await self._make_worker(self.queues_to_serve(queues or ()), concurrency, threads)
-        await worker.start()
-        try:
-            yield worker
-        finally:
-            await worker.stop(self.settings.grace)
+        async with self:  # whatever else is left meanwhile, the worker's connections stay
+            worker = await self._make_worker(self.queues_to_serve(queues or ()), concurrency, threads)
+            await worker.start()
+            try:
+                yield worker
+            finally:
+                await worker.stop(self.settings.grace)
         if worker.error is not None:
             raise worker.error
 
@@ -265,9 +266,10 @@ class Millstream:
         now. Returns how it ended; raises if the worker could not go on."""
         self.load()
         names = self.queues_to_serve(queues or ())
-        await self.connect_patiently()
-        worker = await self._make_worker(names, concurrency, threads)
-        return await run_until_stopped(worker, self._stops, self.settings.grace, until)
+        async with self:
+            await self.connect_patiently()
+            worker = await self._make_worker(names, concurrency, threads)
+            return await run_until_stopped(worker, self._stops, self.settings.grace, until)
 
     def stop(self) -> None:
         """End ``run()`` as a signal would. Safe to call from any thread."""
@@ -304,7 +306,6 @@ class Millstream:
         return Worker(
             broker=await self.broker(),
             keeper=KeeperThread(self._clients.room.connect),
-            revive=self.revive,
             tasks=self._tasks,
             settings=self.settings,
             queues=queues,
@@ -312,10 +313,6 @@ class Millstream:
             threads=whole(threads, "threads", minimum=1),
             lifespan=self.lifespan_context,
         )
-
-    async def revive(self) -> None:
-        """Do what can be done about a server that is away: start it again if it is ours."""
-        await self._clients.room.revive()
 
     def lifespan_context(self) -> AbstractAsyncContextManager[Any]:
         """What a worker enters when it starts."""
@@ -337,11 +334,7 @@ class Millstream:
 
 def make_room(url: Url, settings: AppSettings) -> Room:
     """Where a URL leads. Connects to nothing yet."""
-    if url.scheme == "memory":
-        return MemoryRoom(url, settings)
-    if url.scheme == "embedded":
-        return EmbeddedRoom(url, settings)
-    return RedisRoom(url, settings)
+    return MemoryRoom(url, settings) if url.scheme == "memory" else RedisRoom(url, settings)
 
 
 class MemoryRoom:
@@ -354,29 +347,25 @@ class MemoryRoom:
         await self._broker.open()
         return self._broker
 
-    async def revive(self) -> None:
-        """It is never away."""
-
 
 class RedisRoom:
-    """A server of the user's."""
+    """A server: the user's, or one of our own on this machine, started by whoever needs it first."""
 
     def __init__(self, url: Url, settings: AppSettings) -> None:
         self._url = url
         self._settings = settings
 
     async def connect(self) -> Broker:
-        return await self._open(self._url.text, self._url.safe)
-
-    async def revive(self) -> None:
-        """It is not ours to start."""
-
-    async def _open(self, url: str, safe_url: str) -> Broker:
         # The first import takes 0.1 s, which the loop shall not stand still for.
         await asyncio.to_thread(importlib.import_module, "millstream.redis")
         from millstream.redis import RedisBroker
 
-        broker = RedisBroker(url, namespace=self._settings.namespace, id_ttl=self._settings.id_ttl, safe_url=safe_url)
+        broker = RedisBroker(
+            self._ensure_server if self._url.scheme == "embedded" else self._url.text,
+            namespace=self._settings.namespace,
+            id_ttl=self._settings.id_ttl,
+            safe_url=self._url.safe,
+        )
         try:
             await broker.open()
         except BaseException:
@@ -384,18 +373,8 @@ class RedisRoom:
             raise
         return broker
 
-
-class EmbeddedRoom(RedisRoom):
-    """A server of our own on this machine, started by whoever needs it first."""
-
-    async def connect(self) -> Broker:
-        return await self._open(await self._ensure(), self._url.safe)
-
-    async def revive(self) -> None:
-        with suppress(MillstreamError):  # the call that needs it says so
-            await self._ensure()
-
-    async def _ensure(self) -> str:
+    async def _ensure_server(self) -> str:
+        """Asked before every connection: a server that stopped because nobody used it is started again."""
         from millstream.embedded import ensure_server
 
         return await asyncio.to_thread(ensure_server, self._url.path or None)

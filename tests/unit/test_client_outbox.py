@@ -10,7 +10,7 @@ import pytest
 
 from millstream.broker import Post, Receipt
 from millstream.client import outbox as outbox_module
-from millstream.client import patience
+from millstream import backoff
 from millstream.client.outbox import MAX_BYTES, MAX_POSTS, Answer, Outbox
 from millstream.errors import BrokerRefused, BrokerUnavailable
 from tests.unit.stage import looped
@@ -71,7 +71,7 @@ class Sender:
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Patience runs out in a moment."""
     monkeypatch.setattr(outbox_module, "PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(patience, "FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.001)
 
 
 @looped

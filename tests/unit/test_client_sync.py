@@ -40,8 +40,8 @@ def test_every_awaited_verb_of_a_client_has_a_sync_twin() -> None:
         verbs = {
             name for name, member in vars(kind).items() if inspect.iscoroutinefunction(member) and not name.startswith("_")
         }
-        # broker, run, revive and connect_patiently are a worker's, and belong to a loop
-        verbs -= {"broker", "run", "revive", "connect_patiently", "worker"}
+        # broker, run and connect_patiently are a worker's, and belong to a loop
+        verbs -= {"broker", "run", "connect_patiently", "worker"}
         assert {verb for verb in verbs if not callable(getattr(kind, f"{verb}_sync", None))} == set(), kind
 
 

@@ -717,13 +717,13 @@ def test_a_lifespan_that_fails_leaves_no_worker_behind() -> None:
 def test_a_blocked_loop_is_reported_with_the_task_and_its_stack(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millstream.worker.services.watch.BLOCKED_SECONDS", 0.05)
+    monkeypatch.setattr("millstream.worker.services.watch.BLOCKED_SECONDS", 0.2)
     app = make_app()
     reported = threading.Event()
 
     class Noticing(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "blocked" in record.getMessage():
+            if "task 'hog'" in record.getMessage():
                 reported.set()
 
     @app.task
@@ -742,8 +742,8 @@ def test_a_blocked_loop_is_reported_with_the_task_and_its_stack(
             run(main())
     finally:
         logger.removeHandler(handler)
-    report = next(record.getMessage() for record in caplog.records if "blocked" in record.getMessage())
-    assert "task 'hog'" in report
+    report = next(record.getMessage() for record in caplog.records if "task 'hog'" in record.getMessage())
+    assert "blocked" in report
     assert "reported.wait" in report
 
 

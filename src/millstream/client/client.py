@@ -10,9 +10,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from millstream.backoff import pauses
 from millstream.broker import Broker, Post, Receipt
-from millstream.client.outbox import Outbox
-from millstream.client.patience import PATIENCE_SECONDS, pauses
+from millstream.client.outbox import PATIENCE_SECONDS, Outbox
 from millstream.client.template import Template
 from millstream.errors import BrokerUnavailable, IdConflict, QueueFull
 from millstream.settings import QueueSettings
@@ -29,10 +29,6 @@ class Room(Protocol):
 
     async def connect(self) -> Broker:
         """A broker for the running loop, open. Raises what ``Broker.open`` raises."""
-        ...
-
-    async def revive(self) -> None:
-        """Do what can be done about a server that is away: start it again if it is ours. Raises nothing."""
         ...
 
 
@@ -88,7 +84,6 @@ class Client:
                 if self.loop.time() + pause >= deadline:
                     raise
                 await asyncio.sleep(pause)
-                await self._room.revive()
         raise AssertionError("unreachable: pauses never end")
 
     # -- sending -----------------------------------------------------------------------------------------------------------
@@ -132,15 +127,11 @@ class Client:
         return None if settings is None else settings.max_length
 
     async def _publish(self, queue: str, posts: list[Post], sender: str) -> list[Receipt]:
-        try:
-            broker = await self.broker()
-            if queue not in self._declared:
-                await broker.declare(queue)
-                self._declared.add(queue)
-            return await broker.publish(queue, posts, sender=sender, max_length=self.max_length(queue))
-        except BrokerUnavailable:
-            await self._room.revive()
-            raise
+        broker = await self.broker()
+        if queue not in self._declared:
+            await broker.declare(queue)
+            self._declared.add(queue)
+        return await broker.publish(queue, posts, sender=sender, max_length=self.max_length(queue))
 
     # -- closing -----------------------------------------------------------------------------------------------------------
 

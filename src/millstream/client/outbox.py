@@ -11,9 +11,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import Context
 
+from millstream.backoff import pauses
 from millstream.broker import Post, Receipt
-from millstream.client.patience import PATIENCE_SECONDS, pauses
 from millstream.errors import BrokerUnavailable
+
+PATIENCE_SECONDS = 5.0
+"""A call that finds the server away is tried again for this long, then raises BrokerUnavailable."""
 
 MAX_POSTS = 200
 """Messages per publish call, so that no call holds the server long."""

@@ -25,7 +25,7 @@ from millstream.broker.contract import SUSPECT_AFTER
 from millstream.errors import BrokerError, LeaseLost
 from millstream.message import ErrorNote
 from millstream.outcome import Ending, Kind, Letter, Outcome, encode_ending, encode_letter
-from millstream.redis.connect import Connector, Link, ScriptMissing, server_name
+from millstream.redis.connect import Connector, Link, Locate, ScriptMissing, server_name
 from millstream.redis.inspector import RedisInspector
 from millstream.redis.keys import GROUP, RELEASED, SUSPECTS, channel, namespace_keys, queue_keys
 from millstream.redis.results import RedisResults
@@ -56,7 +56,7 @@ class RedisBroker(Broker):
 
     def __init__(
         self,
-        url: str,
+        url: str | Locate,
         *,
         namespace: str = "millstream",
         id_ttl: float = 86_400.0,

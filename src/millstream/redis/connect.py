@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, cast
 
 import hiredis
@@ -50,39 +50,41 @@ _UNWILLING = {
 _UNWELCOME = ("NOAUTH", "WRONGPASS", "NOPERM", "DENIED")
 
 
+Locate = Callable[[], Awaitable[str]]
+"""Finds the server, starting it if need be; its URL."""
+
+
 class ScriptMissing(BrokerError):
     """The server does not have this script (any more): it did not run, and must be loaded."""
 
 
 class Connector:
-    """Makes connections for one URL, and checks once per connection that a fitting server is there."""
+    """Makes connections to one server. Where it is may be asked anew before each: the embedded one stops when unused."""
 
-    def __init__(self, url: str, *, safe_url: str = "") -> None:
-        self.where = safe_url or url
-        self._pool = ConnectionPool.from_url(  # pyright: ignore[reportUnknownMemberType]
-            url,
-            protocol=2,
-            decode_responses=False,
-            socket_timeout=None,
-            socket_connect_timeout=CONNECT_TIMEOUT,
-            socket_keepalive=True if url.startswith("redis") else None,
-            retry=Retry(NoBackoff(), 0),
-            health_check_interval=0,
-        )
-        if not url.startswith("redis"):
-            self._pool.connection_kwargs.pop("socket_keepalive", None)
+    def __init__(self, url: str | Locate, *, safe_url: str = "") -> None:
+        self.where = safe_url or (url if isinstance(url, str) else "the server")
+        self._url = url
 
     async def connect(self) -> AbstractConnection:
         """A fresh, logged-in connection, or BrokerUnavailable / BrokerRefused."""
-        connection: AbstractConnection = self._pool.make_connection()
-        try:
+        url = self._url if isinstance(self._url, str) else await self._url()
+        connection = _make_connection(url)
+        with self.translated(connection):
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 await connection.connect()
-        except (RedisError, OSError, TimeoutError) as error:
-            with contextlib.suppress(Exception):
-                await connection.disconnect(nowait=True)
-            raise self.translate(error) from error
         return connection
+
+    @contextlib.contextmanager
+    def translated(self, connection: AbstractConnection) -> Generator[None]:
+        """What fails on a connection that is being made ends it, and is said in our words."""
+        try:
+            yield
+        except (RedisError, OSError, TimeoutError) as error:
+            _abort(connection)
+            raise self.translate(error) from error
+        except BaseException:
+            _abort(connection)
+            raise
 
     def translate(self, error: BaseException) -> BrokerError:
         """What a client or server error means to a user."""
@@ -106,6 +108,22 @@ class Connector:
         if type(error).__name__ == "InvalidResponse":
             return BrokerRefused(f"{self.where} does not speak the Redis protocol: {text}")
         return BrokerError(f"{self.where}: {type(error).__name__}: {text}")
+
+
+def _make_connection(url: str) -> AbstractConnection:
+    over_tcp = {"socket_keepalive": True} if url.startswith("redis") else {}
+    pool = ConnectionPool.from_url(  # pyright: ignore[reportUnknownMemberType]
+        url,
+        protocol=2,
+        decode_responses=False,
+        socket_timeout=None,
+        socket_connect_timeout=CONNECT_TIMEOUT,
+        retry=Retry(NoBackoff(), 0),
+        health_check_interval=0,
+        **over_tcp,
+    )
+    connection: AbstractConnection = pool.make_connection()
+    return connection
 
 
 class Link:
@@ -180,14 +198,11 @@ class Link:
             if self._closed:
                 raise BrokerUnavailable("the broker is closed")
             connection = await self._connector.connect()
-            try:
+            with self._connector.translated(connection):
                 async with asyncio.timeout(CONNECT_TIMEOUT):
                     self.server = _parse_info(await ask(connection, "INFO", "server"))
                     self.client_id = await ask(connection, "CLIENT", "ID")
-            except (RedisError, OSError, TimeoutError) as error:
-                await connection.disconnect(nowait=True)
-                raise self._connector.translate(error) from error
-            check_version(self.server, self._connector.where)
+                check_version(self.server, self._connector.where)
             self._connection = connection
             self._reader = asyncio.create_task(self._read(connection), name="millstream-link")
             return connection

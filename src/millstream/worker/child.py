@@ -150,7 +150,6 @@ async def serve(app: Millstream, orders: wire.Orders) -> int:
         concurrency=orders.concurrency,
         threads=orders.threads,
         lifespan=app.lifespan_context,
-        revive=app.revive,
         isolate=None if orders.suspects_only else keeper.isolate,
         longer=keeper.longer,
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from millstream._version import __version__
+from millstream.backoff import Backoff
 from millstream.broker import Broker, WorkerInfo
 from millstream.broker.contract import SUSPECT_AFTER
 from millstream.current import CurrentJob
@@ -22,7 +23,6 @@ from millstream.errors import BrokerError, BrokerUnavailable, LeaseLost
 from millstream.settings import AppSettings
 from millstream.task import Task
 from millstream.worker import verdict
-from millstream.worker.backoff import Backoff
 from millstream.worker.hot.claimer import Claimer
 from millstream.worker.hot.hold import ASYNC, STOPPING, THREAD, Hold
 from millstream.worker.hot.lane import Lane
@@ -78,7 +78,7 @@ class Summary:
 class Worker:
     """Serves queues until stopped. Start it and stop it once.
 
-    ``revive`` does what can be done about a server that is away. ``isolate``, if given, is told of queues with suspects and
+    ``isolate``, if given, is told of queues with suspects and
     runs them in a process of their own; without it this worker drains and runs them alone, one by one. ``longer`` is told of
     timeouts that exceed those of the tasks.
     """
@@ -93,7 +93,6 @@ class Worker:
         queues: Sequence[str],
         concurrency: int = 32,
         threads: int = 8,
-        revive: Callable[[], Awaitable[None]],
         lifespan: Callable[[], AbstractAsyncContextManager[Any]],
         isolate: Callable[[str], None] | None = None,
         longer: Callable[[float], None] | None = None,
@@ -107,7 +106,6 @@ class Worker:
         self._tasks = tasks
         self._settings = settings
         self._lifespan = lifespan
-        self._revive = revive
         self._isolate = isolate
         self._incarnation = 0
         self._started_at = time.time()
@@ -391,7 +389,6 @@ class Worker:
             self._runner,
             fenced=self._fence,
             suspects=self._suspects,
-            revive=self._revive,
         )
 
     def _info(self) -> WorkerInfo:

@@ -6,9 +6,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from millstream.backoff import Backoff
 from millstream.broker import Broker, Claim
 from millstream.errors import BrokerError, BrokerUnavailable, LeaseLost
-from millstream.worker.backoff import Backoff
 from millstream.worker.hot.hold import ASYNC, BATCH, BATCH_BYTES, STOPPING, THREAD, Hold
 from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.runner import Runner
@@ -35,7 +35,6 @@ class Claimer:
         *,
         fenced: Callable[[Lane, str], None],
         suspects: Callable[[Lane], Awaitable[None]],
-        revive: Callable[[], Awaitable[None]],
     ) -> None:
         self._broker = broker
         self._lane = lane
@@ -44,7 +43,6 @@ class Claimer:
         self._runner = runner
         self._fenced = fenced
         self._suspects = suspects
-        self._revive = revive
         self._waiting = False
         self._away = False
         """An answer may be lost: compare with the server before the next claim."""
@@ -69,7 +67,6 @@ class Claimer:
                 if self._silent:
                     self._silent = False
                     log.warning("queue %r cannot be claimed from, trying again: %s", self._lane.queue, error)
-                await self._revive()
                 await backoff.wait()
             except LeaseLost:
                 self._fenced(self._lane, consumer)

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from millstream.backoff import Backoff
 from millstream.broker import Broker
 from millstream.errors import BrokerError, BrokerUnavailable, LeaseLost
 from millstream.outcome import Kind, Outcome
-from millstream.worker.backoff import Backoff
 from millstream.worker.hot.hold import BATCH, BATCH_BYTES, Hold
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from millstream.worker.backoff import Backoff
+from millstream.backoff import Backoff
 
 log = logging.getLogger("millstream.worker")
 

@@ -1,0 +1,31 @@
+"""Waiting between attempts to reach a server that is away."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+
+FIRST_SECONDS = 0.02
+LONGEST_SECONDS = 0.5
+
+
+def pauses() -> Iterator[float]:
+    """Seconds to wait before each new try, for ever: doubling, with jitter, so that a fleet does not come back in step."""
+    limit = FIRST_SECONDS
+    while True:
+        yield limit * (0.5 + 0.5 * random.random())
+        limit = min(limit * 2, LONGEST_SECONDS)
+
+
+class Backoff:
+    """Counts the tries, and waits between them."""
+
+    def __init__(self) -> None:
+        self.tries = 0
+        self._pauses = pauses()
+
+    async def wait(self) -> None:
+        """Wait a little longer than last time."""
+        self.tries += 1
+        await asyncio.sleep(next(self._pauses))
