@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -78,11 +79,11 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         patience = None if timeout is None else seconds(timeout, "timeout")
         if not origin.keeps_results:
             raise ResultsDisabled(f"{self} keeps no result: it was sent with result_ttl=0", job_id)
-        client = origin.clients.here()
-        try:
-            async with asyncio.timeout(patience):
+        client, payload = origin.clients.here(), None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience) as waiting:
                 payload = await client.ask(lambda broker: broker.results.wait(origin.queue, job_id, None))
-        except TimeoutError:
+        if waiting.expired():
             payload = await self._last_look(patience or 0.0)
         if payload is None:
             raise await self._left_nothing()
