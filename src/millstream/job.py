@@ -79,9 +79,9 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         patience = None if timeout is None else seconds(timeout, "timeout")
         if not origin.keeps_results:
             raise ResultsDisabled(f"{self} keeps no result: it was sent with result_ttl=0", job_id)
-        client, payload = origin.clients.here(), None
+        client, payload, waiting = origin.clients.here(), None, asyncio.timeout(patience)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience) as waiting:
+            async with waiting:
                 payload = await client.ask(lambda broker: broker.results.wait(origin.queue, job_id, None))
         if waiting.expired():
             payload = await self._last_look(patience or 0.0)

@@ -83,11 +83,17 @@ atexit.register(background.stop)
 
 def run_sync(name: str, verb: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
     """``verb(*args, **kwargs)`` on the background loop; UsageError inside a running loop, which it would block."""
+    if _in_a_loop():
+        raise UsageError(f"{name}_sync() would block the running event loop: use `await ….{name}(…)` here")
+    return background.run(verb(*args, **kwargs))
+
+
+def _in_a_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return background.run(verb(*args, **kwargs))
-    raise UsageError(f"{name}_sync() would block the running event loop: use `await ….{name}(…)` here")
+        return False
+    return True
 
 
 def twin(verb: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[S, P], R]:
