@@ -1,0 +1,28 @@
+"""The same app as ``jobs`` at another release: fewer tasks, other signatures, a smaller limit."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from millstream import Millstream
+
+try:
+    from ledger import entry
+except ImportError:
+    from tests.system.apps.ledger import entry
+
+app = Millstream(max_payload_bytes=1000, **json.loads(os.environ.get("JOBS_SETTINGS", "{}")))
+
+
+@app.task
+async def note(key: int) -> int:
+    """``key`` was text."""
+    with entry(str(key)):
+        return key
+
+
+@app.task
+async def measure(key: str, text: str) -> int:
+    with entry(key):
+        return len(text)

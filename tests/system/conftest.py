@@ -1,0 +1,36 @@
+"""Each test has a server, a ledger and workers of its own; nothing of them outlives it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.system.apps import jobs
+from tests.system.harness import Ledger, Server, Workers, running_server
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A private Valkey, to which the app of this process sends its jobs."""
+    with running_server() as server, jobs.app.override(server.url):
+        yield server
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "ledger")
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    """A file that is not there yet: handlers told to wait for it end when it is touched."""
+    return tmp_path / "gate"
+
+
+@pytest.fixture
+def workers(server: Server, ledger: Ledger, tmp_path: Path) -> Iterator[Workers]:
+    workers = Workers(server, ledger, tmp_path)
+    yield workers
+    workers.clean_up()

@@ -1,0 +1,177 @@
+"""Processes that die or stand still: what they held runs elsewhere, and nothing is lost or settled twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.system.apps import jobs
+from tests.system.harness import Ledger, Server, Workers, eventually, is_alive, state, totals, until_done
+
+LEASE = 1.5
+
+
+def fill(ledger: Ledger, gate: Path, count: int = 4) -> list[str]:
+    """Jobs that run until the gate opens, once they do."""
+    keys = [f"held-{i}" for i in range(count)]
+    jobs.app.enqueue_many_sync(jobs.hold.bind(key, str(gate)) for key in keys)
+    ledger.until_started(count, "held-")
+    return keys
+
+
+def second_starts(ledger: Ledger, keys: list[str]) -> dict[str, float]:
+    """When each of these was started for the second time."""
+    seen: set[str] = set()
+    again: dict[str, float] = {}
+    for line in ledger.starts():
+        if line.key in keys and line.key in seen:
+            again.setdefault(line.key, line.at)
+        seen.add(line.key)
+    return again
+
+
+def test_of_200_jobs_the_one_that_kills_its_worker_dies_and_the_others_are_done(ledger: Ledger, workers: Workers) -> None:
+    worker = workers.start()
+    calls = [jobs.nap.bind(f"nap-{i}", 0.02) for i in range(199)]
+    jobs.app.enqueue_many_sync([*calls[:100], jobs.bomb.bind("bomb"), *calls[100:]])
+    eventually(lambda: state().dead == 1, "the bomb to be dead")
+    until_done(199)
+    (dead,) = jobs.app.dead.list_sync()
+    assert (dead.task, dead.reason, dead.crashes, dead.attempts) == ("bomb", "crashed", 4, 1)
+    assert ledger.runs("bomb") == {"bomb": 4}
+    assert {line.key for line in ledger.ends("nap-")} == {f"nap-{i}" for i in range(199)}
+    assert totals()["published"] == totals()["done"] + totals()["dead"] == 200
+    assert worker.code is None
+
+
+def test_when_a_child_is_killed_its_jobs_run_elsewhere_at_once(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    victim = workers.start("--concurrency", "4")
+    keys = fill(ledger, gate)
+    workers.start("--concurrency", "16")
+    jobs.app.enqueue_many_sync(jobs.nap.bind(f"nap-{i}", 0.02) for i in range(300))
+    ledger.until_started(50, "nap-")
+    os.kill(victim.child, signal.SIGKILL)
+    killed = time.monotonic()
+    eventually(lambda: len(second_starts(ledger, keys)) == 4, "the killed child's jobs to run elsewhere", within=5)
+    print(f"SIGKILL of a child: its jobs run elsewhere after {max(second_starts(ledger, keys).values()) - killed:.2f} s")
+    gate.touch()
+    until_done(304)
+    assert {line.key: line.crashes for line in ledger.ends("held-")} == dict.fromkeys(keys, 1)
+    assert totals()["dead"] == 0
+
+
+def test_killing_children_again_and_again_loses_nothing(ledger: Ledger, workers: Workers) -> None:
+    pair = workers.start_pair("--concurrency", "8", max_crashes=100)
+    jobs.app.enqueue_many_sync(jobs.nap.bind(f"nap-{i}", 0.05) for i in range(400))
+    for round in range(1, 5):
+        ledger.until_ended(round * 70)
+        victim = pair[round % 2]
+        eventually(victim.children, "a child to kill")
+        os.kill(victim.children()[0], signal.SIGKILL)
+    until_done(400)
+    assert {line.key for line in ledger.ends()} == {f"nap-{i}" for i in range(400)}
+    assert totals()["published"] == totals()["done"] == 400
+
+
+def test_when_a_whole_worker_is_killed_its_jobs_run_elsewhere_after_the_lease(
+    ledger: Ledger, gate: Path, workers: Workers, server: Server
+) -> None:
+    victim = workers.start("--concurrency", "4", lease=LEASE)
+    keys = fill(ledger, gate)
+    survivor = workers.start(lease=LEASE)
+    victim.kill_all()
+    killed = time.monotonic()
+    eventually(lambda: len(second_starts(ledger, keys)) == 4, "the dead worker's jobs to run elsewhere", within=LEASE + 6)
+    took = max(second_starts(ledger, keys).values()) - killed
+    print(f"SIGKILL of a whole worker: its jobs run elsewhere after {took:.2f} s, the lease and {took - LEASE:.2f} s")
+    gate.touch()
+    until_done(4)
+    assert {line.key: line.crashes for line in ledger.ends()} == dict.fromkeys(keys, 1)
+    survivor.signal(signal.SIGTERM)
+    assert survivor.wait() == 0
+    stream, leases = "{millstream:q:default}:s", "{millstream:q:default}:leases"
+    assert server.call("XINFO", "CONSUMERS", stream, "g") == []
+    assert server.call("ZRANGE", leases, 0, -1) == []
+
+
+def test_a_child_whose_supervisor_died_ends_itself(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    orphaned = workers.start("--concurrency", "4", lease=LEASE)
+    keys = fill(ledger, gate)
+    child = orphaned.child
+    workers.start(lease=LEASE)
+    os.kill(orphaned.pid, signal.SIGKILL)
+    eventually(lambda: not is_alive(child), "the orphan to end itself", within=10)
+    eventually(lambda: len(second_starts(ledger, keys)) == 4, "its jobs to run elsewhere")
+    gate.touch()
+    until_done(4)
+
+
+def test_an_orphan_whose_loop_is_blocked_ends_itself_too(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    orphaned = workers.start(lease=LEASE)
+    jobs.block_until.enqueue_sync("blocked", str(gate))
+    ledger.until_started()
+    child = orphaned.child
+    os.kill(orphaned.pid, signal.SIGKILL)
+    eventually(lambda: not is_alive(child), "the orphan to end itself", within=10)
+
+
+def test_a_worker_that_stood_still_past_its_lease_is_refused_and_goes_on(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    frozen = workers.start("--concurrency", "4", lease=LEASE)
+    keys = fill(ledger, gate)
+    other = workers.start(lease=LEASE)
+    frozen.freeze()
+    eventually(lambda: len(second_starts(ledger, keys)) == 4, "the frozen worker's jobs to run elsewhere", within=LEASE + 6)
+    frozen.thaw()
+    gate.touch()
+    until_done(4)
+    eventually(lambda: "lost its lease" in frozen.log, "the thawed worker to see that its lease is gone")
+    other.signal(signal.SIGTERM)
+    assert other.wait() == 0
+    jobs.app.enqueue_many_sync(jobs.note.bind(f"after-{i}") for i in range(20))
+    until_done(24)
+    assert ledger.runs("after-") == Counter({f"after-{i}": 1 for i in range(20)})
+    assert {line.pid for line in ledger.starts("after-")} == {frozen.child}
+    assert totals()["published"] == totals()["done"] == 24
+    assert totals()["dead"] == totals()["retried"] == 0
+
+
+def test_what_a_thawed_worker_finished_while_frozen_is_not_settled_twice(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    """Both runs of each job end; the one that was taken over is counted, the other refused."""
+    frozen = workers.start(lease=LEASE)
+    jobs.block_until.enqueue_sync("blocked", str(gate))
+    ledger.until_started()
+    frozen.freeze()
+    gate.touch()
+    workers.start(lease=LEASE)
+    until_done(1)
+    frozen.thaw()
+    eventually(lambda: len(ledger.ends()) == 2, "the thawed handler to end")
+    eventually(lambda: "refused" in frozen.log, "its outcome to be refused")
+    assert totals()["done"] == totals()["published"] == 1
+    assert state().ready == state().running == 0
+
+
+def test_an_at_most_once_job_whose_worker_died_is_dead_and_never_runs_again(
+    ledger: Ledger, gate: Path, workers: Workers
+) -> None:
+    worker = workers.start()
+    jobs.once.enqueue_sync("once", str(gate))
+    ledger.until_started()
+    os.kill(worker.child, signal.SIGKILL)
+    eventually(lambda: state("once").dead == 1, "the job to be dead")
+    (dead,) = jobs.app.dead.list_sync(queue="once")
+    assert (dead.reason, dead.crashes) == ("crashed", 1)
+    assert ledger.runs() == {"once": 1}
+
+
+def test_a_process_that_a_dead_child_left_behind_does_not_keep_its_jobs(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    workers.start()
+    jobs.fork_and_die.enqueue_sync("fork", str(gate))
+    try:
+        until_done(1, within=15)
+    finally:
+        gate.touch()
+    assert [line.crashes for line in ledger.starts()] == [0, 1]

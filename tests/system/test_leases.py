@@ -1,0 +1,101 @@
+"""A long handler runs once, however it spends its time, while others watch and the jobs behind it run elsewhere.
+
+``MILLSTREAM_LONG=40`` makes the long handlers as long as that.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.system.apps import jobs
+from tests.system.harness import Ledger, Workers, state, totals, until_done
+
+LONG = float(os.environ.get("MILLSTREAM_LONG", "5"))
+"""Seconds: several leases, and longer than it takes to declare a worker dead that does not renew."""
+
+LEASE = 1.0
+BEHIND = 300
+CONCURRENCY = 8
+
+TASKS = {"coroutine": jobs.nap, "blocked_loop": jobs.block, "held_gil": jobs.backtrack}
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_a_long_handler_runs_once_while_a_second_worker_watches(ledger: Ledger, workers: Workers, kind: str) -> None:
+    """And the jobs behind it run elsewhere meanwhile, all but the few that its process may have claimed before."""
+    workers.start_pair("--concurrency", str(CONCURRENCY), lease=LEASE)
+    TASKS[kind].enqueue_sync("long", LONG)
+    ledger.until_started()
+    jobs.app.enqueue_many_sync(jobs.note.bind(f"note-{i}") for i in range(BEHIND))
+    until_done(BEHIND + 1, within=60 + 3 * LONG)
+    assert ledger.runs() == Counter({"long": 1} | {f"note-{i}": 1 for i in range(BEHIND)})
+    assert {line.crashes for line in ledger.starts()} == {0}
+    assert (totals()["lapsed"], totals()["retried"], totals()["dead"]) == (0, 0, 0)
+    assert state().consumers == 2
+    (began,), (ended,) = ledger.starts("long"), ledger.ends("long")
+    assert ended.at - began.at >= LONG
+    meanwhile = [line for line in ledger.ends("note-") if line.at < ended.at]
+    print(f"{kind}: {ended.at - began.at:.1f} s; of {BEHIND} jobs behind it {BEHIND - len(meanwhile)} waited for its end")
+    if kind == "coroutine":
+        assert len(meanwhile) == BEHIND
+    else:
+        assert began.pid not in {line.pid for line in meanwhile}
+        assert len(meanwhile) >= BEHIND - CONCURRENCY
+
+
+def test_workers_with_different_leases_do_not_judge_each_other(ledger: Ledger, workers: Workers) -> None:
+    pair = [workers.launch("--concurrency", "1", lease=lease) for lease in (LEASE, 60)]
+    for worker in pair:
+        worker.until_ready()
+    jobs.app.enqueue_many_sync(jobs.block.bind(f"long-{i}", LONG) for i in range(2))
+    ledger.until_started(2)
+    jobs.app.enqueue_many_sync(jobs.note.bind(f"note-{i}") for i in range(50))
+    until_done(52, within=60 + 3 * LONG)
+    assert {line.pid for line in ledger.starts("long-")} == {worker.child for worker in pair}
+    assert ledger.runs() == Counter({"long-0": 1, "long-1": 1} | {f"note-{i}": 1 for i in range(50)})
+    assert (totals()["lapsed"], state().consumers) == (0, 2)
+
+
+def test_a_blocked_loop_is_reported_with_the_task_and_where_it_is(ledger: Ledger, workers: Workers) -> None:
+    worker = workers.start(lease=LEASE)
+    job = jobs.block.enqueue_sync("blocked", 2.5)
+    until_done(1)
+    assert f"blocked for 1.0 s by task 'block' (job {job.id})" in worker.log
+    assert "time.sleep(seconds)" in worker.log
+    assert worker.log.count("the event loop has been blocked") == 1
+
+
+def test_a_worker_inside_a_program_keeps_its_lease_while_its_loop_is_blocked(ledger: Ledger, workers: Workers) -> None:
+    inside = workers.run([sys.executable, "inside.py"], workers.environment(lease=LEASE))
+    inside.until_ready()
+    jobs.block.enqueue_sync("long", LONG)
+    ledger.until_started()
+    workers.start(lease=LEASE)
+    until_done(1, within=60 + 3 * LONG)
+    assert [(line.key, line.pid) for line in ledger.starts()] == [("long", inside.pid)]
+    assert totals()["lapsed"] == 0
+    inside.signal(signal.SIGTERM)
+    assert inside.wait() == 0
+
+
+def test_a_loop_that_is_blocked_longer_than_any_job_may_run_is_killed_and_its_job_comes_back(
+    ledger: Ledger, workers: Workers
+) -> None:
+    worker = workers.start(timeout=1, grace=0.5)
+    jobs.wedge.enqueue_sync("wedge")
+    until_done(1)
+    assert [line.crashes for line in ledger.starts()] == [0, 1]
+    assert "its stacks follow" in worker.log
+    assert "in wedge" in worker.log
+
+
+def test_a_job_that_may_run_longer_than_its_task_says_may_block_the_loop_that_long(ledger: Ledger, workers: Workers) -> None:
+    workers.start(timeout=1, grace=0.5)
+    jobs.block.options(timeout=60).enqueue_sync("long", 4)
+    until_done(1)
+    assert ledger.runs() == {"long": 1}

@@ -1,0 +1,193 @@
+"""Stopping: what runs may finish, what has not started runs elsewhere at once, and no crash is counted."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from millstream.task import AsyncTask, SyncTask
+from tests.system.apps import jobs
+from tests.system.harness import Ledger, Server, Worker, Workers, eventually, state, totals, until_done
+
+AnyTask = AsyncTask[[str, str], None] | SyncTask[[str, str], None]
+
+
+def test_under_load_it_ends_with_0_and_what_had_not_started_runs_elsewhere(ledger: Ledger, workers: Workers) -> None:
+    leaving, staying = workers.start_pair("--concurrency", "4")
+    jobs.app.enqueue_many_sync(jobs.nap.bind(f"nap-{i}", 0.02) for i in range(400))
+    ledger.until_started(100)
+    leavers = set(leaving.children())
+    asked = time.monotonic()
+    leaving.signal(signal.SIGTERM)
+    assert leaving.wait(within=25) == 0
+    until_done(400)
+    left = [line.at for line in ledger.starts() if line.at > asked and line.pid not in leavers]
+    took = max(left) - asked
+    print(f"SIGTERM under load: {totals()['released']} jobs handed back, the last of {len(left)} started after {took:.2f} s")
+    assert took < 10
+    assert ledger.runs() == Counter({f"nap-{i}": 1 for i in range(400)})
+    assert {line.crashes for line in ledger.starts()} == {0}
+    assert staying.code is None
+
+
+def test_what_runs_may_finish_and_nothing_new_is_started(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    worker = workers.start("--concurrency", "4", grace=60)
+    child = worker.child
+    jobs.app.enqueue_many_sync(jobs.hold.bind(f"held-{i}", str(gate)) for i in range(4))
+    ledger.until_started(4)
+    worker.signal(signal.SIGTERM)
+    eventually(lambda: "drains" in worker.log, "the worker to drain")
+    jobs.app.enqueue_many_sync(jobs.note.bind(f"late-{i}") for i in range(3))
+    gate.touch()
+    assert worker.wait() == 0
+    assert [line.pid for line in ledger.ends("held-")] == [child] * 4
+    assert ledger.starts("late-") == []
+    assert (state().ready, state().running, totals()["done"]) == (3, 0, 4)
+
+
+def test_what_is_buffered_behind_a_slow_job_goes_to_an_idle_worker(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    """Thread jobs sent to a queue of coroutines: a worker sees only when it has them that it has no thread to spare."""
+    busy = workers.start("--threads", "1")
+    jobs.app.enqueue_many_sync(jobs.thread_hold.options(queue="other").bind(f"held-{i}", str(gate)) for i in range(5))
+    ledger.until_started()
+    idle = workers.launch("--threads", "4")
+    eventually(lambda: len(ledger.starts()) == 5, "the buffered jobs to start elsewhere")
+    gate.touch()
+    until_done(5, "other")
+    assert Counter(line.pid for line in ledger.starts()) == {busy.child: 1, idle.child: 4}
+    assert {line.crashes for line in ledger.starts()} == {0}
+
+
+def test_what_outlasts_the_grace_period_is_cancelled_and_handed_back(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    worker = workers.start(grace=0.3)
+    jobs.hold.enqueue_sync("held", str(gate))
+    ledger.until_started()
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 4
+    assert [line.what for line in ledger.lines()] == ["start", "broken"]
+    runs_again(ledger, gate, workers)
+
+
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
+@pytest.mark.parametrize("task", [jobs.hold, jobs.block_until], ids=["coroutine", "blocked_loop"])
+def test_a_second_signal_ends_it_now_and_the_work_is_handed_back(
+    ledger: Ledger, gate: Path, workers: Workers, first: signal.Signals, task: AsyncTask[[str, str], None]
+) -> None:
+    worker = workers.start(grace=600)
+    task.enqueue_sync("held", str(gate))
+    ledger.until_started()
+    worker.signal(first)
+    eventually(lambda: "stopping" in worker.log, "the first signal to be heard")
+    assert ("Ctrl-C again to stop now" in worker.log) == (first == signal.SIGINT)
+    worker.signal(first)
+    assert worker.wait() == 4
+    runs_again(ledger, gate, workers)
+
+
+def test_a_thread_that_does_not_return_ends_with_its_process_and_its_job_runs_elsewhere(
+    ledger: Ledger, gate: Path, workers: Workers
+) -> None:
+    worker = workers.start(grace=0.3)
+    jobs.thread_hold.enqueue_sync("held", str(gate))
+    jobs.thread_note.enqueue_sync("note")
+    eventually(lambda: totals("threads")["done"] == 1, "its neighbour to be done")
+    began = time.monotonic()
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 4
+    print(f"a thread that does not return: ended {time.monotonic() - began:.2f} s after SIGTERM, 0.3 s of it grace")
+    runs_again(ledger, gate, workers, "threads", done=2)
+
+
+def runs_again(ledger: Ledger, gate: Path, workers: Workers, queue: str = "default", done: int = 1) -> None:
+    """The job ``held`` was handed back as it was, and ends on another worker."""
+    eventually(lambda: state(queue).ready == 1, "the job to be handed back")
+    assert state(queue).running == 0
+    workers.launch()
+    gate.touch()
+    until_done(done, queue)
+    assert [(line.attempt, line.crashes) for line in ledger.starts("held")] == [(1, 0), (1, 0)]
+    assert (totals(queue)["dead"], totals(queue)["retried"], totals(queue)["lapsed"]) == (0, 0, 0)
+
+
+# -- at most once: a started job that a shutdown interrupts is dead, and never starts again -----------------------------------
+
+
+def interrupt(ledger: Ledger, gate: Path, workers: Workers, task: AnyTask, grace: float) -> Worker:
+    """A worker that was asked to stop while it runs the job ``once``."""
+    worker = workers.start(grace=grace)
+    task.enqueue_sync("once", str(gate))
+    ledger.until_started()
+    worker.signal(signal.SIGTERM)
+    eventually(lambda: "stopping" in worker.log, "the signal to be heard")
+    return worker
+
+
+def is_dead(ledger: Ledger, gate: Path, workers: Workers, queue: str) -> None:
+    gate.touch()
+    assert workers.launch("--burst").wait() == 0
+    (dead,) = jobs.app.dead.list_sync(queue=queue)
+    assert (dead.id, dead.reason, dead.attempts, dead.crashes) == (ledger.starts()[0].job, "crashed", 1, 1)
+    assert ledger.runs() == {"once": 1}
+    assert (state(queue).ready, totals(queue)["done"]) == (0, 0)
+
+
+@pytest.mark.parametrize("task", [jobs.once, jobs.once_thread], ids=["coroutine", "thread"])
+def test_an_at_most_once_job_that_outlasts_the_grace_period_is_dead(
+    ledger: Ledger, gate: Path, workers: Workers, task: AnyTask
+) -> None:
+    assert interrupt(ledger, gate, workers, task, grace=0.3).wait() == 4
+    is_dead(ledger, gate, workers, task.settings.queue)
+
+
+@pytest.mark.parametrize("task", [jobs.once, jobs.once_blocking, jobs.once_thread], ids=["coroutine", "blocked_loop", "thread"])
+def test_an_at_most_once_job_that_a_second_signal_ends_is_dead(
+    ledger: Ledger, gate: Path, workers: Workers, task: AnyTask
+) -> None:
+    worker = interrupt(ledger, gate, workers, task, grace=600)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 4
+    is_dead(ledger, gate, workers, task.settings.queue)
+
+
+# -- what stays ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_clean_stop_leaves_nothing_of_the_worker_on_the_server(ledger: Ledger, workers: Workers, server: Server) -> None:
+    worker = workers.start("--queue", "default")
+    jobs.app.enqueue_many_sync(jobs.note.bind(f"note-{i}") for i in range(10))
+    until_done(10)
+    assert state().consumers == 1
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert jobs.app.inspector.workers_sync() == []
+    assert state().consumers == 0
+    assert server.call("XINFO", "CONSUMERS", "{millstream:q:default}:s", "g") == []
+
+
+def test_it_ends_although_the_server_is_gone(ledger: Ledger, workers: Workers, server: Server) -> None:
+    worker = workers.start("--queue", "default", grace=0.3)
+    server.kill()
+    worker.signal(signal.SIGTERM)
+    assert worker.wait(within=60) == 0
+    server.start()
+
+
+def test_it_can_be_stopped_at_any_moment_of_its_start(workers: Workers) -> None:
+    """Before it listens to signals SIGTERM is what it is to every program; from then on it ends in good order."""
+    starting = [(workers.launch(), time.monotonic() + 0.15 * i) for i in range(12)]
+    for worker, when in starting:
+        time.sleep(max(0.0, when - time.monotonic()))  # its moment
+        worker.signal(signal.SIGTERM)
+    assert {worker.wait() for worker, _ in starting} <= {0, -signal.SIGTERM}
+    assert jobs.app.inspector.workers_sync() == []
+
+
+def test_it_can_be_stopped_while_it_waits_for_its_server(workers: Workers, tmp_path: Path) -> None:
+    worker = workers.launch(url=f"unix://{tmp_path}/nobody")
+    eventually(lambda: "trying again" in worker.log, "the worker to miss its server")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0

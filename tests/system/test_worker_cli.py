@@ -1,0 +1,261 @@
+"""``millstream worker``: its exit codes, its options, and how it shares itself between queues."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.system.apps import jobs
+from tests.system.harness import APPS, Ledger, Server, Workers, eventually, running_server, state, totals, until_done
+
+# -- exit codes ------------------------------------------------------------------------------------------------------------
+
+
+def test_usage_and_imports_end_it_with_2(workers: Workers) -> None:
+    wrong = {
+        ("nowhere:app",): "there is no module 'nowhere'",
+        ("jobs:nothing",): "module 'jobs' has no 'nothing'",
+        ("jobs",): "does not name an app",
+        ("jobs:note",): "not a Millstream app",
+        ("broken:app",): "half an app",
+        ("empty:app",): "no tasks",
+        ("jobs:app", "--queue", "mail"): "declares no queue 'mail'",
+        ("jobs:app", "--concurrency", "0"): "concurrency",
+        (): "which app?",
+    }
+    launched = {arguments: workers.launch(*arguments, app=None) for arguments in wrong}
+    for arguments, worker in launched.items():
+        assert worker.wait() == 2, worker.log
+        assert wrong[arguments] in worker.log
+
+
+def test_a_lifespan_that_fails_ends_it_with_1(workers: Workers) -> None:
+    worker = workers.launch(app="failing:app")
+    assert worker.wait() == 1
+    assert "the database is not there" in worker.log
+
+
+def test_a_wrong_password_ends_it_with_3_at_once(workers: Workers) -> None:
+    with running_server("--requirepass", "right") as locked:
+        worker = workers.launch(url=locked.url.replace("unix://", "unix://:wrong@"))
+        assert worker.wait() == 3
+    assert "refused us" in worker.log
+    assert "wrong@" not in worker.log
+
+
+def test_something_that_is_not_a_redis_ends_it_with_3(workers: Workers) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        worker = workers.launch(url=f"redis://127.0.0.1:{listener.getsockname()[1]}/0")
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1024)
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            assert worker.wait() == 3
+    assert "does not speak the Redis protocol" in worker.log
+
+
+@pytest.mark.skipif(not os.environ.get("MILLSTREAM_LONG"), reason="takes the 30 s of patience; MILLSTREAM_LONG=40 runs it")
+def test_nothing_that_listens_ends_it_with_3_after_30_seconds(workers: Workers, tmp_path: Path) -> None:
+    began = time.monotonic()
+    worker = workers.launch(url=f"unix://{tmp_path}/nobody")
+    assert worker.wait(within=90) == 3
+    assert time.monotonic() - began > 25
+
+
+def test_a_server_that_comes_late_is_waited_for(ledger: Ledger, workers: Workers, server: Server) -> None:
+    jobs.note.enqueue_sync("early")
+    server.kill()
+    worker = workers.launch()
+    eventually(lambda: "trying again" in worker.log, "the worker to miss its server")
+    server.start()
+    until_done(1)
+    assert ledger.runs() == {"early": 1}
+
+
+# -- options ---------------------------------------------------------------------------------------------------------------
+
+
+def test_it_says_what_it_serves(workers: Workers) -> None:
+    worker = workers.start("--queue", "default", "--queue", "other", "--concurrency", "3", "--threads", "2", processes=2)
+    assert "serving 'default', 'other': tasks " in worker.log
+    assert "2 processes of 3 coroutines and 2 threads" in worker.log
+    assert {tuple(info.queues) for info in jobs.app.inspector.workers_sync()} == {("default", "other")}
+    assert {info.pid for info in jobs.app.inspector.workers_sync()} == set(worker.children())
+
+
+def test_the_console_script_finds_its_app_in_the_environment(ledger: Ledger, workers: Workers) -> None:
+    script = str(Path(sys.executable).with_name("millstream"))
+    jobs.note.enqueue_sync("note")
+    worker = workers.run([script, "worker", "--burst"], workers.environment() | {"MILLSTREAM_APP": "jobs:app"})
+    assert worker.wait() == 0
+    assert ledger.runs() == {"note": 1}
+
+
+def test_a_burst_ends_when_nothing_is_ready_or_running(ledger: Ledger, workers: Workers) -> None:
+    jobs.app.enqueue_many_sync(jobs.nap.bind(f"nap-{i}", 0.02) for i in range(100))
+    jobs.fail.enqueue_sync("fail")
+    jobs.note.options(delay=600).enqueue_sync("later")
+    worker = workers.launch("--burst", "--processes", "2", "--concurrency", "4")
+    assert worker.wait() == 0
+    assert ledger.runs("nap-") == Counter({f"nap-{i}": 1 for i in range(100)})
+    assert (state().ready, state().running, ledger.starts("later")) == (0, 0, [])
+
+
+def test_a_burst_with_nothing_to_do_ends_at_once(workers: Workers) -> None:
+    assert workers.launch("--burst").wait() == 0
+
+
+def test_a_burst_ends_with_0_although_jobs_died(workers: Workers) -> None:
+    job = jobs.unspeakable.enqueue_sync("unspeakable")
+    assert workers.launch("--burst").wait() == 0
+    assert job.status_sync() == "dead"
+
+
+def test_a_burst_outlives_a_job_that_kills_its_process(ledger: Ledger, workers: Workers) -> None:
+    jobs.app.enqueue_many_sync([jobs.bomb.bind("bomb"), *(jobs.note.bind(f"note-{i}") for i in range(10))])
+    assert workers.launch("--burst", max_crashes=1).wait() == 0
+    assert [dead.reason for dead in jobs.app.dead.list_sync()] == ["crashed"]
+    assert totals()["done"] == 10
+
+
+def test_a_burst_outlives_a_restart_of_the_server(ledger: Ledger, gate: Path, workers: Workers, server: Server) -> None:
+    jobs.app.enqueue_many_sync(jobs.hold.bind(f"held-{i}", str(gate)) for i in range(20))
+    worker = workers.launch("--burst", "--concurrency", "4")
+    ledger.until_started(4)
+    server.kill()
+    gate.touch()
+    ledger.until_ended(4)
+    eventually(lambda: "cannot be settled" in worker.log, "the worker to miss its server")
+    server.start()
+    assert worker.wait() == 0
+    assert (totals()["done"], state().ready) == (20, 0)
+
+
+def test_a_burst_waits_for_what_runs_elsewhere_also_while_the_server_is_away(
+    ledger: Ledger, gate: Path, workers: Workers, server: Server
+) -> None:
+    workers.start("--queue", "default")
+    jobs.hold.enqueue_sync("held", str(gate))
+    ledger.until_started()
+    burst = workers.start("--burst", "--queue", "default")
+    server.kill()
+    eventually(lambda: "cannot be claimed from" in burst.log, "the burst to miss its server")
+    server.start()
+    eventually(lambda: "is claimed from again" in burst.log, "the burst to be back")
+    assert burst.code is None
+    gate.touch()
+    assert burst.wait() == 0
+    assert totals()["done"] == 1
+
+
+def test_only_the_queues_that_were_named_are_served(ledger: Ledger, workers: Workers) -> None:
+    jobs.note.enqueue_sync("default")
+    jobs.other.enqueue_sync("other")
+    assert workers.launch("--queue", "other", "--burst").wait() == 0
+    assert ledger.runs() == {"other": 1}
+    assert state().ready == 1
+
+
+def test_reload_restarts_the_children_when_a_file_changes(ledger: Ledger, workers: Workers, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(APPS, project, ignore=shutil.ignore_patterns("__pycache__"))
+    worker = workers.start("--reload", folder=project)
+    first = worker.child
+    jobs.note.enqueue_sync("old")
+    until_done(1)
+    source = (project / "jobs.py").read_text()
+    (project / "jobs.py").write_text(
+        source.replace("def note(key: str) -> str:\n", "def note(key: str) -> str:\n    key += '!'\n")
+    )
+    eventually(lambda: "jobs.py changed" in worker.log, "the change to be seen")
+    eventually(lambda: first not in worker.children(), "the old child to end")
+    jobs.note.enqueue_sync("new")
+    until_done(2)
+    assert ledger.runs() == {"old": 1, "new!": 1}
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_reload_waits_for_the_next_change_when_a_file_is_broken(ledger: Ledger, workers: Workers, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(APPS, project, ignore=shutil.ignore_patterns("__pycache__"))
+    worker = workers.start("--reload", folder=project)
+    source = (project / "jobs.py").read_text()
+    (project / "jobs.py").write_text("this is no Python\n")
+    eventually(lambda: "SyntaxError" in worker.log, "the broken file to be seen")
+    (project / "jobs.py").write_text(source)
+    jobs.note.enqueue_sync("mended")
+    until_done(1)
+    assert worker.code is None
+
+
+# -- queues ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_busy_queue_does_not_delay_another(ledger: Ledger, workers: Workers) -> None:
+    """A worker of one slot: a job of the other queue has its turn after at most a few of the many."""
+    jobs.app.enqueue_many_sync(jobs.nap.bind(f"nap-{i}", 0.01) for i in range(600))
+    workers.start("--queue", "default", "--queue", "other", "--concurrency", "1")
+    ledger.until_started(20, "nap-")
+    sent = time.monotonic()
+    jobs.other.enqueue_sync("other")
+    ledger.until_ended(1, "other")
+    print(f"beside a busy queue: a job of another ran {ledger.ends('other')[0].at - sent:.2f} s after it was sent")
+    assert len(ledger.starts("nap-")) < 600
+    assert state().ready > 0
+
+
+def test_a_paused_queue_hands_back_and_is_not_served_until_it_is_resumed(ledger: Ledger, workers: Workers) -> None:
+    workers.start("--queue", "default", "--queue", "other", "--concurrency", "4")
+    jobs.app.enqueue_many_sync(jobs.nap.bind(f"nap-{i}", 0.02) for i in range(400))
+    ledger.until_started(20)
+    queue = jobs.app.queue("default")
+    queue.pause_sync()
+    paused = time.monotonic()
+    eventually(lambda: state().running == 0, "nothing to run any more")
+    last = max(line.at for line in ledger.starts())
+    print(f"a pause: the last job started {last - paused:.2f} s after it")
+    assert last - paused < 5
+    started = len(ledger.starts())
+    assert started < 400
+    jobs.note.enqueue_sync("accepted")
+    jobs.other.enqueue_sync("other")
+    ledger.until_ended(1, "other")
+    assert len(ledger.starts("nap-")) == started
+    queue.resume_sync()
+    until_done(401)
+    assert ledger.runs("nap-") == Counter({f"nap-{i}": 1 for i in range(400)})
+    assert {line.crashes for line in ledger.starts()} == {0}
+
+
+def test_an_idle_worker_sees_a_pause_too(ledger: Ledger, workers: Workers) -> None:
+    worker = workers.start("--queue", "default")
+    jobs.app.queue("default").pause_sync()
+    eventually(lambda: "queue 'default' is paused" in worker.log, "the pause to be seen", within=10)
+    jobs.note.enqueue_sync("waits")
+    jobs.app.queue("default").resume_sync()
+    until_done(1)
+    assert "queue 'default' is resumed" in worker.log
+
+
+def test_a_worker_started_on_a_paused_queue_ends_its_burst(ledger: Ledger, workers: Workers) -> None:
+    jobs.app.queue("default").pause_sync()
+    jobs.note.enqueue_sync("waits")
+    assert workers.launch("--burst").wait() == 0
+    assert (state().ready, ledger.starts()) == (1, [])
+
+
+def test_the_version_and_the_help_need_no_app() -> None:
+    for option in ("--version", "--help"):
+        answer = subprocess.run([sys.executable, "-m", "millstream", option], capture_output=True, text=True, timeout=30)
+        assert answer.returncode == 0
+        assert "millstream" in answer.stdout.lower()
