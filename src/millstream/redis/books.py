@@ -42,7 +42,10 @@ class Books:
         if dead:
             way_out = f"look at them: millstream dead ls --queue {self._queue}"
             found.append(self._finding("warn", f"{dead:,} dead {_jobs(dead)}", way_out))
-        return found or [Finding(self._check, "ok", f"{entries:,} ready or running, {due:,} scheduled, {alive:,} leases")]
+        if not found:
+            leases = f"{alive:,} lease{'' if alive == 1 else 's'}"
+            found = [Finding(self._check, "ok", f"{entries:,} ready or running, {due:,} scheduled, {leases}")]
+        return found
 
     async def _compare(self, entries: int, indexed: int, held: int, due: int, dead: int) -> list[Finding]:
         """Every job is in one place, and the index names it."""

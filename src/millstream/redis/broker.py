@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -72,7 +73,10 @@ class RedisBroker(Broker):
         self._connector = Connector(url, safe_url=safe_url)
         self._commands = Link(self._connector)
         self._claiming: dict[tuple[str, str], Link] = {}
+        self._looks: dict[tuple[str, str], float] = {}
+        """Seconds after which a consumer's next wait should end, to look at other consumers' leases."""
         self._scripts: dict[str, Script] = {}
+        self._calls: dict[tuple[str, str | None], tuple[str | int, ...]] = {}
         self._queue_keys: dict[str, dict[str, str]] = {}
         self._clock_ms = 0
         client = channel(namespace, secrets.token_hex(8))
@@ -125,19 +129,20 @@ class RedisBroker(Broker):
             return []
         first = posts[0].serial
         # Hot: ids of plain posts are made by the script from the first serial, so that each costs one argument.
-        plain = first > 0 and all(
-            p.serial == first + i and not (p.delay or p.at or p.expires or p.expires_at) for i, p in enumerate(posts)
-        )
+        if (
+            first > 0
+            and max_length is None
+            and all(p.serial == first + i and not (p.delay or p.at or p.expires or p.expires_at) for i, p in enumerate(posts))
+            and await self._run("publish_next", queue, sender, self._id_ttl_ms, first, *[p.body for p in posts])
+        ):
+            return [Receipt.CREATED] * len(posts)
+        records: list[Any] = []
+        for p in posts:
+            due = _ms(p.at) if p.at else f"+{_ms(p.delay)}" if p.delay else 0
+            expires = _ms(p.expires_at) if p.expires_at else f"+{_ms(p.expires)}" if p.expires else 0
+            records += (p.id, p.body, p.serial, due, expires, p.task)
         room = -1 if max_length is None else max_length
-        if plain:
-            reply = await self._run("publish", queue, sender, room, self._id_ttl_ms, first, *[p.body for p in posts])
-        else:
-            records: list[Any] = []
-            for p in posts:
-                due = _ms(p.at) if p.at else f"+{_ms(p.delay)}" if p.delay else 0
-                expires = _ms(p.expires_at) if p.expires_at else f"+{_ms(p.expires)}" if p.expires else 0
-                records += (p.id, p.body, p.serial, due, expires, p.task)
-            reply = await self._run("publish", queue, sender, room, self._id_ttl_ms, 0, *records)
+        reply = await self._run("publish", queue, sender, room, self._id_ttl_ms, *records)
         return [_RECEIPTS[digit] for digit in reply]
 
     async def cancel(self, queue: str, job_id: str) -> Cancellation:
@@ -165,19 +170,26 @@ class RedisBroker(Broker):
             link = self._claiming[queue, consumer] = Link(self._connector)
         await link.ready()
         args = (GROUP, consumer, count, int(alone), suspect_after, link.run_id, RELEASED, SUSPECTS, _LOST_LETTER)
+        # Not past the moment when a lease should be looked at: a dead worker's jobs are found within 1.5 s of its lease's end.
         # BLPOP waits for ever on 0: a very short wait must not become one.
-        block = ("BLPOP", self._names(queue)["wake"], f"{max(wait, 0.001):.3f}") if wait > 0 else None
+        patience = max(0.001, min(wait, self._looks.get((queue, consumer), wait)))
+        block = ("BLPOP", self._names(queue)["wake"], f"{patience:.3f}") if wait > 0 else None
         try:
             reply = await self._run("claim", queue, *args, link=link, before=block, block=wait)
         except BrokerError as error:
             if "NOGROUP" not in str(error):
                 raise
             log.warning("queue %r had lost its consumer group; it is made again", queue)
-            await self._commands.call("XGROUP", "CREATE", self._names(queue)["stream"], GROUP, "0", "MKSTREAM")
+            try:
+                await self._commands.call("XGROUP", "CREATE", self._names(queue)["stream"], GROUP, "0", "MKSTREAM")
+            except BrokerError as busy:
+                if "BUSYGROUP" not in str(busy):  # another worker was quicker
+                    raise
             reply = await self._run("claim", queue, *args, link=link)
         if len(reply) == 1:
             raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}")
-        now_ms, next_due_ms, flags, fresh, taken, crashes = reply
+        now_ms, next_due_ms, flags, fresh, taken, crashes, look_ms = reply
+        self._looks[queue, consumer] = math.inf if look_ms < 0 else look_ms / 1000 + 0.005
         # Hot: one struct per entry.
         entries = [_entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(taken)] if taken else []
         entries += [
@@ -256,6 +268,7 @@ class RedisBroker(Broker):
 
     async def leave(self, queue: str, consumer: str, *, blameless: bool = False) -> int:
         left: int = await self._run("leave", queue, GROUP, consumer, int(blameless), RELEASED)
+        self._looks.pop((queue, consumer), None)
         link = self._claiming.pop((queue, consumer), None)
         if link is not None:
             await link.close()
@@ -304,18 +317,18 @@ class RedisBroker(Broker):
     ) -> Any:
         """Run one transition; ``before`` is a command sent in the same write. Sent once: only a script that is not loaded yet,
         and so did not run, is sent again."""
-        script = self._scripts.get(name)
-        if script is None:
-            script = self._scripts[name] = Script(name)
+        call = self._calls.get((name, queue))
+        if call is None:
+            script = self._scripts.setdefault(name, Script(name))
+            call = self._calls[name, queue] = script.call(self._names(queue))
         link = link or self._commands
-        keys = script.keys(self._names(queue))
-        command = ("EVALSHA", script.sha, len(keys), *keys, self._clock_ms, *args)
+        command = (*call, self._clock_ms, *args)
         try:
             if before is None:
                 return await link.call(*command)
             return (await link.call_together((before, command), block=block))[-1]
         except ScriptMissing:
-            await link.call("SCRIPT", "LOAD", script.text)
+            await link.call("SCRIPT", "LOAD", self._scripts[name].text)
             return await link.call(*command)
 
 

@@ -45,6 +45,7 @@ _UNWILLING = {
     "CLUSTERDOWN": "the cluster is down",
     "TRYAGAIN": "the cluster is moving slots",
     "BUSY": "the server is busy with a long script",
+    "UNBLOCKED": "the server has become a replica: connect to the primary",
     "NOREPLICAS": "the server has too few replicas to accept writes",
 }
 _UNWELCOME = ("NOAUTH", "WRONGPASS", "NOPERM", "DENIED")

@@ -31,13 +31,13 @@ class Script:
             locals_ = ", ".join(word.upper() for word in words)
             values = ", ".join(f"KEYS[{i + 1}]" for i in range(len(words)))
             binding = f"local {locals_} = {values}\n"
-        flags = PUBLISH_FLAGS if name == "publish" else SURVIVES_FULL_SERVER
+        flags = PUBLISH_FLAGS if name.startswith("publish") else SURVIVES_FULL_SERVER
         self.text = flags + binding + "\n".join((*parts, body))
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
-    def keys(self, names: Mapping[str, str]) -> tuple[str, ...]:
-        """This script's KEYS for one queue or namespace."""
-        return tuple(names[word] for word in self.words)
+    def call(self, names: Mapping[str, str]) -> tuple[str | int, ...]:
+        """The command that runs it on one queue or namespace, up to its arguments."""
+        return ("EVALSHA", self.sha, len(self.words), *(names[word] for word in self.words))
 
 
 def _read(path: str) -> str:

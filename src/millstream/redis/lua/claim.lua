@@ -3,8 +3,8 @@
 -- KEYS: stream leases meta due held lapsed overdue stats
 -- USES: clock wake append bury
 -- ARGV: clock, group, consumer, count, alone (0|1), suspect_after, run_id, released, suspects (names), lost_letter
--- Returns {now, next_due_ms or -1, flags (1 paused, 2 suspects wait), fresh entries, taken entries, crashes of the taken},
--- or {-1} if the consumer has no lease.
+-- Returns {now, next_due_ms or -1, flags (1 paused, 2 suspects wait), fresh entries, taken entries, crashes of the taken,
+-- ms until leases should be looked at again or -1}, or {-1} if the consumer has no lease.
 local group, consumer, left, alone = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local suspect_after, run_id, released, suspects = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9]
 if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
@@ -18,17 +18,23 @@ end
 
 -- Two looks: a lease in the past is only marked; it lapses if it is still overdue a while later. A server that stalled lets
 -- late renewals in between the two.
+local look = -1
 local late = redis.call('ZRANGEBYSCORE', LEASES, '-inf', now, 'LIMIT', 0, 16)
 if #late > 0 and now >= tonumber(meta[3] or '0') then
   for _, name in ipairs(late) do
     local seen = redis.call('HGET', OVERDUE, name)
     if not seen then
       redis.call('HSET', OVERDUE, name, now)
-    elseif now - seen >= 1500 then
+      seen = now
+    end
+    local left_ms = 1500 - (now - seen)
+    if left_ms <= 0 then
       redis.call('SADD', LAPSED, name)
       redis.call('ZREM', LEASES, name)
       redis.call('HDEL', OVERDUE, name)
       redis.call('HINCRBY', STATS, 'lapsed', 1)
+    elseif look < 0 or left_ms < look then
+      look = left_ms
     end
   end
   if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
@@ -119,5 +125,9 @@ if asked > 0 and left == 0 and not alone then wake() end
 
 local counts = {}
 for i, entry in ipairs(taken) do counts[i] = crashes[entry[1]] end
+if look < 0 and #fresh == 0 and #taken == 0 then
+  local deadline = redis.call('ZRANGEBYSCORE', LEASES, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  if deadline then look = deadline - now end
+end
 local next_due = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2]
-return { now, next_due and math.max(0, next_due - now) or -1, flags, fresh, taken, counts }
+return { now, next_due and math.max(0, next_due - now) or -1, flags, fresh, taken, counts, look }
