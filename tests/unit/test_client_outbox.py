@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
+from millstream import backoff
 from millstream.broker import Post, Receipt
 from millstream.client import outbox as outbox_module
-from millstream import backoff
 from millstream.client.outbox import MAX_BYTES, MAX_POSTS, Answer, Outbox
 from millstream.errors import BrokerRefused, BrokerUnavailable
 from tests.unit.stage import looped
