@@ -119,39 +119,39 @@ def test_an_orphan_whose_loop_is_blocked_ends_itself_too(ledger: Ledger, gate: P
 
 
 def test_a_worker_that_stood_still_past_its_lease_is_refused_and_goes_on(ledger: Ledger, gate: Path, workers: Workers) -> None:
-    frozen = workers.start("--concurrency", "4", lease=LEASE)
-    keys = fill(ledger, gate)
-    other = workers.start(lease=LEASE)
-    frozen.freeze()
-    eventually(lambda: len(second_starts(ledger, keys)) == 4, "the frozen worker's jobs to run elsewhere", within=LEASE + 6)
-    frozen.thaw()
-    gate.touch()
-    until_done(4)
-    eventually(lambda: "lost its lease" in frozen.log, "the thawed worker to see that its lease is gone")
-    other.signal(signal.SIGTERM)
-    assert other.wait() == 0
-    jobs.app.enqueue_many_sync(jobs.note.bind(f"after-{i}") for i in range(20))
-    until_done(24)
-    assert ledger.runs("after-") == Counter({f"after-{i}": 1 for i in range(20)})
-    assert {line.pid for line in ledger.starts("after-")} == {frozen.child}
-    assert totals()["published"] == totals()["done"] == 24
-    assert totals()["dead"] == totals()["retried"] == 0
-
-
-def test_what_a_thawed_worker_finished_while_frozen_is_not_settled_twice(ledger: Ledger, gate: Path, workers: Workers) -> None:
-    """Both runs of each job end; the one that was taken over is counted, the other refused."""
+    """Both runs of its job end; the one that took it over is counted, the other refused."""
     frozen = workers.start(lease=LEASE)
     jobs.block_until.enqueue_sync("blocked", str(gate))
     ledger.until_started()
     frozen.freeze()
     gate.touch()
-    workers.start(lease=LEASE)
+    other = workers.start(lease=LEASE)
     until_done(1)
     frozen.thaw()
-    eventually(lambda: len(ledger.ends()) == 2, "the thawed handler to end")
-    eventually(lambda: "refused" in frozen.log, "its outcome to be refused")
+    ledger.until_ended(2)
+    eventually(lambda: "1 outcomes were refused" in frozen.log, "its outcome to be refused")
+    assert [(line.pid, line.crashes) for line in ledger.ends()] == [(other.child, 1), (frozen.child, 0)]
     assert totals()["done"] == totals()["published"] == 1
-    assert state().ready == state().running == 0
+    other.signal(signal.SIGTERM)
+    assert other.wait() == 0
+    jobs.app.enqueue_many_sync(jobs.note.bind(f"after-{i}") for i in range(20))
+    until_done(21)
+    assert ledger.runs("after-") == Counter({f"after-{i}": 1 for i in range(20)})
+    assert {line.pid for line in ledger.starts("after-")} == {frozen.child}
+    assert (totals()["published"], totals()["lapsed"], totals()["dead"], totals()["retried"]) == (21, 1, 0, 0)
+
+
+def test_what_a_worker_that_stood_still_was_running_is_cancelled(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    frozen = workers.start("--concurrency", "4", lease=LEASE)
+    keys = fill(ledger, gate)
+    workers.start(lease=LEASE)
+    frozen.freeze()
+    eventually(lambda: len(second_starts(ledger, keys)) == 4, "the frozen worker's jobs to run elsewhere", within=LEASE + 6)
+    frozen.thaw()
+    eventually(lambda: len(ledger.lines("broken")) == 4, "the frozen worker's own runs to be cancelled")
+    gate.touch()
+    until_done(4)
+    assert len(ledger.ends()) == totals()["done"] == totals()["published"] == 4
 
 
 def test_an_at_most_once_job_whose_worker_died_is_dead_and_never_runs_again(

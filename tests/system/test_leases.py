@@ -27,9 +27,9 @@ TASKS = {"coroutine": jobs.nap, "blocked_loop": jobs.block, "held_gil": jobs.bac
 
 @pytest.mark.parametrize("kind", TASKS)
 def test_a_long_handler_runs_once_while_a_second_worker_watches(ledger: Ledger, workers: Workers, kind: str) -> None:
-    """And the jobs behind it run elsewhere meanwhile, all but the few that its process may have claimed before."""
-    workers.start_pair("--concurrency", str(CONCURRENCY), lease=LEASE)
-    TASKS[kind].enqueue_sync("long", LONG)
+    """The jobs behind it run elsewhere meanwhile, all but the few that its process may have claimed before."""
+    pair = workers.start_pair("--concurrency", str(CONCURRENCY), lease=LEASE)
+    job = TASKS[kind].enqueue_sync("long", LONG)
     ledger.until_started()
     jobs.app.enqueue_many_sync(jobs.note.bind(f"note-{i}") for i in range(BEHIND))
     until_done(BEHIND + 1, within=60 + 3 * LONG)
@@ -38,7 +38,7 @@ def test_a_long_handler_runs_once_while_a_second_worker_watches(ledger: Ledger, 
     assert (totals()["lapsed"], totals()["retried"], totals()["dead"]) == (0, 0, 0)
     assert state().consumers == 2
     (began,), (ended,) = ledger.starts("long"), ledger.ends("long")
-    assert ended.at - began.at >= LONG
+    assert ended.at - began.at > 0.9 * LONG
     meanwhile = [line for line in ledger.ends("note-") if line.at < ended.at]
     print(f"{kind}: {ended.at - began.at:.1f} s; of {BEHIND} jobs behind it {BEHIND - len(meanwhile)} waited for its end")
     if kind == "coroutine":
@@ -46,6 +46,10 @@ def test_a_long_handler_runs_once_while_a_second_worker_watches(ledger: Ledger, 
     else:
         assert began.pid not in {line.pid for line in meanwhile}
         assert len(meanwhile) >= BEHIND - CONCURRENCY
+    if kind == "blocked_loop":
+        (log,) = (worker.log for worker in pair if worker.child == began.pid)
+        assert f"blocked for 1.0 s by task 'block' (job {job.id})" in log
+        assert log.count("the event loop has been blocked") == log.count("time.sleep(seconds)") == 1
 
 
 def test_workers_with_different_leases_do_not_judge_each_other(ledger: Ledger, workers: Workers) -> None:
@@ -59,15 +63,6 @@ def test_workers_with_different_leases_do_not_judge_each_other(ledger: Ledger, w
     assert {line.pid for line in ledger.starts("long-")} == {worker.child for worker in pair}
     assert ledger.runs() == Counter({"long-0": 1, "long-1": 1} | {f"note-{i}": 1 for i in range(50)})
     assert (totals()["lapsed"], state().consumers) == (0, 2)
-
-
-def test_a_blocked_loop_is_reported_with_the_task_and_where_it_is(ledger: Ledger, workers: Workers) -> None:
-    worker = workers.start(lease=LEASE)
-    job = jobs.block.enqueue_sync("blocked", 2.5)
-    until_done(1)
-    assert f"blocked for 1.0 s by task 'block' (job {job.id})" in worker.log
-    assert "time.sleep(seconds)" in worker.log
-    assert worker.log.count("the event loop has been blocked") == 1
 
 
 def test_a_worker_inside_a_program_keeps_its_lease_while_its_loop_is_blocked(ledger: Ledger, workers: Workers) -> None:

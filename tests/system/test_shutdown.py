@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from millstream.task import AsyncTask, SyncTask
+from millstream.task import AsyncTask
 from tests.system.apps import jobs
-from tests.system.harness import Ledger, Server, Worker, Workers, eventually, state, totals, until_done
-
-AnyTask = AsyncTask[[str, str], None] | SyncTask[[str, str], None]
+from tests.system.harness import Ledger, Server, Workers, eventually, state, totals, until_done
 
 
 def test_under_load_it_ends_with_0_and_what_had_not_started_runs_elsewhere(ledger: Ledger, workers: Workers) -> None:
@@ -63,97 +61,88 @@ def test_what_is_buffered_behind_a_slow_job_goes_to_an_idle_worker(ledger: Ledge
 
 
 def test_what_outlasts_the_grace_period_is_cancelled_and_handed_back(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    """But for what may start at most once: that is dead, since it had started."""
     worker = workers.start(grace=0.3)
     jobs.hold.enqueue_sync("held", str(gate))
-    ledger.until_started()
+    jobs.once.enqueue_sync("once", str(gate))
+    ledger.until_started(2)
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 4
-    assert [line.what for line in ledger.lines()] == ["start", "broken"]
+    assert sorted((line.key, line.what) for line in ledger.lines()) == [
+        ("held", "broken"),
+        ("held", "start"),
+        ("once", "broken"),
+        ("once", "start"),
+    ]
+    is_dead(ledger, "once")
     runs_again(ledger, gate, workers)
 
 
-@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
-@pytest.mark.parametrize("task", [jobs.hold, jobs.block_until], ids=["coroutine", "blocked_loop"])
-def test_a_second_signal_ends_it_now_and_the_work_is_handed_back(
-    ledger: Ledger, gate: Path, workers: Workers, first: signal.Signals, task: AsyncTask[[str, str], None]
-) -> None:
-    worker = workers.start(grace=600)
-    task.enqueue_sync("held", str(gate))
-    ledger.until_started()
-    worker.signal(first)
-    eventually(lambda: "stopping" in worker.log, "the first signal to be heard")
-    assert ("Ctrl-C again to stop now" in worker.log) == (first == signal.SIGINT)
-    worker.signal(first)
-    assert worker.wait() == 4
-    runs_again(ledger, gate, workers)
-
-
-def test_a_thread_that_does_not_return_ends_with_its_process_and_its_job_runs_elsewhere(
+def test_at_the_end_of_the_grace_period_threads_end_with_their_process_and_their_jobs_run_elsewhere(
     ledger: Ledger, gate: Path, workers: Workers
 ) -> None:
     worker = workers.start(grace=0.3)
     jobs.thread_hold.enqueue_sync("held", str(gate))
+    jobs.once_thread.enqueue_sync("once", str(gate))
     jobs.thread_note.enqueue_sync("note")
-    eventually(lambda: totals("threads")["done"] == 1, "its neighbour to be done")
+    eventually(lambda: totals("threads")["done"] == 1, "their neighbour to be done")
+    ledger.until_started(3)
     began = time.monotonic()
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 4
-    print(f"a thread that does not return: ended {time.monotonic() - began:.2f} s after SIGTERM, 0.3 s of it grace")
+    print(f"threads that do not return: ended {time.monotonic() - began:.2f} s after SIGTERM, 0.3 s of it grace")
+    is_dead(ledger, "once_threads")
     runs_again(ledger, gate, workers, "threads", done=2)
 
 
+def test_a_second_signal_ends_it_now_and_the_work_is_handed_back(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    """But for what may start at most once: that is dead, since it had started."""
+    worker = workers.start(grace=600)
+    jobs.hold.enqueue_sync("held", str(gate))
+    jobs.once.enqueue_sync("once", str(gate))
+    ledger.until_started(2)
+    worker.signal(signal.SIGINT)
+    eventually(lambda: "Ctrl-C again to stop now" in worker.log, "the first signal to be heard")
+    worker.signal(signal.SIGINT)
+    assert worker.wait() == 4
+    is_dead(ledger, "once")
+    runs_again(ledger, gate, workers)
+
+
+@pytest.mark.parametrize("task", [jobs.block_until, jobs.once_blocking], ids=["handed_back", "at_most_once"])
+def test_a_second_signal_ends_a_blocked_loop_too(
+    ledger: Ledger, gate: Path, workers: Workers, task: AsyncTask[[str, str], None]
+) -> None:
+    worker = workers.start(grace=600)
+    task.enqueue_sync("held" if task is jobs.block_until else "once", str(gate))
+    ledger.until_started()
+    worker.signal(signal.SIGTERM)
+    eventually(lambda: "stopping" in worker.log, "the first signal to be heard")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 4
+    if task is jobs.block_until:
+        runs_again(ledger, gate, workers)
+    else:
+        is_dead(ledger, "once")
+
+
 def runs_again(ledger: Ledger, gate: Path, workers: Workers, queue: str = "default", done: int = 1) -> None:
-    """The job ``held`` was handed back as it was, and ends on another worker."""
+    """The job ``held`` was handed back as it was, and ends on another worker; ``once`` never starts again."""
     eventually(lambda: state(queue).ready == 1, "the job to be handed back")
     assert state(queue).running == 0
-    workers.launch()
     gate.touch()
-    until_done(done, queue)
+    assert workers.launch("--burst").wait() == 0
+    assert totals(queue)["done"] == done
     assert [(line.attempt, line.crashes) for line in ledger.starts("held")] == [(1, 0), (1, 0)]
+    assert ledger.runs()["once"] <= 1
     assert (totals(queue)["dead"], totals(queue)["retried"], totals(queue)["lapsed"]) == (0, 0, 0)
 
 
-# -- at most once: a started job that a shutdown interrupts is dead, and never starts again -----------------------------------
-
-
-def interrupt(ledger: Ledger, gate: Path, workers: Workers, task: AnyTask, grace: float) -> Worker:
-    """A worker that was asked to stop while it runs the job ``once``."""
-    worker = workers.start(grace=grace)
-    task.enqueue_sync("once", str(gate))
-    ledger.until_started()
-    worker.signal(signal.SIGTERM)
-    eventually(lambda: "stopping" in worker.log, "the signal to be heard")
-    return worker
-
-
-def is_dead(ledger: Ledger, gate: Path, workers: Workers, queue: str) -> None:
-    gate.touch()
-    assert workers.launch("--burst").wait() == 0
+def is_dead(ledger: Ledger, queue: str) -> None:
+    """The job ``once`` had started, and never will again."""
     (dead,) = jobs.app.dead.list_sync(queue=queue)
-    assert (dead.id, dead.reason, dead.attempts, dead.crashes) == (ledger.starts()[0].job, "crashed", 1, 1)
-    assert ledger.runs() == {"once": 1}
-    assert (state(queue).ready, totals(queue)["done"]) == (0, 0)
-
-
-@pytest.mark.parametrize("task", [jobs.once, jobs.once_thread], ids=["coroutine", "thread"])
-def test_an_at_most_once_job_that_outlasts_the_grace_period_is_dead(
-    ledger: Ledger, gate: Path, workers: Workers, task: AnyTask
-) -> None:
-    assert interrupt(ledger, gate, workers, task, grace=0.3).wait() == 4
-    is_dead(ledger, gate, workers, task.settings.queue)
-
-
-@pytest.mark.parametrize("task", [jobs.once, jobs.once_blocking, jobs.once_thread], ids=["coroutine", "blocked_loop", "thread"])
-def test_an_at_most_once_job_that_a_second_signal_ends_is_dead(
-    ledger: Ledger, gate: Path, workers: Workers, task: AnyTask
-) -> None:
-    worker = interrupt(ledger, gate, workers, task, grace=600)
-    worker.signal(signal.SIGTERM)
-    assert worker.wait() == 4
-    is_dead(ledger, gate, workers, task.settings.queue)
-
-
-# -- what stays ------------------------------------------------------------------------------------------------------------
+    assert (dead.id, dead.reason, dead.attempts, dead.crashes) == (ledger.starts("once")[0].job, "crashed", 1, 1)
+    assert (state(queue).ready, state(queue).running, totals(queue)["done"]) == (0, 0, 0)
 
 
 def test_a_clean_stop_leaves_nothing_of_the_worker_on_the_server(ledger: Ledger, workers: Workers, server: Server) -> None:

@@ -103,21 +103,17 @@ def test_the_console_script_finds_its_app_in_the_environment(ledger: Ledger, wor
 def test_a_burst_ends_when_nothing_is_ready_or_running(ledger: Ledger, workers: Workers) -> None:
     jobs.app.enqueue_many_sync(jobs.nap.bind(f"nap-{i}", 0.02) for i in range(100))
     jobs.fail.enqueue_sync("fail")
+    dying = jobs.unspeakable.enqueue_sync("unspeakable")
     jobs.note.options(delay=600).enqueue_sync("later")
     worker = workers.launch("--burst", "--processes", "2", "--concurrency", "4")
     assert worker.wait() == 0
     assert ledger.runs("nap-") == Counter({f"nap-{i}": 1 for i in range(100)})
     assert (state().ready, state().running, ledger.starts("later")) == (0, 0, [])
+    assert dying.status_sync() == "dead"
 
 
 def test_a_burst_with_nothing_to_do_ends_at_once(workers: Workers) -> None:
     assert workers.launch("--burst").wait() == 0
-
-
-def test_a_burst_ends_with_0_although_jobs_died(workers: Workers) -> None:
-    job = jobs.unspeakable.enqueue_sync("unspeakable")
-    assert workers.launch("--burst").wait() == 0
-    assert job.status_sync() == "dead"
 
 
 def test_a_burst_outlives_a_job_that_kills_its_process(ledger: Ledger, workers: Workers) -> None:

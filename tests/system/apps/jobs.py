@@ -65,19 +65,19 @@ async def wedge(key: str) -> None:
 
 @app.task
 async def backtrack(key: str, seconds: float) -> None:
-    """One C call that holds the GIL for at least ``seconds``: a regex that takes twice as long for every letter more."""
+    """One C call that holds the GIL for about ``seconds``, or longer: a regex that gets lost in word after word."""
     with entry(key):
-        letters, took = 14, 0.0
+        letters, took = 12, 0.0
         while took < 0.05:
             letters += 1
-            took = _match(letters)
-        _match(letters + max(1, math.ceil(math.log2(1.1 * seconds / took))))
+            took = _search("a" * letters)
+        _search(("a" * letters + " ") * math.ceil(1.2 * seconds / took))
 
 
-def _match(letters: int) -> float:
+def _search(text: str) -> float:
     """The seconds of work it took, whatever else the machine had to do."""
     began = time.thread_time()
-    assert re.match(r"(a+)+b", "a" * letters) is None
+    assert re.search(r"(a+)+b", text) is None
     return time.thread_time() - began
 
 
