@@ -328,8 +328,8 @@ class RedisBroker(Broker):
                 return await link.call(*command)
             return (await link.call_together((before, command), block=block))[-1]
         except ScriptMissing:
-            await link.call("SCRIPT", "LOAD", self._scripts[name].text)
-            return await link.call(*command)
+            # In one write, so that it cannot be flushed in between.
+            return (await link.call_together((("SCRIPT", "LOAD", self._scripts[name].text), command)))[-1]
 
 
 def _ms(seconds: float) -> int:
