@@ -24,6 +24,11 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
+def listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(path) == 0
+
+
 def get(path: str, key: str) -> dict[str, Any]:
     connection = UnixConnection(path)
     try:
@@ -39,7 +44,7 @@ def test_both_workers_of_a_preloaded_site_enqueue_after_their_parent_did(ledger:
     address = str(Path(server.path).with_name("http"))
     options = ["--preload", "--workers", "2", "--bind", f"unix:{address}", "--log-level", "warning", "--no-control-socket"]
     site = workers.run([sys.executable, "-m", "gunicorn", *options, "web:application"], workers.environment())
-    eventually(lambda: Path(address).exists(), "gunicorn to listen")
+    eventually(lambda: listens(address), "gunicorn to listen")
     answers: list[dict[str, Any]] = []
 
     def both_answered() -> bool:
