@@ -1,39 +1,92 @@
-"""The commands, their options and their help. What they do is in a file each."""
+"""Puts the commands together, each of which has its file, and turns what goes wrong into one line and an exit code."""
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from millstream._version import __version__
-from millstream.errors import MillstreamError, UsageError
+from millstream.cli.dead import dead
+from millstream.cli.doctor import doctor
+from millstream.cli.enqueue import enqueue
+from millstream.cli.jobs import jobs
+from millstream.cli.queues import queues
+from millstream.cli.tasks import list_tasks
+from millstream.cli.text import line
+from millstream.cli.workers import workers
+from millstream.errors import BrokerError, MillstreamError, UsageError
 from millstream.worker import codes
 
+INTERRUPTED = 130
+"""As a shell says of what Ctrl-C ended."""
+
+ORDER = ("worker", "enqueue", "queues", "jobs", "dead", "workers", "tasks", "doctor")
+"""Of the commands in the help; others follow."""
+
+
+class Commands(TyperGroup):
+    """All commands, the most used first."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(self.commands, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+
+
 cli = typer.Typer(
+    cls=Commands,
     name="millstream",
     help="Background jobs for Python on Redis Streams.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # drawn by rich, help took twice as long
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
 def main() -> None:
     """The entry point: one-line errors, exit codes scripts can rely on."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: list[str]) -> int:
+    """One command; its exit code."""
     try:
-        cli()
+        code = cli(args or ["--help"], prog_name="millstream", standalone_mode=False)
+        sys.stdout.flush()
+        return codes.USAGE if not args else code if isinstance(code, int) else codes.OK
     except UsageError as error:
-        _fail(error, codes.USAGE)
+        return _fail(error, codes.USAGE)
+    except BrokerError as error:
+        return _fail(error, codes.SERVER)
     except MillstreamError as error:
-        _fail(error, codes.FAILED)
+        return _fail(error, codes.FAILED)
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # whoever read us has read enough; what is left must not be written when the process ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return codes.FAILED
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        return _fail_usage(error)
 
 
-def _fail(error: Exception, code: int) -> None:
-    print(f"millstream: {error}", file=sys.stderr)
-    sys.exit(code)
+def _fail(error: Exception, code: int) -> int:
+    print(f"millstream: {line(str(error))}", file=sys.stderr)
+    return code
+
+
+def _fail_usage(error: Any) -> int:
+    """What the command line's library did not understand; its class has had several names and modules."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "millstream"
+    text = error.format_message().rstrip(".")
+    print(f"millstream: {line(text)}. See {command} --help", file=sys.stderr)
+    return codes.USAGE
 
 
 def _print_version(wanted: bool) -> None:
@@ -78,7 +131,14 @@ def worker(
 
 @cli.command()
 def demo() -> None:
-    """Watch a small workload survive failures, retries and a killed worker."""
+    """Watch a small shop survive failures and a killed worker."""
     from millstream.cli.demo import run_demo
 
     sys.exit(run_demo())
+
+
+for each in (queues, jobs, dead, workers):
+    cli.add_typer(each)
+cli.command("tasks")(list_tasks)
+cli.command("enqueue")(enqueue)
+cli.command("doctor")(doctor)

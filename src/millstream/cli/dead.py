@@ -1,0 +1,217 @@
+"""``millstream dead``."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+
+import msgspec
+import typer
+
+from millstream.cli.noun import noun
+from millstream.cli.options import InQueue, JobId, Json, Limit, Namespace, OfTask, Url, Yes
+from millstream.cli.output import Column, confirm, note, print_details, print_list, progress, say
+from millstream.errors import MillstreamError, UsageError
+from millstream.types import DeadReason
+
+if TYPE_CHECKING:
+    from millstream.app import Millstream
+    from millstream.broker import DeadLetter
+    from millstream.dead import DeadJob
+
+COLUMNS = (
+    Column("id"),
+    Column("task"),
+    Column("queue"),
+    Column("reason"),
+    Column("attempts", number=True),
+    Column("died_at"),
+    Column("error", give="cut"),
+)
+
+PAGE = 200
+"""Letters read or moved per call at most, so that no call holds the server long."""
+
+dead = noun("dead", "Dead letters: jobs that ended without success.")
+
+OfReason = Annotated[
+    str | None, typer.Option("--reason", metavar="REASON", help=f"Only this reason: {', '.join(get_args(DeadReason))}.")
+]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of dead jobs.", show_default=False)]
+All = Annotated[bool, typer.Option("--all", help="Every dead letter there is.")]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which dead letters are meant; UsageError if nothing says it."""
+
+    ids: Sequence[str]
+    every: bool
+    queue: str | None
+    reason: str | None
+    task: str | None
+
+    def __post_init__(self) -> None:
+        if not (self.ids or self.every or self.queue or self.reason or self.task):
+            raise UsageError("which? Say ids, a filter (--queue, --reason, --task), or --all")
+
+    async def find(self, app: Millstream) -> dict[str, list[str]]:
+        """Their ids by queue, all of them before the first is moved: one that is replayed may die again, and come back.
+
+        MillstreamError if there is no letter of a given id.
+        """
+        from millstream.cli.target import queues_of
+
+        chosen: dict[str, list[str]] = {}
+        for name in await queues_of(app, self.queue):
+            letters = await self._given(app, name) if self.ids else await self._all(app, name)
+            chosen[name] = [letter.id for letter in letters if self._fits(letter)]
+        missing = set(self.ids).difference(*chosen.values())
+        if missing:
+            raise MillstreamError(f"there is no such dead letter: {', '.join(sorted(missing))}. Nothing was done")
+        return chosen
+
+    async def _given(self, app: Millstream, queue: str) -> list[DeadLetter]:
+        letters = [await app.inspector.dead_letter(queue, job_id) for job_id in dict.fromkeys(self.ids)]
+        return [letter for letter in letters if letter is not None]
+
+    async def _all(self, app: Millstream, queue: str) -> list[DeadLetter]:
+        found: list[DeadLetter] = []
+        after = ""
+        while page := await app.inspector.dead_letters(queue, after=after, limit=PAGE):
+            # a letter's body is not needed any more: a hundred thousand of them might not fit
+            found += [msgspec.structs.replace(letter, body=b"") for letter in page]
+            after = page[-1].cursor
+        return found
+
+    def _fits(self, letter: DeadLetter) -> bool:
+        return self.reason in (None, letter.letter.reason) and self.task in (None, letter.task)
+
+
+@dead.command("ls")
+def list_dead(
+    queue: InQueue = None,
+    reason: OfReason = None,
+    task: OfTask = None,
+    limit: Limit = 100,
+    json: Json = False,
+    url: Url = None,
+    namespace: Namespace = None,
+) -> None:
+    """List dead letters, oldest first."""
+    from millstream.cli.target import at, queues_of
+
+    wanted = _reason(reason)
+
+    async def find(app: Millstream) -> Sequence[DeadJob]:
+        await queues_of(app, queue)
+        return await app.dead.list(queue=queue, reason=wanted, task=task, limit=limit + 1)
+
+    found = at(url, namespace, find)
+    print_list([_row(letter) for letter in found[:limit]], COLUMNS, json=json, empty="there are no such dead letters")
+    if len(found) > limit and not json:
+        note(f"there are more than these {limit}: --limit N shows more, --queue, --reason and --task fewer")
+
+
+@dead.command("show")
+def show_dead(job_id: JobId, queue: InQueue = None, json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
+    """Show one dead letter, with its traceback and arguments."""
+    from millstream.broker import JobView
+    from millstream.cli.jobs import describe
+    from millstream.cli.target import at, queues_of
+
+    async def look(app: Millstream) -> DeadLetter:
+        for name in await queues_of(app, queue):
+            if letter := await app.inspector.dead_letter(name, job_id):
+                return letter
+        raise MillstreamError(f"there is no dead letter of a job {job_id!r}: millstream jobs show says what became of it")
+
+    fields, blocks = describe(JobView.of_letter(at(url, namespace, look)), [])
+    print_details(fields, blocks, json=json)
+
+
+@dead.command("replay")
+def replay_dead(
+    ids: Ids = None,
+    every: All = False,
+    queue: InQueue = None,
+    reason: OfReason = None,
+    task: OfTask = None,
+    url: Url = None,
+    namespace: Namespace = None,
+) -> None:
+    """Make dead jobs ready again.
+
+    Under their old ids, from their first attempt. Say which: ids, a filter, or --all.
+    """
+    from millstream.cli.target import at
+
+    choice = Choice(ids or (), every, queue, _reason(reason), task)
+
+    async def replay(app: Millstream) -> int:
+        chosen = await choice.find(app)
+        return await _move(chosen, "replaying", (await app.broker()).replay)
+
+    count = at(url, namespace, replay)
+    say(f"{count} dead job{'' if count == 1 else 's'} made ready")
+
+
+@dead.command("purge")
+def purge_dead(
+    ids: Ids = None,
+    every: All = False,
+    queue: InQueue = None,
+    reason: OfReason = None,
+    task: OfTask = None,
+    yes: Yes = False,
+    url: Url = None,
+    namespace: Namespace = None,
+) -> None:
+    """Delete dead letters for good. Say which: ids, a filter, or --all."""
+    from millstream.cli.target import at
+
+    choice = Choice(ids or (), every, queue, _reason(reason), task)
+
+    async def purge(app: Millstream) -> int:
+        chosen = await choice.find(app)
+        total = sum(map(len, chosen.values()))
+        if total:
+            confirm(f"Delete {total:,} dead letter{'' if total == 1 else 's'} for good?", yes)
+        return await _move(chosen, "deleting", (await app.broker()).purge)
+
+    count = at(url, namespace, purge)
+    say(f"{count} dead letter{'' if count == 1 else 's'} deleted")
+
+
+async def _move(chosen: dict[str, list[str]], doing: str, verb: Callable[[str, Sequence[str]], Awaitable[list[str]]]) -> int:
+    """Move letters page by page; how many there were."""
+    moved = 0
+    with progress(doing, sum(map(len, chosen.values()))) as advance:
+        for queue, ids in chosen.items():
+            for start in range(0, len(ids), PAGE):
+                page = ids[start : start + PAGE]
+                moved += len(await verb(queue, page))
+                advance(len(page))
+    return moved
+
+
+def _reason(reason: str | None) -> DeadReason | None:
+    if reason is not None and reason not in get_args(DeadReason):
+        raise UsageError(f"--reason {reason} is no reason; the reasons are {', '.join(get_args(DeadReason))}")
+    return cast(DeadReason | None, reason)
+
+
+def _row(letter: DeadJob) -> dict[str, Any]:
+    return {
+        "id": letter.id,
+        "task": letter.task,
+        "queue": letter.queue,
+        "group": None,  # of a topic's subscribers; a task has none
+        "reason": letter.reason,
+        "error": f"{letter.error_type}: {letter.error}",
+        "traceback": letter.traceback,
+        "attempts": letter.attempts,
+        "crashes": letter.crashes,
+        "died_at": letter.died_at,
+    }

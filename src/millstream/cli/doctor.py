@@ -1,0 +1,39 @@
+"""``millstream doctor``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from millstream.cli.options import Json, Namespace, Url
+from millstream.cli.output import Column, print_list, say
+from millstream.worker import codes
+
+if TYPE_CHECKING:
+    from millstream.broker import Finding
+
+COLUMNS = (Column("health"), Column("check"), Column("found", give="wrap"), Column("way_out", give="wrap"))
+
+
+def doctor(json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
+    """Examine the server and the queues.
+
+    Says what is wrong, or may go wrong, and what to do about it. Changes nothing.
+
+    Exit codes: 0 nothing is bad (there may be warnings); 1 something is; 3 the server cannot be reached or refuses us.
+    """
+    from millstream.cli.target import at
+
+    findings = at(url, namespace, lambda app: app.inspector.examine())
+    print_list([_row(finding) for finding in findings], COLUMNS, json=json, empty="")
+    counts = Counter(finding.health for finding in findings)
+    if not json:
+        say(f"\n{counts['ok']} ok, {counts['warn']} warnings, {counts['bad']} bad")
+    if counts["bad"]:
+        raise typer.Exit(codes.FAILED)
+
+
+def _row(finding: Finding) -> dict[str, Any]:
+    return {"check": finding.check, "health": finding.health, "found": finding.found, "way_out": finding.way_out or None}

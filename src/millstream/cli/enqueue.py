@@ -1,0 +1,135 @@
+"""``millstream enqueue``."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from millstream.cli.options import App, Json, Namespace, Url
+from millstream.cli.output import note, say
+from millstream.cli.text import json_text
+from millstream.errors import UsageError
+
+if TYPE_CHECKING:
+    from millstream.app import Millstream
+    from millstream.job import Job
+    from millstream.options import CallOptions
+    from millstream.task import Task
+
+POSITIONS = ""
+"""The key under which an object of arguments may hold positional ones, as ``jobs show`` prints them."""
+
+
+def enqueue(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name.", show_default=False)],
+    arguments: Annotated[
+        str, typer.Argument(metavar="JSON", help="An array of positional arguments, or an object of named ones.")
+    ] = "[]",
+    app: App = None,
+    queue: Annotated[str | None, typer.Option("--queue", "-q", metavar="QUEUE", help="Else the task's, or default.")] = None,
+    delay: Annotated[float | None, typer.Option("--delay", metavar="SECONDS", help="Not before so long from now.")] = None,
+    job_id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Enqueue it once under this id.")] = None,
+    expires: Annotated[float | None, typer.Option("--expires", metavar="SECONDS", help="Not started after so long.")] = None,
+    timeout: Annotated[float | None, typer.Option("--timeout", metavar="SECONDS", help="How long it may run.")] = None,
+    retry: Annotated[int | None, typer.Option("--retry", metavar="N", help="How often it is tried again.")] = None,
+    wait: Annotated[float | None, typer.Option("--wait", metavar="SECONDS", help="Wait for the result and print it.")] = None,
+    json: Json = False,
+    url: Url = None,
+    namespace: Namespace = None,
+) -> None:
+    """Enqueue a job.
+
+    Prints its id, or with --wait its result as JSON. If an app is named it is imported, and the arguments are checked against
+    the task. Without one the job is sent as it is.
+    """
+    from millstream.cli.target import run
+
+    args, kwargs = _parse(arguments)
+    given = {"queue": queue, "delay": delay, "id": job_id, "expires": expires, "timeout": timeout, "retry": retry}
+    options: Any = {name: value for name, value in given.items() if value is not None}
+    sender, checked = _sender(app, url, namespace)
+    with sender.override(url) if checked and url is not None else nullcontext():
+        chosen = _known(sender, task) if checked else _unchecked(sender, task, options.pop("queue", "default"))
+        run(sender, lambda _: _send(chosen, options, args, kwargs, wait, json))
+
+
+def _parse(arguments: str) -> tuple[list[Any], dict[str, Any]]:
+    try:
+        value = msgspec.json.decode(arguments)
+    except (UnicodeDecodeError, msgspec.MsgspecError) as error:
+        raise UsageError(f"the arguments are not JSON: {error}. Write them as '[1, \"a\"]' or '{{\"name\": 1}}'") from None
+    if isinstance(value, dict):
+        kwargs: dict[str, Any] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
+        args = kwargs.pop(POSITIONS, [])
+    else:
+        args, kwargs = value, {}
+    if not isinstance(args, list):
+        raise UsageError(f"the arguments are a JSON array or object, not {arguments}: write one argument as [{arguments}]")
+    return args, kwargs  # pyright: ignore[reportUnknownVariableType]
+
+
+def _sender(app: str | None, url: str | None, namespace: str | None) -> tuple[Millstream, bool]:
+    """The user's app if one is named, else one without tasks; and whether it is the user's."""
+    from millstream.app import Millstream
+    from millstream.cli.source import load_app
+    from millstream.cli.target import check_reach
+    from millstream.config import discover_app
+
+    try:
+        discover_app(app)
+    except UsageError:
+        sender, checked = Millstream(url, namespace=namespace), False
+    else:
+        sender, checked = load_app(app), True
+        if namespace not in (None, sender.settings.namespace):
+            raise UsageError(f"--namespace {namespace}: the app's own is {sender.settings.namespace}")
+    if not checked or url is None:
+        check_reach(sender)
+    return sender, checked
+
+
+def _known(app: Millstream, task: str) -> Task[..., Any]:
+    if task not in app.tasks:
+        near = difflib.get_close_matches(task, app.tasks, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(app.tasks) or 'none'}"
+        raise UsageError(f"the app has no task {task!r}; {hint}")
+    return app.tasks[task]
+
+
+def _unchecked(app: Millstream, task: str, queue: str) -> Task[..., Any]:
+    """A task of that name which takes anything."""
+
+    async def anything(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("never run here")
+
+    declared: Task[..., Any] = app.task(name=task, queue=queue)(anything)
+    return declared
+
+
+async def _send(
+    task: Task[..., Any], options: CallOptions, args: list[Any], kwargs: dict[str, Any], wait: float | None, json: bool
+) -> None:
+    try:
+        job: Job[Any] = await task.options(**options).enqueue(*args, **kwargs)
+    except TypeError as error:
+        raise UsageError(str(error)) from error
+    if not job.created:
+        note(f"job {job.id} exists already; nothing was sent")
+    if wait is None:
+        fields = {"id": job.id, "task": job.task, "queue": job.queue, "created": job.created}
+        say(
+            json_text(fields)
+            if json
+            else f"enqueued {job.task} as {job.id} in queue {job.queue}"
+            if sys.stdout.isatty()
+            else job.id
+        )
+        return
+    if sys.stderr.isatty():
+        note(f"enqueued {job.task} as {job.id} in queue {job.queue}; waiting for its result")
+    say(json_text(await job.result(timeout=wait)))

@@ -1,0 +1,213 @@
+"""``millstream jobs``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli.noun import noun
+from millstream.cli.options import InQueue, JobId, JobIds, Json, Limit, Namespace, OfTask, Url, Yes
+from millstream.cli.output import Column, confirm, note, print_details, print_list, say
+from millstream.cli.text import json_text, moment, unpacked
+from millstream.errors import MillstreamError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.app import Millstream
+    from millstream.broker import JobView, Listed, WorkerInfo
+
+STATES: tuple[Listed, ...] = ("running", "ready", "scheduled", "dead")
+"""The order of the list, too."""
+
+COLUMNS = (
+    Column("id"),
+    Column("task"),
+    Column("queue"),
+    Column("status"),
+    Column("attempt", number=True),
+    Column("enqueued_at"),
+)
+
+PAGE = 200
+"""Jobs read per call at most, so that no call holds the server long."""
+
+jobs = noun("jobs", "Jobs: those that wait, run or died, one by one.")
+
+
+@jobs.command("ls")
+def list_jobs(
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", "-s", metavar="STATE", help=f"Only this: {', '.join(STATES)}; repeat for more. Default: all."),
+    ] = None,
+    queue: InQueue = None,
+    task: OfTask = None,
+    limit: Limit = 100,
+    json: Json = False,
+    url: Url = None,
+    namespace: Namespace = None,
+) -> None:
+    """List jobs.
+
+    Running ones first, ready ones as they will be claimed, scheduled ones by due time, dead ones by age.
+    """
+    from millstream.cli.target import at
+
+    for each in state or ():
+        if each not in STATES:
+            raise UsageError(f"--state {each}: jobs are listed as {', '.join(STATES)}")
+    states: list[Listed] = [each for each in STATES if not state or each in state]
+    found = at(url, namespace, lambda app: _find(app, states, queue, task, limit + 1))
+    print_list([_row(view) for view in found[:limit]], COLUMNS, json=json, empty="there are no such jobs")
+    if len(found) > limit and not json:
+        note(f"there are more than these {limit}: --limit N shows more, --state, --queue and --task fewer")
+
+
+@jobs.command("show")
+def show_job(job_id: JobId, queue: InQueue = None, json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
+    """Show everything about a job.
+
+    Its arguments, where it is, who runs it, how it failed, how it ended.
+    """
+    from millstream.cli.target import at
+
+    async def look(app: Millstream) -> tuple[JobView, list[WorkerInfo]]:
+        return await _one(app, job_id, queue), await app.inspector.workers()
+
+    view, workers = at(url, namespace, look)
+    fields, blocks = describe(view, workers)
+    print_details(fields, blocks, json=json)
+
+
+@jobs.command("cancel")
+def cancel_jobs(ids: JobIds, queue: InQueue = None, yes: Yes = False, url: Url = None, namespace: Namespace = None) -> None:
+    """Cancel jobs that have not started: they will never run."""
+    from millstream.broker import Cancellation
+    from millstream.cli.target import at
+
+    async def cancel(app: Millstream) -> None:
+        views = [await _one(app, job_id, queue) for job_id in ids]
+        confirm(f"Cancel {_these(views)}?", yes)
+        for view in views:
+            answer = await (await app.broker()).cancel(view.queue, view.id)
+            if answer is Cancellation.CANCELLED:
+                say(f"job {view.id} is cancelled")
+            else:
+                why = "it is running" if answer is Cancellation.RUNNING else f"it has ended: it is {view.status}"
+                raise MillstreamError(f"job {view.id!r} cannot be cancelled: {why}")
+
+    at(url, namespace, cancel)
+
+
+@jobs.command("retry")
+def retry_jobs(ids: JobIds, queue: InQueue = None, url: Url = None, namespace: Namespace = None) -> None:
+    """Make dead or scheduled jobs ready now.
+
+    Dead ones begin with their first attempt again, scheduled ones do not wait for their time.
+    """
+    from millstream.cli.target import at
+
+    async def retry(app: Millstream) -> None:
+        broker = await app.broker()
+        for view in [await _one(app, job_id, queue) for job_id in ids]:
+            verb = {"dead": broker.replay, "scheduled": broker.promote}.get(view.status)
+            if verb is None or not await verb(view.queue, [view.id]):
+                raise MillstreamError(f"job {view.id!r} is {view.status}: only dead and scheduled jobs can be retried")
+            say(f"job {view.id} was {view.status} and is ready")
+
+    at(url, namespace, retry)
+
+
+async def _find(app: Millstream, states: Sequence[Listed], queue: str | None, task: str | None, limit: int) -> list[JobView]:
+    """The first jobs that fit, read page by page."""
+    from millstream.cli.target import queues_of
+
+    found: list[JobView] = []
+    names = await queues_of(app, queue)
+    for status in states:
+        for name in names:
+            after = ""
+            while page := await app.inspector.jobs(name, status, after=after, limit=min(PAGE, limit)):
+                found += [view for view in page if task is None or _task(view) == task]
+                if len(found) >= limit:
+                    return found[:limit]
+                after = page[-1].cursor
+    return found
+
+
+async def _one(app: Millstream, job_id: str, queue: str | None) -> JobView:
+    """The job of that id; MillstreamError if there is none, UsageError if there are several."""
+    from millstream.cli.target import queues_of
+
+    views = [await app.inspector.job(name, job_id) for name in await queues_of(app, queue)]
+    found = [view for view in views if view is not None]
+    if not found:
+        where = "" if queue is None else f" in queue {queue!r}"
+        raise MillstreamError(f"there is no job {job_id!r}{where}: it ended and left no result, or its id is another")
+    if len(found) > 1:
+        raise UsageError(f"there is a job {job_id!r} in queues {', '.join(view.queue for view in found)}: say --queue")
+    return found[0]
+
+
+def _these(views: Sequence[JobView]) -> str:
+    return f"job {views[0].id} ({_task(views[0]) or views[0].status})" if len(views) == 1 else f"{len(views)} jobs"
+
+
+def _task(view: JobView) -> str:
+    if view.letter is not None:
+        return view.letter.task
+    message = view.message
+    return "" if message is None else message.task
+
+
+def _row(view: JobView) -> dict[str, Any]:
+    message, letter = view.message, None if view.letter is None else view.letter.letter
+    enqueued_ms = letter.enqueued_ms if letter else message.enqueued_ms if message else 0
+    return {
+        "id": view.id or None,
+        "task": _task(view) or None,
+        "queue": view.queue,
+        "status": view.status,
+        "attempt": letter.attempts if letter else message.attempt if message else None,
+        "enqueued_at": moment(enqueued_ms / 1000) if enqueued_ms else None,
+    }
+
+
+def describe(view: JobView, workers: Sequence[WorkerInfo]) -> tuple[dict[str, Any], dict[str, str]]:
+    """All that is known of a job as fields, and those of them that take many lines as text."""
+    message, letter, ending = view.message, view.letter, view.ending
+    error = letter.letter.error if letter else message.last_error if message else None
+    overrides = message.overrides if message else None
+    holder = view.consumer.rpartition(".")[0]
+    runs_on = next((f"{worker.host}, process {worker.pid}" for worker in workers if worker.id == holder), None)
+    fields: dict[str, Any] = {
+        **_row(view),
+        "due_at": moment(view.due_at),
+        "expires_at": moment(view.expires_at),
+        "running_since": moment(view.since),
+        "worker": holder or view.consumer or None,
+        "runs_on": runs_on,
+        "crashes": view.crashes,
+        "timeout": overrides.timeout if overrides else None,
+        "result_ttl": overrides.result_ttl if overrides else None,
+        "reason": letter.letter.reason if letter else None,
+        "error": f"{error.type}: {error.message}" if error else None,
+        "died_at": moment(letter.died_at) if letter else None,
+        "source": letter.source if letter else None,
+        "arguments": unpacked(message.args) if message else None,
+        "result": unpacked(ending.value) if ending and ending.status == "done" else None,
+        "traceback": error.traceback or None if error else None,
+    }
+    blocks: dict[str, str] = {}
+    if message:
+        blocks["arguments"] = json_text(fields["arguments"])
+    elif view.body:
+        fields["arguments"] = {"bytes": view.body.hex()}
+        blocks["arguments"] = f"no message of ours: {view.body!r}"
+    if view.status == "done":
+        blocks["result"] = json_text(fields["result"])
+    if fields["traceback"]:
+        blocks["traceback"] = fields["traceback"]
+    return fields, blocks

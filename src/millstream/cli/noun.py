@@ -1,0 +1,22 @@
+"""A noun of the command line: its verbs, and the list that it is without one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+
+class Noun(TyperGroup):
+    """Verbs of one thing. Without a verb: ``ls``, with its options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
+            args = ["ls", *args]
+        return super().parse_args(ctx, args)
+
+
+def noun(name: str, help: str) -> typer.Typer:
+    """A noun without verbs yet."""
+    return typer.Typer(name=name, help=f"{help} Without a verb: ls.", cls=Noun, add_completion=False, rich_markup_mode=None)

@@ -1,0 +1,28 @@
+"""The user's app, imported: only for the commands that cannot do without."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from typing import TYPE_CHECKING
+
+from millstream.config import discover_app
+from millstream.errors import MillstreamError, UsageError
+
+if TYPE_CHECKING:
+    from millstream.app import Millstream
+
+
+def load_app(name: str | None) -> Millstream:
+    """The app that was named, here or in the settings. UsageError says in one line why it cannot be had."""
+    from millstream.worker.child import find_app
+
+    found = discover_app(name)
+    try:
+        return find_app(found)
+    except MillstreamError:
+        raise
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        at = f"{os.path.relpath(place.filename)}, line {place.lineno}"
+        raise UsageError(f"{found} cannot be imported: {type(error).__name__}: {error} ({at})") from error

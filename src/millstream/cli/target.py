@@ -1,0 +1,61 @@
+"""Where a command looks and acts: a URL and a namespace, never the user's code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from millstream.app import Millstream
+from millstream.errors import MillstreamError, UsageError
+
+T = TypeVar("T")
+
+
+def at(url: str | None, namespace: str | None, do: Callable[[Millstream], Awaitable[T]]) -> T:
+    """Connect there, do one thing, and close. A server that is away is told at once, not after a while."""
+    app = Millstream(url, namespace=namespace)
+    check_reach(app)
+    if app.url.scheme == "embedded":
+        from millstream.embedded import data_folder
+
+        folder = data_folder(app.url.path or None)
+        if not folder.is_dir():  # looking at something must not make it
+            raise UsageError(f"there are no queues yet in {folder}: say --url, or set MILLSTREAM_URL, for another server")
+    return run(app, do)
+
+
+def run(app: Millstream, do: Callable[[Millstream], Awaitable[T]]) -> T:
+    """Connect, do one thing with an app, and close."""
+
+    async def connect_and_do() -> T:
+        async with app:
+            await app.broker()
+            return await do(app)
+
+    log = logging.getLogger("millstream")
+    level = log.level
+    log.setLevel(logging.ERROR)  # what there is to warn about is for the doctor to say
+    try:
+        return asyncio.run(connect_and_do())
+    finally:
+        log.setLevel(level)
+
+
+def check_reach(app: Millstream) -> None:
+    """UsageError if the queues are in another process's memory."""
+    if app.url.scheme == "memory":
+        raise UsageError("memory:// is inside one process and cannot be seen from another: say --url, or set MILLSTREAM_URL")
+
+
+async def queues_of(app: Millstream, queue: str | None) -> list[str]:
+    """The one queue asked for, or all; MillstreamError if there is no such queue."""
+    names = await app.inspector.queues()
+    if queue is None:
+        return names
+    if queue not in names:
+        raise MillstreamError(
+            f"there is no queue {queue!r}; {'there are ' + ', '.join(names) if names else 'there is none yet'}"
+        )
+    return [queue]

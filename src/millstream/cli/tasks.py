@@ -1,0 +1,53 @@
+"""``millstream tasks``: the one list that needs the app."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream.cli.options import App, Json
+from millstream.cli.output import Column, print_list
+
+if TYPE_CHECKING:
+    from millstream.task import Task
+
+COLUMNS = (
+    Column("task"),
+    Column("queue"),
+    Column("kind"),
+    Column("retries", number=True),
+    Column("timeout", number=True),
+    Column("signature", give="wrap"),
+)
+
+
+def list_tasks(
+    app: Annotated[str | None, typer.Argument(metavar="APP", help="The same as --app.", show_default=False)] = None,
+    app_option: App = None,
+    json: Json = False,
+) -> None:
+    """List the tasks of an app.
+
+    The app is imported for it. Durations are seconds; a dash: none.
+    """
+    from millstream.cli.source import load_app
+
+    tasks = dict.fromkeys(load_app(app or app_option).tasks.values())
+    print_list([_row(task) for task in tasks], COLUMNS, json=json, empty="the app has no tasks")
+
+
+def _row(task: Task[..., Any]) -> dict[str, Any]:
+    settings = task.settings
+    return {
+        "task": task.name,
+        "queue": settings.queue,
+        "kind": "async" if task.is_async else "sync",
+        "signature": str(inspect.signature(task.fn)),
+        "aliases": list(settings.aliases),
+        "retries": settings.retry.max_retries,
+        "timeout": settings.timeout or None,
+        "result_ttl": settings.result_ttl or None,
+        "max_crashes": settings.max_crashes,
+    }

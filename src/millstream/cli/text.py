@@ -1,0 +1,97 @@
+"""How values are written: one line for a table, whole for a block, plain for a pipe, friendly for a terminal."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+from typing import Any, TypeGuard
+
+import msgspec
+
+NOTHING = "-"
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What could move a terminal's cursor, or worse; newlines and tabs are not among it."""
+
+_AGES = ((60, 1, "s"), (3600, 60, "min"), (2 * 86_400, 3600, "h"), (float("inf"), 86_400, "d"))
+
+
+def moment(epoch_seconds: float | None) -> datetime | None:
+    """A moment as people know it."""
+    return None if epoch_seconds is None else datetime.fromtimestamp(epoch_seconds, UTC)
+
+
+def iso(value: datetime) -> str:
+    """RFC 3339 in UTC with milliseconds."""
+    return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def ago(value: datetime, now: float | None = None) -> str:
+    """How long ago, or in what time, in one unit."""
+    seconds = (time.time() if now is None else now) - value.timestamp()
+    amount = abs(seconds)
+    unit, name = next((unit, name) for limit, unit, name in _AGES if amount < limit)
+    length = f"{amount / unit:.0f} {name}"
+    return f"{length} ago" if seconds >= 0 else f"in {length}"
+
+
+def cell(value: Any, *, friendly: bool) -> str:
+    """One line."""
+    if value is None or value == "":
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return ago(value) if friendly else iso(value)
+    if isinstance(value, int):
+        return f"{value:,}" if friendly else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    if _is_list(value):
+        return ", ".join(cell(item, friendly=friendly) for item in value) or NOTHING
+    if _is_dict(value):
+        return ", ".join(f"{name} {cell(item, friendly=friendly)}" for name, item in value.items())
+    return line(str(value))
+
+
+def line(text: str) -> str:
+    """Text from anywhere, as one harmless line."""
+    return block(text).replace("\n", "\\n").replace("\t", " ")
+
+
+def block(text: str) -> str:
+    """Text from anywhere, harmless to a terminal."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def json_text(value: Any) -> str:
+    """JSON, two blanks deep; moments as in ``iso``."""
+    return msgspec.json.format(msgspec.json.encode(_jsonable(value), enc_hook=repr), indent=2).decode()
+
+
+def _jsonable(value: Any) -> Any:
+    """Moments as text; keys that JSON has not as their repr."""
+    if isinstance(value, datetime):
+        return iso(value)
+    if _is_dict(value):
+        return {key if isinstance(key, str) else repr(key): _jsonable(item) for key, item in value.items()}
+    if _is_list(value):
+        return [_jsonable(item) for item in value]
+    return value
+
+
+def _is_list(value: object) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
+
+def _is_dict(value: object) -> TypeGuard[dict[Any, Any]]:
+    return isinstance(value, dict)
+
+
+def unpacked(payload: bytes | msgspec.Raw) -> Any:
+    """msgpack as plain values, without anybody's types; its bytes in hexadecimal where it is none."""
+    try:
+        return msgspec.msgpack.decode(payload)
+    except (UnicodeDecodeError, msgspec.MsgspecError):
+        return {"msgpack": bytes(payload).hex()}

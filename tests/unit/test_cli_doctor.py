@@ -1,0 +1,201 @@
+"""What the doctor finds: in what a server says of itself, and in the books of a queue."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from millstream.broker import Finding, Post
+from millstream.embedded import ensure_server
+from millstream.message import ErrorNote, Message, encode_message
+from millstream.outcome import Kind, Letter, Outcome
+from millstream.redis import RedisBroker, doctor
+from millstream.redis.keys import GROUP, queue_keys
+from tests.unit.test_cli_commands import NO_ARGUMENTS
+
+HEALTHY = {"aof_enabled": "1", "aof_last_write_status": "ok", "maxmemory_policy": "noeviction", "maxmemory": "0"}
+
+
+def health(finding: Finding) -> str:
+    assert bool(finding.way_out) == (finding.health != "ok"), finding
+    return finding.health
+
+
+@pytest.mark.parametrize(
+    ("info", "config", "expected"),
+    [
+        ({}, {"appendfsync": "everysec"}, "ok"),
+        ({}, {"appendfsync": "always"}, "ok"),
+        ({}, {}, "ok"),
+        ({}, {"appendfsync": "no"}, "warn"),
+        ({"aof_last_write_status": "err"}, {}, "bad"),
+        ({"aof_enabled": "0"}, {"save": "3600 1"}, "warn"),
+        ({"aof_enabled": "0"}, {"save": ""}, "warn"),
+        ({"aof_enabled": "0", "rdb_last_bgsave_status": "err"}, {"save": "3600 1"}, "bad"),
+    ],
+)
+def test_persistence(info: dict[str, str], config: dict[str, str], expected: str) -> None:
+    assert health(doctor.persistence(HEALTHY | info, config)) == expected
+
+
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [
+        ({}, "ok"),
+        ({"maxmemory_policy": "allkeys-lru"}, "warn"),
+        ({"maxmemory_policy": "allkeys-lru", "maxmemory": "1000"}, "bad"),
+        ({"maxmemory_policy": "allkeys-lru", "evicted_keys": "3"}, "bad"),
+    ],
+)
+def test_eviction(info: dict[str, str], expected: str) -> None:
+    assert health(doctor.eviction(HEALTHY | info, {})) == expected
+
+
+@pytest.mark.parametrize(
+    ("used", "limit", "expected"), [(10, 100, "ok"), (80, 100, "warn"), (95, 100, "bad"), (100, 100, "bad"), (10, 0, "ok")]
+)
+def test_memory_and_connections(used: int, limit: int, expected: str) -> None:
+    assert health(doctor.memory({"used_memory": str(used), "maxmemory": str(limit)}, {})) == expected
+    assert health(doctor.connections({"connected_clients": str(used), "maxclients": str(limit)}, {})) == expected
+
+
+def test_refused_connections_are_told() -> None:
+    assert health(doctor.connections({"connected_clients": "1", "maxclients": "9", "rejected_connections": "2"}, {})) == "warn"
+
+
+def test_a_replica_is_no_place_to_write() -> None:
+    assert health(doctor.server({"redis_version": "7.2.0", "role": "slave"})) == "bad"
+    assert health(doctor.server({"redis_version": "7.2.0", "role": "master"})) == "ok"
+
+
+# -- the books of a queue --------------------------------------------------------------------------------------------------
+
+Harm = Callable[[Redis, dict[str, str]], Awaitable[Any]]
+
+
+async def trimmed(server: Redis, keys: dict[str, str]) -> None:
+    await server.xtrim(keys["stream"], maxlen=1, approximate=False)
+
+
+async def unscheduled(server: Redis, keys: dict[str, str]) -> None:
+    await server.zrem(keys["due"], "later")
+
+
+async def letter_deleted(server: Redis, keys: dict[str, str]) -> None:
+    await server.xtrim(keys["dead"], maxlen=0, approximate=False)
+
+
+async def foreign(server: Redis, keys: dict[str, str]) -> None:
+    await server.xadd(keys["stream"], {"not": "ours"})
+
+
+async def leases_lost(server: Redis, keys: dict[str, str]) -> None:
+    await server.delete(keys["leases"])
+
+
+async def group_lost(server: Redis, keys: dict[str, str]) -> None:
+    await server.xgroup_destroy(keys["stream"], GROUP)
+
+
+async def paused(server: Redis, keys: dict[str, str]) -> None:
+    await server.hset(keys["meta"], "paused", "1")
+
+
+async def lease_passed(server: Redis, keys: dict[str, str]) -> None:
+    await server.zadd(keys["leases"], {"c": 5.0})
+
+
+async def lapsed(server: Redis, keys: dict[str, str]) -> None:
+    await server.delete(keys["leases"])
+    await server.sadd(keys["lapsed"], "c")
+
+
+async def nothing(server: Redis, keys: dict[str, str]) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("harm", "expected"),
+    [
+        (nothing, [("ok", "3 ready or running, 1 scheduled, 1 lease")]),
+        (trimmed, [("bad", "2 jobs of the index are gone: ")]),
+        (unscheduled, [("bad", "1 job held and never due: later")]),
+        (foreign, [("warn", "1 entry that the index does not know")]),
+        (letter_deleted, [("bad", "1 job of the index is gone: dead")]),
+        (paused, [("warn", "paused, with 4 jobs")]),
+        (lease_passed, [("warn", "4 jobs waiting, and nobody serves it")]),
+        (group_lost, [("warn", "its consumer group is missing")]),
+        (
+            leases_lost,
+            [
+                ("bad", "1 job held by c, which has no lease and is not known to have lapsed"),
+                ("warn", "4 jobs waiting, and nobody serves it"),
+            ],
+        ),
+        (
+            lapsed,
+            [("warn", "1 job left behind by consumers that lapsed"), ("warn", "4 jobs waiting, and nobody serves it")],
+        ),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_is_wrong_with_a_queue_is_found(embedded_url: str, harm: Harm, expected: list[tuple[str, str]]) -> None:
+    findings = asyncio.run(examine(embedded_url, harm))
+    assert len(findings) == len(expected)
+    for finding, (how, what) in zip(findings, expected, strict=True):
+        assert (finding.check, health(finding)) == ("queue q", how)
+        assert finding.found.startswith(what)
+
+
+async def examine(url: str, harm: Harm) -> list[Finding]:
+    """The findings about a queue with three jobs, one of which runs, and a scheduled one, after it was harmed."""
+    address = ensure_server(url.removeprefix("embedded://"))
+    namespace = f"test-{secrets.token_hex(6)}"
+    broker = RedisBroker(address, namespace=namespace)
+    try:
+        await broker.declare("q")
+        await broker.join("q", "c", 60.0)
+        if harm is letter_deleted:
+            await die(broker)
+        await broker.publish("q", [post(name) for name in ("a", "b", "c")])
+        await broker.publish("q", [post("later", delay=60.0)])
+        await broker.claim("q", "c", 1)
+        async with Redis.from_url(address) as server:
+            await harm(server, queue_keys(namespace, "q"))
+        return [finding for finding in await broker.inspector.examine() if finding.check == "queue q"]
+    finally:
+        await broker.close()
+
+
+async def die(broker: RedisBroker) -> None:
+    await broker.publish("q", [post("dead")])
+    (entry,) = (await broker.claim("q", "c", 1)).entries
+    letter = Letter("rejected", ErrorNote("Reject", "no"), 1, 0, 17)
+    await broker.settle("q", "c", [Outcome(Kind.DEAD, entry.ref, "dead", body=entry.body or b"", task="t", letter=letter)])
+
+
+def post(job_id: str, **fields: Any) -> Post:
+    return Post(job_id, encode_message(Message(job_id, "t", NO_ARGUMENTS, 17)), "t", **fields)
+
+
+def test_a_job_that_is_gone_is_struck_off_when_it_is_looked_at(embedded_url: str) -> None:
+    async def scenario() -> list[str]:
+        broker = RedisBroker(ensure_server(embedded_url.removeprefix("embedded://")), namespace=f"test-{secrets.token_hex(6)}")
+        keys = broker._names("q")
+        try:
+            await broker.declare("q")
+            await broker.publish("q", [post("ready")])
+            await broker.publish("q", [post("later", delay=60.0)])
+            await broker._commands.call("DEL", keys["stream"], keys["held"], keys["due"])
+            for job_id in ("ready", "later"):
+                assert await broker.inspector.job("q", job_id) is None
+            return [f.health for f in await broker.inspector.examine() if f.check == "queue q"]
+        finally:
+            await broker.close()
+
+    assert asyncio.run(scenario()) == ["ok"]

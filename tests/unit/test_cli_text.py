@@ -1,0 +1,174 @@
+"""What the command line prints: values, columns, and who is asked."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import msgspec
+import pytest
+
+from millstream.cli.main import run
+from millstream.cli.output import Column, aligned, confirm
+from millstream.cli.text import ago, block, cell, iso, json_text, line, unpacked
+from millstream.errors import UsageError
+
+NOON = datetime(2026, 7, 1, 12, 0, 0, 123_456, tzinfo=UTC)
+
+
+def test_moments_are_utc_with_milliseconds() -> None:
+    assert iso(NOON) == "2026-07-01T12:00:00.123Z"
+    assert iso(NOON.astimezone(timezone(timedelta(hours=3)))) == "2026-07-01T12:00:00.123Z"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "0 s ago"),
+        (59, "59 s ago"),
+        (90, "2 min ago"),
+        (7200, "2 h ago"),
+        (47 * 3600, "47 h ago"),
+        (4 * 86_400, "4 d ago"),
+        (-30, "in 30 s"),
+        (-7200, "in 2 h"),
+    ],
+)
+def test_people_are_told_how_long_ago(seconds: float, said: str) -> None:
+    assert ago(NOON, NOON.timestamp() + seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (None, "-"),
+        ("", "-"),
+        ([], "-"),
+        (True, "yes"),
+        (False, "no"),
+        (1_234_567, "1234567"),
+        (0.5, "0.5"),
+        (["a", "b"], "a, b"),
+        ({"done": 1000, "dead": 0}, "done 1000, dead 0"),
+        (NOON, "2026-07-01T12:00:00.123Z"),
+        ("two\nlines\tand \x1b[31mred", "two\\nlines and \\x1b[31mred"),
+    ],
+)
+def test_every_value_has_a_plain_line(value: Any, plain: str) -> None:
+    assert cell(value, friendly=False) == plain
+
+
+def test_numbers_are_friendlier_to_people() -> None:
+    assert cell(1_234_567, friendly=True) == "1,234,567"
+
+
+def test_text_from_anywhere_cannot_move_a_terminals_cursor() -> None:
+    assert block("a\n\tb\x1b[2J\x9bK\r") == "a\n\tb\\x1b[2J\\x9bK\\x0d"
+    assert line("a\nb") == "a\\nb"
+
+
+def test_columns_are_aligned_and_nothing_is_cut() -> None:
+    rows = [{"id": "a", "n": 5}, {"id": "x" * 300, "n": 12345}]
+    assert aligned(rows, [Column("id"), Column("n", number=True)]) == [
+        "ID".ljust(300) + "      N",
+        "a".ljust(300) + "      5",
+        "x" * 300 + "  12345",
+    ]
+
+
+def test_a_list_without_rows_is_its_header() -> None:
+    assert aligned([], [Column("id"), Column("n")]) == ["ID  N"]
+
+
+def test_json_takes_whatever_arguments_hold() -> None:
+    value = msgspec.msgpack.decode(msgspec.msgpack.encode({1: b"\x00", "when": NOON, "list": [None, 1.5]}))
+    assert json.loads(json_text(value)) == {"1": "AA==", "when": "2026-07-01T12:00:00.123Z", "list": [None, 1.5]}
+
+
+def test_what_is_no_msgpack_is_shown_as_bytes() -> None:
+    assert unpacked(b"\xc1") == {"msgpack": "c1"}
+
+
+# -- asking ----------------------------------------------------------------------------------------------------------------
+
+
+class Terminal:
+    """A stream that says it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_without_a_terminal_and_without_yes_it_is_refused() -> None:
+    with pytest.raises(UsageError, match="--yes"):
+        confirm("Delete everything?", yes=False)
+
+
+def test_yes_asks_nobody() -> None:
+    confirm("Delete everything?", yes=True)
+
+
+def test_no_means_that_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal())
+    monkeypatch.setattr("typer.confirm", lambda question, err: False)
+    with pytest.raises(Exception, match="nothing was done"):
+        confirm("Delete everything?", yes=False)
+
+
+# -- the grammar -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["nonsense"], "No such command 'nonsense'. See millstream --help"),
+        (["jobs", "nonsense"], "No such command 'nonsense'. See millstream jobs --help"),
+        (["jobs", "--nonsense"], "No such option: --nonsense. See millstream jobs ls --help"),
+        (["jobs", "show"], "Missing argument 'ID'. See millstream jobs show --help"),
+        (["jobs", "--state", "done"], "--state done: jobs are listed as running, ready, scheduled, dead"),
+        (["jobs", "--limit", "0"], "--limit"),
+        (["dead", "--reason", "bored"], "--reason bored is no reason; the reasons are exhausted, rejected,"),
+        (["queues", "--url", "memory://"], "memory:// is inside one process"),
+        (["queues", "--url", "nonsense"], "the URL has no scheme"),
+        (["queues", "--namespace", "a:b", "--url", "redis://x"], "namespace may not contain"),
+        (["enqueue", "t", "{"], "the arguments are not JSON"),
+        (["enqueue", "t", "7"], "write one argument as [7]"),
+        (["tasks", "no_such_module:app"], "there is no module 'no_such_module'"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line_and_exit_code_2(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MILLSTREAM_APP", raising=False)
+    assert run(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("millstream: ") and err.count("\n") == 1
+    assert says in err
+
+
+def test_help_is_no_error_and_bare_millstream_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    helped = capsys.readouterr().out
+    assert run([]) == 2
+    assert capsys.readouterr().out == helped
+    for word in ("worker", "enqueue", "queues", "jobs", "dead", "workers", "tasks", "doctor", "demo"):
+        assert f"\n  {word} " in helped
+
+
+@pytest.mark.parametrize("noun", ["queues", "jobs", "dead", "workers"])
+def test_a_noun_tells_its_verbs(noun: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([noun, "--help"]) == 0
+    assert "\n  ls " in capsys.readouterr().out
+
+
+def test_looking_makes_no_embedded_server(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MILLSTREAM_URL", raising=False)
+    monkeypatch.delenv("MILLSTREAM_HOME", raising=False)
+    assert run(["queues"]) == 2
+    assert "there are no queues yet in" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
