@@ -48,7 +48,7 @@ def test_a_long_handler_runs_once_while_a_second_worker_watches(ledger: Ledger, 
         assert len(meanwhile) >= BEHIND - CONCURRENCY
     if kind == "blocked_loop":
         (log,) = (worker.log for worker in pair if worker.child == began.pid)
-        assert f"blocked for 1.0 s by task 'block' (job {job.id})" in log
+        assert f"by task 'block' (job {job.id})" in log
         assert log.count("the event loop has been blocked") == log.count("time.sleep(seconds)") == 1
 
 

@@ -102,7 +102,6 @@ def test_the_console_script_finds_its_app_in_the_environment(ledger: Ledger, wor
 
 def test_a_burst_ends_when_nothing_is_ready_or_running(ledger: Ledger, workers: Workers) -> None:
     jobs.app.enqueue_many_sync(jobs.nap.bind(f"nap-{i}", 0.02) for i in range(100))
-    jobs.fail.enqueue_sync("fail")
     dying = jobs.unspeakable.enqueue_sync("unspeakable")
     jobs.note.options(delay=600).enqueue_sync("later")
     worker = workers.launch("--burst", "--processes", "2", "--concurrency", "4")
