@@ -88,7 +88,7 @@ def test_every_block_of_the_readme_is_of_a_kind_that_is_run_here() -> None:
     assert {language for language, _ in BLOCKS} == {"python", "console"}
     assert README.count("```") == 2 * len(BLOCKS)
     assert set(FILES) == {"tasks.py", "send.py", "test_tasks.py"}
-    commands = [line for text in CONSOLE for line in text.splitlines() if line.startswith("$ ")]
+    commands = [line for text in CONSOLE[:-1] for line in text.splitlines() if line.startswith("$ ")]
     assert commands == [
         "$ make demo",
         "$ make test",
@@ -159,13 +159,22 @@ def awaits(node: ast.AST) -> bool:
 def test_the_options_and_exit_codes_of_the_readme_are_those_of_the_worker(folder: Path) -> None:
     from millstream.worker import codes
 
-    table = README.split("## The worker")[1].split("## Where jobs live")[0]
+    table = README.split("## The worker")[1].split("## The command line")[0]
     help_text = run("millstream", "worker", "--help")
     told = set(re.findall(r"`(--?[a-z]+)`", table))
     assert told == set(re.findall(r"(?<![\w-])(--?[a-z]+)\b", help_text)) & told
     assert {option for option in re.findall(r"(--[a-z]+)", help_text) if option != "--help"} <= told
     known = {value for name, value in vars(codes).items() if name.isupper()}
     assert {int(code) for code in re.findall(r"^\| (\d) \|", table, re.MULTILINE)} == known
+
+
+@pytest.mark.parametrize("line", CONSOLE[-1].splitlines())
+def test_the_commands_and_options_of_the_readme_exist(line: str, folder: Path) -> None:
+    command = shlex.split(line.removeprefix("$ ").split("#")[0])
+    noun, word = command[1], command[2] if len(command) > 2 else "--"
+    verb = [word] if not word.startswith("--") else ["ls"]
+    help_text = run("millstream", noun, *(verb if noun in ("queues", "jobs", "dead", "workers") else []), "--help")
+    assert {word for word in command if word.startswith("--")} <= set(re.findall(r"--[a-z]+", help_text))
 
 
 def test_the_urls_of_the_readme_are_those_that_exist() -> None:
