@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -145,6 +146,20 @@ def is_dead(ledger: Ledger, queue: str) -> None:
     assert (state(queue).ready, state(queue).running, totals(queue)["done"]) == (0, 0, 0)
 
 
+def test_a_program_that_runs_a_worker_ends_like_one(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    """``app.run()``: the first signal lets running work finish, the second hands it back."""
+    program = workers.run([sys.executable, "inside.py", "run"], workers.environment(grace=600))
+    program.until_ready()
+    jobs.hold.enqueue_sync("held", str(gate))
+    ledger.until_started()
+    program.signal(signal.SIGINT)
+    eventually(lambda: "drains: 1 jobs are running" in program.log, "the program to drain")
+    program.signal(signal.SIGINT)
+    assert program.wait() == 0
+    assert "interrupted=1" in program.log
+    runs_again(ledger, gate, workers)
+
+
 def test_a_clean_stop_leaves_nothing_of_the_worker_on_the_server(ledger: Ledger, workers: Workers, server: Server) -> None:
     worker = workers.start("--queue", "default")
     jobs.app.enqueue_many_sync(jobs.note.bind(f"note-{i}") for i in range(10))
@@ -155,6 +170,8 @@ def test_a_clean_stop_leaves_nothing_of_the_worker_on_the_server(ledger: Ledger,
     assert jobs.app.inspector.workers_sync() == []
     assert state().consumers == 0
     assert server.call("XINFO", "CONSUMERS", "{millstream:q:default}:s", "g") == []
+    said = [line.split(maxsplit=3)[3] for line in worker.log.splitlines()]
+    assert [line.split()[0] for line in said] == ["serving", "worker", "stopping", "worker"], "a line per job, or one too few"
 
 
 def test_it_ends_although_the_server_is_gone(ledger: Ledger, workers: Workers, server: Server) -> None:

@@ -1,15 +1,20 @@
-"""A user's own program with a worker in its event loop, until SIGTERM. Announces itself on stdout."""
+"""A user's own program with a worker in its event loop: ``inside.py`` by ``app.worker()`` until SIGTERM, ``inside.py run`` by
+``app.run()``, whose summary it prints."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import signal
+import sys
 
 from jobs import app
 
 
 async def main() -> None:
+    if "run" in sys.argv:
+        print(await app.run(concurrency=8, threads=2))
+        return
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with app.worker(concurrency=8, threads=2):
