@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import faulthandler
+import gc
 import importlib
 import logging
 import os
@@ -166,6 +167,9 @@ async def _serve(worker: Worker, orders: wire.Orders, stop: asyncio.Event, grace
     except Exception:
         log.critical("the worker could not start", exc_info=True)
         return codes.FAILED
+    # What is there now stays: the collector need not walk over it again and again (8 % of a no-op job's time).
+    gc.collect()
+    gc.freeze()
     waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(worker.failed.wait())]
     if orders.suspects_only:
         waits.append(asyncio.ensure_future(worker.run_suspects()))
