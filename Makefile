@@ -15,7 +15,7 @@ PIP_INSTALL := -m pip install -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format bench-sketch wheel clean
+.PHONY: help demo test check format bench bench-quick bench-sketch wheel clean
 
 help: ## Show this list
 	@echo "Millstream: background jobs for Python on Redis Streams."
@@ -38,6 +38,12 @@ format: $(STAMP) ## Format the code and sort its imports
 	@$(VENV)/bin/ruff check --fix-only
 	@$(VENV)/bin/ruff format
 
+bench: $(BENCH_STAMP) ## Measure Millstream beside nine peers (under 45 minutes); ARGS="--smoke", "--rows drain --only millstream,arq"
+	@$(BENCH_VENV)/bin/python bench/run.py $(ARGS)
+
+bench-quick: $(BENCH_STAMP) ## Compare two commits of Millstream (two minutes): ARGS="A B", default HEAD~1 and the working tree
+	@$(BENCH_VENV)/bin/python bench/quick.py $(ARGS)
+
 bench-sketch: $(BENCH_STAMP) ## Measure drain and bulk enqueue beside FastStream and streaq (about three minutes)
 	@$(BENCH_VENV)/bin/python bench/sketch/run.py $(ARGS)
 
@@ -55,10 +61,15 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(VENV)/bin/python $(PIP_INSTALL) -e '.[dev]'
 	@touch $@
 
-$(BENCH_STAMP): pyproject.toml constraints.txt bench/sketch/requirements.txt
+# arq and SAQ need an older redis-py than the others: each has an environment of its own, without the constraints.
+$(BENCH_STAMP): pyproject.toml constraints.txt $(wildcard bench/requirements*.txt)
 	$(call make-venv,$(BENCH_VENV))
+	$(call make-venv,$(BENCH_VENV)/arq)
+	$(call make-venv,$(BENCH_VENV)/saq)
 	@echo "Installing Millstream and its peers into $(BENCH_VENV) ..."
-	@$(BENCH_VENV)/bin/python $(PIP_INSTALL) -r bench/sketch/requirements.txt -e '.[fast]'
+	@$(BENCH_VENV)/bin/python $(PIP_INSTALL) -r bench/requirements.txt -e '.[fast]'
+	@PIP_CONSTRAINT= $(BENCH_VENV)/arq/bin/python $(PIP_INSTALL) -r bench/requirements-arq.txt
+	@PIP_CONSTRAINT= $(BENCH_VENV)/saq/bin/python $(PIP_INSTALL) -r bench/requirements-saq.txt
 	@touch $@
 
 # Make a virtual environment unless a whole one is there, or say what is missing.

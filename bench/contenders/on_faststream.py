@@ -1,0 +1,62 @@
+"""FastStream: a stream with a consumer group, acknowledged on success; bulk by its pipelined publish. It keeps no "
+"results."""
+
+import os
+from contextlib import asynccontextmanager, suppress
+
+from faststream import AckPolicy, FastStream
+from faststream.redis import RedisBroker, StreamSub
+from redis.exceptions import ResponseError
+
+from contest import handlers
+from contest.contender import Client, Contender, main, program
+
+STREAM, GROUP = "jobs", "workers"
+# one for each handler's acknowledgement and some for reading; redis-py 8 allows 100, then acknowledgements fail
+CONNECTIONS = 2 * handlers.CONCURRENCY
+
+broker = RedisBroker(handlers.URL, logger=None, max_connections=CONNECTIONS)
+app = FastStream(broker, logger=None)
+stream = StreamSub(STREAM, group=GROUP, consumer=f"process-{os.getpid()}", last_id=">", max_records=handlers.CONCURRENCY)
+broker.subscriber(stream=stream, max_workers=handlers.CONCURRENCY, ack_policy=AckPolicy.NACK_ON_ERROR)(handlers.handler)
+
+
+@asynccontextmanager
+async def client():
+    publisher = RedisBroker(handlers.URL, logger=None, max_connections=CONNECTIONS)
+    connection = await publisher.connect()
+    with suppress(ResponseError):  # it is there; a group that the worker makes would begin behind what waits already
+        await connection.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
+
+    async def send(number: int) -> None:
+        await publisher.publish(number, stream=STREAM)
+
+    async def send_many(numbers) -> None:
+        async with connection.pipeline(transaction=False) as pipe:
+            for number in numbers:
+                await publisher.publish(number, stream=STREAM, pipeline=pipe)
+            await pipe.execute()
+
+    yield Client(send=send, send_many=send_many)
+    await publisher.stop()
+
+
+def worker(kind: str, processes: int) -> list[list[str]]:
+    many = ["--workers", str(processes)] if processes > 1 else []
+    return [[program("faststream"), "run", "on_faststream:app", *many]]
+
+
+if __name__ == "__main__":
+    main(
+        Contender(
+            title="FastStream",
+            distributions=("faststream", "redis", "hiredis", "uvloop"),
+            settings="stream with a consumer group, `max_workers=100`, `max_records=100`, `NACK_ON_ERROR` (acknowledged "
+            "after success), `max_connections=200`, no logger; entries stay in the stream; bulk: pipelines of 1,000; keeps "
+            "no results",
+            client=client,
+            queued=[["XLEN", STREAM]],
+            left=[["XPENDING", STREAM, GROUP]],
+            worker=worker,
+        )
+    )

@@ -1,0 +1,38 @@
+"""huey: RedisHuey, whose consumer takes a job off its list before it runs it. No bulk call."""
+
+from contextlib import contextmanager
+
+from huey import RedisHuey
+
+from contest import handlers
+from contest.contender import Client, Contender, main, program
+
+huey = RedisHuey("bench", url=handlers.URL, results=handlers.RESULTS)
+task = huey.task(name="job")(handlers.plain_handler)
+
+
+@contextmanager
+def client():
+    yield Client(send=task)
+
+
+def worker(kind: str, processes: int) -> list[list[str]]:
+    threads = "100" if kind == "io" else "8"
+    options = ["-k", "thread", "-w", threads, "--no-periodic", "--quiet"]
+    return [[program("huey_consumer"), "on_huey.huey", *options]] * processes
+
+
+if __name__ == "__main__":
+    main(
+        Contender(
+            title="huey",
+            distributions=("huey", "redis", "hiredis"),
+            settings="RedisHuey (blocking pop, nothing to acknowledge: a job whose worker dies is lost), 8 threads, I/O "
+            "handlers: 100 (greenlets were slower), `--no-periodic --quiet`; no bulk call: one after the other",
+            client=client,
+            queued=[["LLEN", "huey.redis.bench"]],
+            left=[["LLEN", "huey.redis.bench"]],
+            results=[["HLEN", "huey.results.bench"]],
+            worker=worker,
+        )
+    )

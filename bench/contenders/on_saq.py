@@ -1,0 +1,62 @@
+"""SAQ: concurrency 100; results off by ttl=-1. No bulk call."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import uvloop
+from saq import Queue
+
+from contest import handlers
+from contest.contender import Client, Contender, main, program
+
+asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+queue = Queue.from_url(handlers.URL, max_concurrent_ops=handlers.CONCURRENCY)
+TTL = 600 if handlers.RESULTS else -1
+# seconds a job may run; by default 10, which waiting for 40 processes to start exceeds
+TIMEOUT = 600
+
+
+async def job(context, *, number: int) -> int:
+    return await handlers.handler(number)
+
+
+def plain_job(context, *, number: int) -> int:
+    return handlers.handler(number)
+
+
+settings = {
+    "queue": queue,
+    "functions": [("job", plain_job if handlers.KIND == "sync" else job)],
+    "concurrency": handlers.CONCURRENCY,
+}
+
+
+@asynccontextmanager
+async def client():
+    await queue.connect()
+
+    async def send(number: int) -> None:
+        await queue.enqueue("job", number=number, ttl=TTL, timeout=TIMEOUT)
+
+    yield Client(send=send)
+    await queue.disconnect()
+
+
+def worker(kind: str, processes: int) -> list[list[str]]:
+    return [[program("saq"), "on_saq.settings", "--workers", str(processes), "--quiet"]]
+
+
+if __name__ == "__main__":
+    main(
+        Contender(
+            title="SAQ",
+            distributions=("saq", "redis", "hiredis", "uvloop"),
+            settings="`concurrency=100`, `max_concurrent_ops=100` (default 20), `--quiet`; results off: `ttl=-1`, on: 600 "
+            "s; no bulk call: 100 at once",
+            client=client,
+            queued=[["LLEN", "saq:default:queued"]],
+            left=[["LLEN", "saq:default:queued"], ["LLEN", "saq:default:active"], ["ZCARD", "saq:default:incomplete"]],
+            results=[["EVAL", "return #redis.call('KEYS', 'saq:job:*')", "0"]],
+            worker=worker,
+        )
+    )

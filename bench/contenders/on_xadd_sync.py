@@ -1,0 +1,28 @@
+"""The yardstick of the peers that are called synchronously: redis-py's plain ``xadd`` with hiredis."""
+
+from contextlib import contextmanager
+
+from redis import Redis
+
+from contest import handlers
+from contest.contender import Client, Contender, main
+
+STREAM = "jobs"
+
+
+@contextmanager
+def client():
+    with Redis.from_url(handlers.URL) as redis:
+        yield Client(send=lambda number: redis.xadd(STREAM, {b"d": b"%d" % number}))
+
+
+if __name__ == "__main__":
+    main(
+        Contender(
+            title="redis-py `xadd`, sync",
+            distributions=("redis", "hiredis"),
+            settings="a yardstick, not a queue: one field, no script",
+            client=client,
+            queued=[["XLEN", STREAM]],
+        )
+    )

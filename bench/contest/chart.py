@@ -1,0 +1,86 @@
+"""The chart: one panel per row, the best on top, Millstream in colour."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+from contest.ledger import Ledger
+from contest.roster import US, YARDSTICKS
+from contest.rows import ROWS, Row
+
+OURS, THEIRS, PLAIN, INK, FAINT = "#0f766e", "#94a3b8", "#e2e8f0", "#1e293b", "#64748b"
+PANELS = ("drain", "results", "io", "sync", "bulk", "concurrent", "sequential", "latency", "bytes", "rss", "workers")
+COLUMNS = 3
+
+
+def draw(ledger: Ledger, path: Path) -> None:
+    """Draw what the ledger has; the format follows the path's suffix."""
+    mpl.use("svg" if path.suffix == ".svg" else "agg")
+    import matplotlib.pyplot as plt
+
+    mpl.rcParams.update({"font.size": 9, "svg.hashsalt": "bench", "text.color": INK, "axes.edgecolor": FAINT})
+    panels = [name for name in PANELS if ledger.document["rows"].get(name if name != "workers" else "workers-10")]
+    lines = -(-len(panels) // COLUMNS)
+    figure, axes = plt.subplots(lines, COLUMNS, figsize=(13, 3.1 * lines + 0.4), squeeze=False)
+    for axis in axes.flat[len(panels) :]:
+        axis.axis("off")
+    for name, axis in zip(panels, axes.flat, strict=False):
+        if name == "workers":
+            _lines(ledger, axis)
+        else:
+            _bars(ledger, ROWS[name], axis)
+    figure.tight_layout(w_pad=2.5, h_pad=2.0)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, facecolor="white", dpi=110)
+    plt.close(figure)
+
+
+def _bars(ledger: Ledger, row: Row, axis: Any) -> None:
+    names = ledger.ranked(row)[::-1]
+    figure = "p99" if row.way == "latency" else None
+    values = [ledger.median(row.name, name) or 0.0 for name in names]
+    colours = [OURS if name == US else PLAIN if name in YARDSTICKS else THEIRS for name in names]
+    spans = [ledger.values(row.name, name) for name in names]
+    errors = [[value - min(span) for value, span in zip(values, spans, strict=True)],
+              [max(span) - value for value, span in zip(values, spans, strict=True)]]  # fmt: skip
+    axis.barh(range(len(names)), values, color=colours, xerr=errors, error_kw={"ecolor": FAINT, "lw": 1})
+    most = max(max(span) for span in spans)
+    for position, (name, value, span) in enumerate(zip(names, values, spans, strict=True)):
+        label = f"{value:,.0f}" if row.unit != "ms" else f"{value:.2f}"
+        if figure:
+            label += f"  (p99 {ledger.median(row.name, name, figure):.1f})"
+        bold = {"weight": "bold", "color": OURS} if name == US else {}
+        axis.text(max(span) + most * 0.02, position, label, va="center", fontsize=8, **bold)
+    axis.set_yticks(range(len(names)), [ledger.title(name).replace("`", "") for name in names])
+    axis.set_xlim(0, most * (1.45 if figure else 1.22))
+    better = "more is better" if row.more_is_better else "less is better"
+    _dress(axis, row.title, f"{row.unit}, {better}")
+
+
+def _lines(ledger: Ledger, axis: Any) -> None:
+    counts = (1, 10, 40)
+    rows = ("drain", "workers-10", "workers-40")
+    for name in ledger.document["rows"]["workers-10"]:
+        found = [(count, ledger.median(row, name)) for count, row in zip(counts, rows, strict=True)]
+        points = [(count, value) for count, value in found if value is not None]
+        colour = OURS if name == US else THEIRS
+        axis.plot([str(count) for count, _ in points], [value for _, value in points], "o-", color=colour)
+        last = points[-1]
+        axis.annotate(
+            f" {ledger.title(name)} {last[1]:,.0f}", (str(last[0]), last[1]), xytext=(4, 6), textcoords="offset points",
+            ha="right", fontsize=8, color=colour if name == US else INK,
+        )  # fmt: skip
+    axis.set_ylim(bottom=0)
+    axis.margins(x=0.1, y=0.15)
+    _dress(axis, "No-op drain by 1, 10 and 40 worker processes on one queue", "jobs/s, by processes; more is better")
+
+
+def _dress(axis: Any, title: str, unit: str) -> None:
+    axis.set_title(title.replace(": one process, concurrency 100", "\none process, concurrency 100"), fontsize=9.5, loc="left")
+    axis.set_xlabel(unit, color=FAINT, fontsize=8)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.tick_params(length=0, labelsize=8)
+    axis.ticklabel_format(style="plain", axis="x") if not axis.lines else None
+    axis.xaxis.set_major_locator(mpl.ticker.MaxNLocator(4)) if not axis.lines else None

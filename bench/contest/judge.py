@@ -1,0 +1,235 @@
+"""The judge: one row of one contender at a time, against an emptied server, and whether every job was handled exactly once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any, assert_never
+
+from contest.roster import Entry
+from contest.rows import Row
+from contest.server import Server
+from contest.tally import Tally
+from contest.workers import RowFailed, Workers
+
+# seconds a client's command may take before it counts as hung
+CLIENT_TIMEOUT = 300.0
+# seconds in which a worker has to handle its first job, and after which what is not handled counts as lost
+START_TIMEOUT = 45.0
+STALL_TIMEOUT = 12.0
+# seconds for the last acknowledgements after the last job was handled
+SETTLE_TIMEOUT = 10.0
+# seconds between two looks at the tally
+LOOK = 0.002
+# share of the jobs that is handled before the clock starts: connections, caches and, with many processes, what they already
+# hold behind the gate when it opens
+HEAD = 0.05
+HEAD_GATED = 0.3
+# jobs of the memory row: the first of them are not counted, they bring what is there once (scripts, groups, registries)
+BYTES_FIRST = 1_000
+BYTES_JOBS = 20_000
+# seconds in which the server finishes resizing its tables, and a worker becomes idle
+REST = 0.7
+# jobs that the latency row has room for
+LATENCY_JOBS = 20_000
+MB = 1_000_000
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One contender's row in one round."""
+
+    value: float
+    """In the row's unit."""
+
+    jobs: int
+    seconds: float
+    exact: bool
+    note: str = ""
+    """What is not exact."""
+
+    more: dict[str, float] = field(default_factory=dict)
+    """Further figures of the row: p99, or the memory of a worker's other processes."""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Judge:
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    def measure(self, entry: Entry, row: Row, *, jobs: int, seconds: float) -> Measured:
+        """RowFailed if it cannot be run. ``jobs`` is for rows that drain, ``seconds`` for the others."""
+        self.server.empty()
+        try:
+            match row.way:
+                case "drain":
+                    return self._drain(entry, row, jobs)
+                case "enqueue":
+                    return self._enqueue(entry, row, seconds)
+                case "latency":
+                    return self._latency(entry, row, seconds)
+                case "bytes":
+                    return self._bytes(entry, row)
+                case "rss":
+                    return self._rss(entry, row)
+                case _:
+                    assert_never(row.way)
+        except subprocess.CalledProcessError as error:
+            raise RowFailed(f"{entry.name} {error.cmd[2]} ended with {error.returncode}: {error.stderr[-2000:]}") from error
+        except subprocess.TimeoutExpired as error:
+            raise RowFailed(f"{entry.name} took more than {error.timeout:.0f} s") from error
+
+    def _drain(self, entry: Entry, row: Row, jobs: int) -> Measured:
+        with _Course(self, entry, row, jobs) as course:
+            course.call("fill", 0, jobs)
+            waiting = self.server.total(entry.queued)
+            if waiting != jobs:
+                raise RowFailed(f"{jobs} jobs were enqueued and {waiting} wait")
+            with course.workers() as workers:
+                if row.handler == "gated":
+                    course.gather(workers)
+                counted, took = course.watch(workers, HEAD_GATED if row.handler == "gated" else HEAD)
+                note = "" if course.tally.wrong() else self._unsettled(entry, row, jobs)
+                wrong = course.tally.wrong() or note
+            return Measured(counted / took, jobs, took, not wrong, wrong)
+
+    def _unsettled(self, entry: Entry, row: Row, jobs: int) -> str:
+        """What the server still holds that it should not, or does not that it should, once there was time."""
+        deadline = perf_counter() + SETTLE_TIMEOUT
+        while True:
+            left = self.server.total(entry.left)
+            results = self.server.total(entry.results) if row.results else jobs
+            if left == 0 and results >= jobs:
+                return ""
+            if perf_counter() > deadline:
+                return f"{left} handled but not settled" if left else f"{results:,} of {jobs:,} results kept"
+            time.sleep(0.02)
+
+    def _enqueue(self, entry: Entry, row: Row, seconds: float) -> Measured:
+        with _Course(self, entry, row, 1) as course:
+            done = course.call(row.name, seconds)
+        waiting = self.server.total(entry.queued)
+        exact = waiting == done["jobs"]
+        note = "" if exact else f"{done['jobs']} enqueued, {waiting} wait"
+        return Measured(done["jobs"] / done["seconds"], done["jobs"], done["seconds"], exact, note)
+
+    def _latency(self, entry: Entry, row: Row, seconds: float) -> Measured:
+        with _Course(self, entry, row, LATENCY_JOBS) as course, course.workers() as workers:
+            done = course.call("latency", seconds)
+            workers.check()
+            latencies = sorted(1_000 * latency for latency in done["latencies"])
+            exact = course.tally.count() == done["jobs"]
+        more = {"p99": _percentile(latencies, 99), "worst": latencies[-1], "samples": float(len(latencies))}
+        return Measured(_percentile(latencies, 50), done["jobs"], seconds, exact, more=more)
+
+    def _bytes(self, entry: Entry, row: Row) -> Measured:
+        with _Course(self, entry, row, 1) as course:
+            before = perf_counter()
+            course.call("fill", 0, BYTES_FIRST)
+            time.sleep(REST)
+            first = self.server.used_memory()
+            course.call("fill", BYTES_FIRST, BYTES_JOBS)
+            time.sleep(REST)
+            used = self.server.used_memory() - first
+            exact = self.server.total(entry.queued) == BYTES_FIRST + BYTES_JOBS
+        return Measured(used / BYTES_JOBS, BYTES_JOBS, perf_counter() - before, exact)
+
+    def _rss(self, entry: Entry, row: Row) -> Measured:
+        with _Course(self, entry, row, 1) as course, course.workers() as workers:
+            before = perf_counter()
+            course.call("fill", 0, 1)
+            course.watch(workers, 0.0)
+            time.sleep(REST)
+            resident = workers.resident()
+            child = max(resident.get(pid, 0) for pid in course.tally.processes())
+            more = {"others": (sum(resident.values()) - child) / MB, "processes": float(len(resident))}
+            return Measured(child / MB, 1, perf_counter() - before, not course.tally.wrong(), more=more)
+
+
+class _Course:
+    """What one measurement runs in: its tally, its environment, its client's commands and its workers."""
+
+    def __init__(self, judge: Judge, entry: Entry, row: Row, jobs: int) -> None:
+        self._entry = entry
+        self._row = row
+        self._folder = tempfile.TemporaryDirectory(prefix="bench-")
+        self.tally = Tally(Path(self._folder.name), jobs)
+        self._environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(str(path) for path in entry.path),
+            "BENCH_URL": judge.server.url,
+            "BENCH_TALLY": self._folder.name,
+            "BENCH_HANDLER": row.handler,
+            "BENCH_RESULTS": "1" if row.results else "0",
+        }
+
+    def __enter__(self) -> _Course:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.tally.close()
+        self._folder.cleanup()
+
+    def call(self, command: str, *arguments: object) -> Any:
+        """Run one of the contender's client commands to its end."""
+        line = [str(self._entry.python), str(self._entry.file), command, *map(str, arguments)]
+        done = subprocess.run(
+            line, env=self._environment, cwd=self._entry.file.parent, capture_output=True, text=True, check=True,
+            timeout=CLIENT_TIMEOUT,
+        )  # fmt: skip
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def workers(self) -> Workers:
+        commands: Sequence[Sequence[str]] = self._entry.workers[self._row.handler][str(self._row.processes)]
+        return Workers(commands, self._environment, self._entry.file.parent)
+
+    def gather(self, workers: Workers) -> None:
+        """Wait until every worker process holds a job at the gate, then open it."""
+        deadline = perf_counter() + START_TIMEOUT + 2 * self._row.processes
+        while len(self.tally.processes()) < self._row.processes:
+            workers.check()
+            if perf_counter() > deadline:
+                up = len(self.tally.processes())
+                raise RowFailed(f"only {up} of {self._row.processes} processes took a job; {workers.said()}")
+            time.sleep(0.05)
+        time.sleep(REST)
+        self.tally.open_gate()
+
+    def watch(self, workers: Workers, head: float) -> tuple[int, float]:
+        """Jobs and seconds from when ``head`` of the jobs was handled until all were, or until nothing more was."""
+        tally = self.tally
+        before, handled, counting = perf_counter(), 0, False
+        seen, moved, look = 0, before, before
+        while not tally.complete:
+            now = perf_counter()
+            if not counting:
+                share = tally.share
+                if share > head:
+                    counting, before, handled = True, now, tally.count()
+                elif share == 0.0:
+                    before = now
+            if now - look > 1.0:
+                workers.check()
+                look, count = now, tally.count()
+                if count > seen:
+                    seen, moved = count, now
+                elif now - moved > (STALL_TIMEOUT if count else START_TIMEOUT):
+                    if count < tally.jobs / 2:
+                        raise RowFailed(f"nothing more handled at {count:,} of {tally.jobs:,} jobs; {workers.said()}")
+                    return count - handled, moved - before
+            time.sleep(LOOK)
+        return tally.jobs - handled, perf_counter() - before
+
+
+def _percentile(ordered: Sequence[float], percent: int) -> float:
+    """The value that so many of a hundred do not exceed."""
+    return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * percent // 100) - 1))]

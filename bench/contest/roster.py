@@ -1,0 +1,75 @@
+"""Who takes part: for each contender its file, the interpreter that has it installed, and what the file says of itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parent.parent
+CONTENDERS = BENCH / "contenders"
+VENV = BENCH / ".venv"
+
+US = "millstream"
+PEERS = ("faststream", "taskiq", "arq", "saq", "streaq", "huey", "dramatiq", "celery", "rq")
+YARDSTICKS = ("xadd", "xadd_sync")
+"""No contenders: redis-py's plain ``xadd``, beside which sequential enqueues are measured."""
+
+OWN_VENV = ("arq", "saq")
+"""Held by their requirements to versions that the others cannot share; each in ``.venv/<name>``."""
+
+ALL = (US, *PEERS, *YARDSTICKS)
+
+
+@dataclass(frozen=True)
+class Entry:
+    name: str
+    python: Path
+    file: Path
+    path: tuple[Path, ...]
+    """What is on the path of its processes, first things first."""
+
+    title: str
+    versions: dict[str, str]
+    settings: str
+    queued: Sequence[Sequence[str]]
+    left: Sequence[Sequence[str]]
+    results: Sequence[Sequence[str]]
+    workers: dict[str, dict[str, list[list[str]]]]
+    """The workers' commands by kind of handler and number of processes."""
+
+    def can(self, way: str, handler: str, results: bool, name: str) -> bool:
+        """Whether there is anything to measure."""
+        if self.name in YARDSTICKS:
+            return name == "sequential"
+        if way == "enqueue":
+            return True
+        return handler in self.workers and (bool(self.results) or not results)
+
+
+def describe(name: str, *, source: Path | None = None, label: str | None = None) -> Entry:
+    """Ask a contender's file what it is. ``source`` is another place to import it from, ``label`` another name for it."""
+    python = VENV / name / "bin" / "python" if name in OWN_VENV else VENV / "bin" / "python"
+    file = CONTENDERS / f"on_{name}.py"
+    path = (*([source] if source else []), BENCH, CONTENDERS)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
+    environment.pop("BENCH_TALLY", None)
+    told = subprocess.run([python, file, "describe"], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return Entry(name=label or name, python=python, file=file, path=path, **json.loads(told.stdout))
+
+
+def choose(names: str) -> list[str]:
+    """Contenders by name, comma-separated, in the roster's order. ValueError names the one that is not there."""
+    wanted = names.split(",")
+    for name in wanted:
+        if name not in ALL:
+            raise ValueError(f"no contender {name!r}; there are {', '.join(ALL)}")
+    return [name for name in ALL if name in wanted]
+
+
+def fastest(rates: Iterable[tuple[str, float]], count: int) -> list[str]:
+    """The names with the highest rates."""
+    return [name for name, _ in sorted(rates, key=lambda pair: -pair[1])[:count]]

