@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import typing
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, Never, NoReturn
 
@@ -22,6 +24,33 @@ WAY_OUT = (
 
 class Unresolved(UsageError):
     """An annotation names something that does not exist; it may exist later, when the module has been read."""
+
+
+class Resolving(ABC):
+    """Reads the annotations of a function: at its declaration if it can, else at first use, or by ``resolve``.
+
+    Raises UsageError at declaration if an annotation can never be decoded.
+    """
+
+    def __init__(self, fn: Callable[..., Any], *, task: str) -> None:
+        self._fn = fn
+        self._task = task
+        self._names: dict[str, Any] = {}
+        self._resolved = False
+        with suppress(Unresolved):  # tried again at first use
+            self.resolve()
+
+    def resolve(self) -> None:
+        """Resolve the annotations that are not yet; UsageError if one names what does not exist."""
+        if self._resolved:
+            return
+        self._names |= enclosing_names(self._fn)
+        self._read_annotations()
+        self._resolved = True
+        self._names = {}
+
+    @abstractmethod
+    def _read_annotations(self) -> None: ...
 
 
 def signature(fn: Callable[..., Any], task: str) -> inspect.Signature:

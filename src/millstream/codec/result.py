@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from millstream.codec import hints, wire
-from millstream.codec.hints import Unresolved
+from millstream.codec.hints import Resolving
 from millstream.codec.wire import Payload
 
 
@@ -14,35 +13,17 @@ class InvalidResult(Exception):
     """A return value that cannot be encoded, or a kept one that is not of the annotated type."""
 
 
-class ResultCodec:
+class ResultCodec(Resolving):
     """The result of one function, as it is kept: any value that can be encoded, decoded into the return annotation.
 
-    Without an annotation, or with Any, a result is what msgpack gives back. Raises UsageError at declaration if the
-    annotation can never be decoded; one that names a class not defined yet is resolved at the first ``decode``, or by
-    ``resolve``.
+    Without an annotation, or with Any, a result is what msgpack gives back.
     """
 
-    def __init__(self, fn: Callable[..., Any], *, task: str) -> None:
-        self._fn = fn
-        self._task = task
-        self._names: dict[str, Any] = {}
-        self._resolved = False
-        try:
-            self.resolve()
-        except Unresolved:
-            pass  # tried again at first use
-
-    def resolve(self) -> None:
-        """Resolve the return annotation if it is not yet; UsageError if it names what does not exist."""
-        if self._resolved:
-            return
-        self._names |= hints.enclosing_names(self._fn)
+    def _read_annotations(self) -> None:
         annotation = hints.signature(self._fn, self._task).return_annotation
         kind = hints.resolve(self._fn, annotation, self._names, f"task {self._task!r}: the result")
         self._type = hints.describe(kind)
         self._read = wire.decoder(kind)
-        self._resolved = True
-        self._names = {}
 
     def encode(self, value: Any) -> bytes:
         """The bytes of a return value; InvalidResult if it cannot be encoded. Its type is not checked."""
