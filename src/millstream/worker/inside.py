@@ -19,14 +19,14 @@ async def run_until_stopped(
 ) -> Summary:
     """Serve until SIGTERM, SIGINT, a call of what is put into ``stops``, or until ``until`` is done.
 
-    A second signal ends it now. Raises the worker's error if it could not go on.
+    A second signal ends it now, and being cancelled stops it too. Raises the worker's error if it could not go on.
     """
     loop = asyncio.get_running_loop()
-    stop, now = asyncio.Event(), asyncio.Event()
+    stop = asyncio.Event()
 
     def signalled() -> None:
         if stop.is_set():
-            now.set()
+            worker.hurry()
         else:
             log.info("stopping; the same signal again to stop now")
             stop.set()
@@ -47,20 +47,16 @@ async def run_until_stopped(
     try:
         await worker.start()
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        stopping = asyncio.ensure_future(worker.stop(grace))
-        hurry = asyncio.ensure_future(now.wait())
-        await asyncio.wait((stopping, hurry), return_when=asyncio.FIRST_COMPLETED)
-        if not stopping.done():
-            worker.hurry()
-        summary = await stopping
-        hurry.cancel()
     finally:
-        stops.discard(stop_from_anywhere)
-        for number in caught:
-            loop.remove_signal_handler(number)
-        for wait in waits:
-            if not wait.done():
-                wait.cancel()
+        try:
+            summary = await worker.stop(grace)
+        finally:
+            stops.discard(stop_from_anywhere)
+            for number in caught:
+                loop.remove_signal_handler(number)
+            for wait in waits:
+                if not wait.done():
+                    wait.cancel()
     if worker.error is not None:
         raise worker.error
     if until is not None and waits[-1].done() and not waits[-1].cancelled():

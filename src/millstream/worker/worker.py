@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from millstream._version import __version__
 from millstream.backoff import Backoff
-from millstream.broker import Broker, WorkerInfo
+from millstream.broker import Broker, Claim, WorkerInfo
 from millstream.broker.contract import SUSPECT_AFTER
 from millstream.current import CurrentJob
 from millstream.errors import BrokerError, BrokerUnavailable, LeaseLost
@@ -29,6 +29,7 @@ from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.runner import FENCED, SHUTDOWN, TIMEOUT, Runner
 from millstream.worker.hot.settler import Settler
 from millstream.worker.services import keep_running
+from millstream.worker.services.keeper import KeeperThread
 from millstream.worker.services.registrar import Registrar
 from millstream.worker.services.watch import Watch
 
@@ -42,6 +43,9 @@ STALE_SECONDS = 0.25
 
 LAST_WORDS_SECONDS = 5.0
 """After the grace period: how long cancelled coroutines have to end, and outcomes to reach the server."""
+
+OUTLAST_SECONDS = 0.1
+"""How often the keeper of a worker that has stopped looks whether the last of its jobs has ended."""
 
 TELL_SECONDS = 0.25
 """How often the supervisor is told of the same queue's suspects."""
@@ -118,6 +122,8 @@ class Worker:
         self._claiming: list[asyncio.Task[None]] = []
         self._services: list[asyncio.Task[None]] = []
         self._fencing: set[asyncio.Task[None]] = set()
+        self._handing_back: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[Summary] | None = None
         self._alone = asyncio.Lock()
         self._hurried = asyncio.Event()
         self._told_of: dict[str, float] = {}
@@ -191,34 +197,48 @@ class Worker:
 
     async def stop(self, grace: float) -> Summary:
         """Stop claiming, hand back what has not started, let running jobs finish within ``grace`` seconds, then cancel them and
-        hand them back without spending an attempt. Settle, give up the leases, go."""
+        hand them back without spending an attempt. Settle, give up the leases, go.
+
+        It is always done to the end: cancelling the caller ends the grace period only. To call it again is to wait for the same
+        end. Call it where ``start`` was called: the lifespan is left by the task that entered it.
+        """
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop(grace), name="millstream-stop")
+        cancelled: asyncio.CancelledError | None = None
+        while not self._stopping.done():
+            try:
+                await asyncio.wait([self._stopping])
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self.hurry()
+        await self._stack.aclose()
+        if cancelled is not None:
+            raise cancelled
+        return self._stopping.result()
+
+    async def _stop(self, grace: float) -> Summary:
         hold = self._hold
         hold.shut.add(STOPPING)
+        if self.error is not None:
+            grace = min(grace, self.lease / 3)  # nobody renews our leases: end before others take over
         if hold.running:
             log.info("worker %s drains: %d jobs are running, %g s of grace", self.id, len(hold.running), grace)
-        await asyncio.gather(*(claimer.stop() for claimer in self._claimers))
-        await _within(LAST_WORDS_SECONDS, asyncio.gather(*self._claiming, return_exceptions=True))
-        for claimer in self._claimers:
-            with contextlib.suppress(BrokerError):
-                await claimer.hand_back(0.0)
-        await _within(grace, self._quiet_or_hurried())
-        interrupted = list(hold.running)
-        for job in interrupted:
-            log.warning("%r is stopped: the grace period is over", job)
-            self._runner.stop_job(job, SHUTDOWN)
-        if interrupted:
-            await _within(LAST_WORDS_SECONDS, hold.until_quiet())
-        abandoned = self._abandon()
-        await _within(LAST_WORDS_SECONDS, self._settler.drained())
-        await _within(LAST_WORDS_SECONDS, self._leave({job._lane for job in abandoned}))
-        await self._keeper.stop()
-        for task in (*self._services, *self._claiming):
-            task.cancel()
-        await asyncio.gather(*self._services, *self._claiming, return_exceptions=True)
-        if self._watch is not None:
-            self._watch.stop()
-        self._runner.close()
-        await self._stack.aclose()
+        interrupted: list[CurrentJob] = []
+        abandoned: list[CurrentJob] = []
+        try:
+            await self._claim_no_more()
+            await _step(grace, self._quiet_or_hurried())
+            interrupted = list(hold.running)
+            for job in interrupted:
+                log.warning("%r is stopped: the grace period is over", job)
+                self._runner.stop_job(job, SHUTDOWN)
+            if interrupted:
+                await _step(LAST_WORDS_SECONDS, hold.until_quiet())
+            abandoned = self._abandon()
+            await _step(LAST_WORDS_SECONDS, self._settler.drained())
+            await _step(LAST_WORDS_SECONDS, self._leave({job._lane for job in abandoned}))
+        finally:
+            await self._end({job._lane for job in abandoned})
         totals = self._settler.totals
         log.info(
             "worker %s stopped: %d done, %d retried, %d dead%s",
@@ -229,6 +249,46 @@ class Worker:
             f", {len(interrupted)} interrupted" if interrupted else "",
         )
         return Summary(totals, len(interrupted), len(abandoned))
+
+    async def _claim_no_more(self) -> None:
+        await asyncio.gather(*(_step(LAST_WORDS_SECONDS, claimer.stop()) for claimer in self._claimers))
+        await _step(LAST_WORDS_SECONDS, asyncio.gather(*self._claiming, return_exceptions=True))
+        for task in self._fencing:
+            task.cancel()  # or it might join again after the last lease was given up
+        await asyncio.gather(*(_step(LAST_WORDS_SECONDS, claimer.hand_back(0.0)) for claimer in self._claimers))
+
+    async def _end(self, still_running: set[Lane]) -> None:
+        """End the services; the keeper last, and not while a job runs that could not be stopped."""
+        tasks = [*self._services, *self._claiming, *self._fencing]
+        if self._handing_back is not None:
+            tasks.append(self._handing_back)
+        for task in tasks:
+            task.cancel()
+        await _step(LAST_WORDS_SECONDS, asyncio.gather(*tasks, return_exceptions=True))
+        if self._watch is not None:
+            self._watch.stop()
+        self._runner.close()
+        lanes = [lane for lane in still_running if lane.consumer]
+        if lanes and isinstance(self._keeper, KeeperThread):  # under a supervisor the process ends, and the job with it
+            self._keeper.stop_after(self._outlasted(lanes))
+        else:
+            await _step(LAST_WORDS_SECONDS, self._keeper.stop())
+
+    def _outlasted(self, lanes: Sequence[Lane]) -> Callable[[Broker], Awaitable[None]]:
+        """For the keeper's thread, with its connection: this loop may be gone before the last job has ended."""
+        loop, running, threads = asyncio.get_running_loop(), self._hold.running, self._runner._threads
+
+        async def settle_and_leave(broker: Broker) -> None:
+            while running if loop.is_running() else threads._busy > len(threads._finished):
+                await asyncio.sleep(OUTLAST_SECONDS)
+            for lane in lanes:
+                try:
+                    await broker.settle(lane.queue, lane.consumer, [*lane.settling, *lane.outcomes])
+                    await broker.leave(lane.queue, lane.consumer, blameless=True)
+                except BrokerError as error:
+                    log.warning("queue %r could not be left cleanly, its lease will lapse: %s", lane.queue, error)
+
+        return settle_and_leave
 
     def hurry(self) -> None:
         """While stopping: the grace period is over now."""
@@ -272,22 +332,34 @@ class Worker:
                 self._hold.freed()
 
     async def _run_alone(self, lane: Lane) -> None:
-        backoff = Backoff()
+        backoff, lost = Backoff(), False
         while STOPPING not in self._hold.shut:
             try:
-                claim = await self._broker.claim(lane.queue, lane.consumer, 1, alone=True, suspect_after=lane.suspect_after)
+                claim = await self._claim_alone(lane, lost)
             except LeaseLost:
                 self._fence(lane, lane.consumer)
                 return
             except BrokerError as error:
+                lost = True
                 log.warning("suspects of queue %r cannot be claimed: %s", lane.queue, error)
                 await backoff.wait()
                 continue
+            lost = False
             if not claim.entries:
                 return
-            self._runner.accept(lane, claim, alone=True)
-            await self._hold.until_quiet()
+            for entry in claim.entries:
+                self._runner.accept(lane, Claim([entry], claim.now_ms), alone=True)
+                await self._hold.until_quiet()
             await self._settler.drained()
+
+    async def _claim_alone(self, lane: Lane, lost: bool) -> Claim:
+        """``lost``: the answer to the last claim may be, and what it brought is ours."""
+        if lost:
+            await self._settler.drained()
+            entries = await self._broker.recover(lane.queue, lane.consumer, lane.handed_back)
+            if entries:
+                return Claim(entries, (await self._broker.claim(lane.queue, lane.consumer, 0)).now_ms)
+        return await self._broker.claim(lane.queue, lane.consumer, 1, alone=True, suspect_after=lane.suspect_after)
 
     # -- leases ------------------------------------------------------------------------------------------------------------
 
@@ -338,8 +410,8 @@ class Worker:
             try:
                 await self._broker.release(lane.queue, lane.consumer, lane.handed_back)
                 if lane not in still_running:
-                    self._keeper.drop(lane.queue, lane.consumer)
                     await self._broker.leave(lane.queue, lane.consumer, blameless=True)
+                    self._keeper.drop(lane.queue, lane.consumer)  # not before: else nobody would give it up in our place
             except BrokerError as error:
                 log.warning("queue %r could not be left cleanly, its lease will lapse: %s", lane.queue, error)
         await self._registrar.leave()
@@ -367,12 +439,16 @@ class Worker:
             for job in [job for job in hold.running if job._ends <= now and not job._stop]:
                 log.warning("%r ran past its timeout of %g s%s", job, job._ends - job._since, _thread_note(job))
                 self._runner.stop_job(job, TIMEOUT)
-            if any(ready and ready[0]._since < now - STALE_SECONDS for ready in hold.ready):
-                for claimer in self._claimers:
-                    with contextlib.suppress(BrokerError):
-                        await claimer.hand_back(STALE_SECONDS)
+            stale = any(ready and ready[0]._since < now - STALE_SECONDS for ready in hold.ready)
+            if stale and (self._handing_back is None or self._handing_back.done()):
+                self._handing_back = asyncio.create_task(self._hand_back())  # deadlines do not wait for the server
             if not self._keeper.alive and self.error is None and STOPPING not in hold.shut:
                 self._fail(KeeperDied("nobody renews this worker's leases any more; it stops before they lapse"))
+
+    async def _hand_back(self) -> None:
+        for claimer in self._claimers:
+            with contextlib.suppress(BrokerError):
+                await claimer.hand_back(STALE_SECONDS)
 
     def _fail(self, error: BaseException) -> None:
         log.critical("worker %s cannot go on: %s", self.id, error)
@@ -430,7 +506,14 @@ def _thread_note(job: CurrentJob) -> str:
     return "; a thread cannot be stopped: current_job().cancelled is set, and its slot stays taken until it returns"
 
 
-async def _within(seconds: float, awaitable: Awaitable[Any]) -> None:
-    with contextlib.suppress(TimeoutError):
+async def _step(seconds: float, awaitable: Awaitable[Any]) -> None:
+    """A part of stopping: it may take so long, and if it fails the next part is done all the same."""
+    try:
         async with asyncio.timeout(seconds):
             await awaitable
+    except TimeoutError:
+        pass
+    except BrokerError as error:
+        log.warning("stopping goes on although the server refused or is away: %s", error)
+    except Exception:
+        log.exception("stopping goes on although a part of it failed")

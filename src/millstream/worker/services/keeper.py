@@ -11,6 +11,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from millstream.broker import Broker
 from millstream.errors import BrokerUnavailable
@@ -22,6 +23,10 @@ RENEW_FRACTION = 3
 
 LATE_SECONDS = 0.5
 """A renewal that failed is tried again this soon: within the time an overdue lease has before it lapses."""
+
+
+JOIN_SECONDS = 5.0
+"""How long stopping waits for the thread; it may be connecting."""
 
 
 class Keeper:
@@ -79,6 +84,8 @@ class KeeperThread:
         self._open_broker = open_broker
         self._ready = threading.Event()
         self._stop: asyncio.Event | None = None
+        self._stopped = False
+        self._last: Callable[[Broker], Awaitable[None]] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._keeper: Keeper | None = None
         self._error: BaseException | None = None
@@ -97,22 +104,35 @@ class KeeperThread:
             raise self._error
 
     def keep(self, queue: str, consumer: str, lease: float) -> None:
-        """Renew this lease from now on."""
-        if self._loop is not None and self._keeper is not None:
-            self._loop.call_soon_threadsafe(self._keeper.keep, queue, consumer, lease)
+        """Renew this lease from now on. Nothing happens if the thread died: ``alive`` says so."""
+        if self._keeper is not None:
+            self._call(partial(self._keeper.keep, queue, consumer, lease))
 
     def drop(self, queue: str, consumer: str) -> None:
         """Renew it no more."""
-        if self._loop is not None and self._keeper is not None:
-            self._loop.call_soon_threadsafe(self._keeper.drop, queue, consumer)
+        if self._keeper is not None:
+            self._call(partial(self._keeper.drop, queue, consumer))
+
+    def stop_after(self, last: Callable[[Broker], Awaitable[None]]) -> None:
+        """End the thread once ``last``, called there with its connection, is done; the leases are kept until then."""
+        self._last = last
+        self._tell_to_stop()
 
     async def stop(self) -> None:
         """End the thread."""
-        if self._loop is not None and self._stop is not None:
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._stop.set)
+        self._tell_to_stop()
         if self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join)
+            await asyncio.to_thread(self._thread.join, JOIN_SECONDS)
+
+    def _tell_to_stop(self) -> None:
+        self._stopped = True  # before the look: the thread, which may still connect, looks at it afterwards
+        if self._stop is not None:
+            self._call(self._stop.set)
+
+    def _call(self, there: Callable[[], object]) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # its loop is closed
+                self._loop.call_soon_threadsafe(there)
 
     def _main(self) -> None:
         try:
@@ -127,11 +147,16 @@ class KeeperThread:
     async def _run(self) -> None:
         broker = await self._open_broker()
         self._loop, self._stop, self._keeper = asyncio.get_running_loop(), asyncio.Event(), Keeper(broker)
+        if self._stopped:
+            self._stop.set()
         self._ready.set()
         keeping = asyncio.create_task(self._keeper.run())
         stopping = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait((keeping, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if self._last is not None and not keeping.done():
+                last = asyncio.ensure_future(self._last(broker))
+                await asyncio.wait((keeping, last), return_when=asyncio.FIRST_COMPLETED)
             if keeping.done():
                 keeping.result()
         finally:
