@@ -42,6 +42,9 @@ SOON_SECONDS = 5.0
 LAST_WORDS_SECONDS = 0.5
 """How long a dead child's last words may take to be read."""
 
+GIVE_UP_SECONDS = 5.0
+"""How long a supervisor that is stopping tries to give up the leases of a child; what it cannot give up lapses."""
+
 RELOAD_SECONDS = 0.5
 """How often source files are looked at with --reload."""
 
@@ -84,6 +87,7 @@ class Supervisor:
         self._keeping: asyncio.Task[None] | None = None
         self._children: set[Child] = set()
         self._lives: set[asyncio.Task[None]] = set()
+        self._giving_up: set[asyncio.Task[int]] = set()
         self._stopping = False
         self._signals = 0
         self._sparing = False
@@ -146,13 +150,14 @@ class Supervisor:
                 deaths = 0  # a reload
                 continue
             if child.hello is None and code in (codes.FAILED, codes.USAGE, codes.SERVER):
-                if not self._reloads:
+                if self._reloads and code != codes.SERVER:
+                    log.error("the change does not work; waiting for the next one")
+                    await self._changed.wait()
+                    continue
+                if self._broker is None:  # none has ever served: it is not the server that is away for a while
                     self._code = code
                     self._stop()
                     break
-                log.error("the change does not work; waiting for the next one")
-                await self._changed.wait()
-                continue
             deaths = 0 if time.monotonic() - child.started > SOON_SECONDS else deaths + 1
             await asyncio.sleep(RESTART_SECONDS[min(deaths, len(RESTART_SECONDS) - 1)])
 
@@ -237,16 +242,30 @@ class Supervisor:
         """A child has ended: whatever it held is given up at once."""
         if self._stopping and code == codes.INTERRUPTED:
             self._code = codes.INTERRUPTED
-        held = 0
-        for queue, consumer in child.leases:
-            if self._keeper is not None:
-                self._keeper.drop(queue, consumer)
-            held += await self._give_up(child, queue, consumer)
+        held = await self._give_all_up(child)
         if code < 0 or held:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
             log.error("worker process %d %s; %d jobs it held can be claimed again", child.process.pid, how, held)
         elif code not in (codes.OK, codes.INTERRUPTED):
             log.error("worker process %d ended with code %d", child.process.pid, code)
+
+    async def _give_all_up(self, child: Child) -> int:
+        """Returns how many jobs can be claimed again."""
+        if not child.leases:
+            return 0
+        for queue, consumer in child.leases:
+            if self._keeper is not None:
+                self._keeper.drop(queue, consumer)
+        giving_up = {asyncio.create_task(self._give_up(child, queue, consumer)) for queue, consumer in child.leases}
+        self._giving_up |= giving_up
+        if self._stopping:
+            self._let_lapse_later(giving_up)
+        await asyncio.wait(giving_up)
+        self._giving_up -= giving_up
+        return sum(task.result() for task in giving_up if not task.cancelled())
+
+    def _let_lapse_later(self, giving_up: Collection[asyncio.Task[int]]) -> None:
+        asyncio.get_running_loop().call_later(GIVE_UP_SECONDS, _let_lapse, list(giving_up))
 
     async def _give_up(self, child: Child, queue: str, consumer: str) -> int:
         """If the server is away too, the lease lapses by itself; a few tries are worth the time it saves."""
@@ -283,12 +302,14 @@ class Supervisor:
             log.warning("stopping now")
             for child in self._children:
                 self._kill(child)
+            _let_lapse(self._giving_up)
 
     def _stop(self) -> None:
         if self._stopping:
             return
         self._stopping = True
         self._changed.set()
+        self._let_lapse_later(self._giving_up)
         for child in self._children:
             self._tell(child)
         if not self._lives:
@@ -347,6 +368,14 @@ class Supervisor:
                 self._changed.clear()
                 for child in list(self._children):
                     self._tell(child)
+
+
+def _let_lapse(giving_up: Iterable[asyncio.Task[int]]) -> None:
+    """The server does not answer and we must go."""
+    for task in giving_up:
+        if not task.done():
+            log.warning("a dead child's lease could not be given up: it lapses")
+            task.cancel()
 
 
 async def _heard_out(child: Child) -> None:
