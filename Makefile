@@ -61,15 +61,16 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(VENV)/bin/python $(PIP_INSTALL) -e '.[dev]'
 	@touch $@
 
-# arq and SAQ need an older redis-py than the others: each has an environment of its own, without the constraints.
+# Peers that need what the others cannot share: each has an environment of its own, without the constraints.
+PEERS_APART := arq saq dramatiq
 $(BENCH_STAMP): pyproject.toml constraints.txt $(wildcard bench/requirements*.txt)
 	$(call make-venv,$(BENCH_VENV))
-	$(call make-venv,$(BENCH_VENV)/arq)
-	$(call make-venv,$(BENCH_VENV)/saq)
 	@echo "Installing Millstream and its peers into $(BENCH_VENV) ..."
 	@$(BENCH_VENV)/bin/python $(PIP_INSTALL) -r bench/requirements.txt -e '.[fast]'
-	@PIP_CONSTRAINT= $(BENCH_VENV)/arq/bin/python $(PIP_INSTALL) -r bench/requirements-arq.txt
-	@PIP_CONSTRAINT= $(BENCH_VENV)/saq/bin/python $(PIP_INSTALL) -r bench/requirements-saq.txt
+	@set -e; for peer in $(PEERS_APART); do \
+		$(BENCH_VENV)/bin/python -m venv $(BENCH_VENV)/$$peer; \
+		PIP_CONSTRAINT= $(BENCH_VENV)/$$peer/bin/python $(PIP_INSTALL) -r bench/requirements-$$peer.txt; \
+	done
 	@touch $@
 
 # Make a virtual environment unless a whole one is there, or say what is missing.

@@ -121,8 +121,10 @@ def main() -> int:
             run.round(number, options.rounds, options.seconds)
             ledger.document["minutes"] = round((time.monotonic() - began) / 60, 1)
             ledger.write(raw)  # what there is, should the rest go wrong
-    print()
-    print(report.render(ledger))
+    if options.smoke:
+        print(f"{sum(len(each) for each in ledger.document['rows'].values())} rows ran, {len(ledger.inexact())} not exact")
+    else:
+        print(f"\n{report.summary(ledger)}")
     if options.output:
         write(ledger, options.output)
     return 1 if ledger.ours_failed() else 0

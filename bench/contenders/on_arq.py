@@ -8,28 +8,28 @@ import uvloop
 from arq.connections import RedisSettings, create_pool
 from arq.worker import func
 
-from contest import handlers
+from contest import coroutines, told
 from contest.contender import Client, Contender, main, program
 
 asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
-redis_settings = RedisSettings.from_dsn(handlers.URL)
+redis_settings = RedisSettings.from_dsn(told.URL)
 threads = ThreadPoolExecutor(8)
 
 
 async def job(context, number: int) -> int:
-    return await handlers.handler(number)
+    return await coroutines.handler(number)
 
 
 async def job_in_thread(context, number: int) -> int:
-    return await asyncio.get_running_loop().run_in_executor(threads, handlers.handler, number)
+    return await asyncio.get_running_loop().run_in_executor(threads, coroutines.handler, number)
 
 
 class WorkerSettings:
-    functions = [func(job_in_thread if handlers.KIND == "sync" else job, name="job")]  # noqa: RUF012
+    functions = [func(job_in_thread if told.KIND == "sync" else job, name="job")]  # noqa: RUF012
     redis_settings = redis_settings
-    max_jobs = handlers.CONCURRENCY
+    max_jobs = told.CONCURRENCY
     poll_delay = 0.01
-    keep_result = 600 if handlers.RESULTS else 0
+    keep_result = 600 if told.RESULTS else 0
     log_results = False
 
 

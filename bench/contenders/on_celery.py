@@ -4,18 +4,18 @@ from contextlib import contextmanager
 
 from celery import Celery
 
-from contest import handlers
+from contest import functions, told
 from contest.contender import Client, Contender, main, program
 
-app = Celery("bench", broker=handlers.URL, backend=handlers.URL if handlers.RESULTS else None)
+app = Celery("bench", broker=told.URL, backend=told.URL if told.RESULTS else None)
 app.conf.update(
-    task_ignore_result=not handlers.RESULTS,
+    task_ignore_result=not told.RESULTS,
     result_expires=600,
     worker_prefetch_multiplier=128,
-    broker_pool_limit=handlers.CONCURRENCY,
+    broker_pool_limit=told.CONCURRENCY,
     broker_connection_retry_on_startup=True,
 )
-task = app.task(handlers.plain_handler, name="job")
+task = app.task(functions.handler, name="job")
 
 
 @contextmanager

@@ -7,17 +7,17 @@ from dramatiq.brokers.redis import RedisBroker
 from dramatiq.results import Results
 from dramatiq.results.backends import RedisBackend
 
-from contest import handlers
+from contest import functions, told
 from contest.contender import Client, Contender, main, program
 
 # redis-py 8 allows 100, one less than 100 threads and their consumer need
-URL = f"{handlers.URL}?max_connections={2 * handlers.CONCURRENCY}"
+URL = f"{told.URL}?max_connections={2 * told.CONCURRENCY}"
 
 broker = RedisBroker(url=URL)
-if handlers.RESULTS:
+if told.RESULTS:
     broker.add_middleware(Results(backend=RedisBackend(url=URL), store_results=True, result_ttl=600_000))
 dramatiq.set_broker(broker)
-task = dramatiq.actor(handlers.plain_handler, actor_name="job")
+task = dramatiq.actor(functions.handler, actor_name="job")
 
 
 @contextmanager

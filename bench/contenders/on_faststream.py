@@ -8,22 +8,22 @@ from faststream import AckPolicy, FastStream
 from faststream.redis import RedisBroker, StreamSub
 from redis.exceptions import ResponseError
 
-from contest import handlers
+from contest import coroutines, told
 from contest.contender import Client, Contender, main, program
 
 STREAM, GROUP = "jobs", "workers"
 # one for each handler's acknowledgement and some for reading; redis-py 8 allows 100, then acknowledgements fail
-CONNECTIONS = 2 * handlers.CONCURRENCY
+CONNECTIONS = 2 * told.CONCURRENCY
 
-broker = RedisBroker(handlers.URL, logger=None, max_connections=CONNECTIONS)
+broker = RedisBroker(told.URL, logger=None, max_connections=CONNECTIONS)
 app = FastStream(broker, logger=None)
-stream = StreamSub(STREAM, group=GROUP, consumer=f"process-{os.getpid()}", last_id=">", max_records=handlers.CONCURRENCY)
-broker.subscriber(stream=stream, max_workers=handlers.CONCURRENCY, ack_policy=AckPolicy.NACK_ON_ERROR)(handlers.handler)
+stream = StreamSub(STREAM, group=GROUP, consumer=f"process-{os.getpid()}", last_id=">", max_records=told.CONCURRENCY)
+broker.subscriber(stream=stream, max_workers=told.CONCURRENCY, ack_policy=AckPolicy.NACK_ON_ERROR)(coroutines.handler)
 
 
 @asynccontextmanager
 async def client():
-    publisher = RedisBroker(handlers.URL, logger=None, max_connections=CONNECTIONS)
+    publisher = RedisBroker(told.URL, logger=None, max_connections=CONNECTIONS)
     connection = await publisher.connect()
     with suppress(ResponseError):  # it is there; a group that the worker makes would begin behind what waits already
         await connection.xgroup_create(STREAM, GROUP, id="0", mkstream=True)

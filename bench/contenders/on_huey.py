@@ -4,11 +4,14 @@ from contextlib import contextmanager
 
 from huey import RedisHuey
 
-from contest import handlers
+from contest import functions, told
 from contest.contender import Client, Contender, main, program
 
-huey = RedisHuey("bench", url=handlers.URL, results=handlers.RESULTS)
-task = huey.task(name="job")(handlers.plain_handler)
+# redis-py 8 allows 100, one less than 100 threads and the scheduler need
+URL = f"{told.URL}?max_connections={2 * told.CONCURRENCY}"
+
+huey = RedisHuey("bench", url=URL, results=told.RESULTS)
+task = huey.task(name="job")(functions.handler)
 
 
 @contextmanager

@@ -2,13 +2,13 @@
 
 from contextlib import asynccontextmanager
 
-from contest import handlers
+from contest import coroutines, told
 from contest.contender import Client, Contender, main, program
 from millstream import Millstream
 from millstream.redis.keys import queue_keys
 
-app = Millstream(handlers.URL, namespace="bench", result_ttl=600 if handlers.RESULTS else 0)
-task = app.task(name="job")(handlers.handler)
+app = Millstream(told.URL, namespace="bench", result_ttl=600 if told.RESULTS else 0)
+task = app.task(name="job")(coroutines.handler)
 keys = queue_keys("bench", "default")
 
 

@@ -5,17 +5,17 @@ from contextlib import contextmanager
 from redis import Redis
 from rq import Queue
 
-from contest import handlers
+from contest import functions, told
 from contest.contender import Client, Contender, main, program
 
-REDIS_URL = handlers.URL
+REDIS_URL = told.URL
 queue = Queue("bench", connection=Redis.from_url(REDIS_URL))
-RESULT_TTL = 600 if handlers.RESULTS else 0
+RESULT_TTL = 600 if told.RESULTS else 0
 
 
 @contextmanager
 def client():
-    function = handlers.plain_handler
+    function = functions.handler
 
     def send(number: int) -> None:
         queue.enqueue(function, number, result_ttl=RESULT_TTL)

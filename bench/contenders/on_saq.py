@@ -6,28 +6,28 @@ from contextlib import asynccontextmanager
 import uvloop
 from saq import Queue
 
-from contest import handlers
+from contest import coroutines, told
 from contest.contender import Client, Contender, main, program
 
 asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
-queue = Queue.from_url(handlers.URL, max_concurrent_ops=handlers.CONCURRENCY)
-TTL = 600 if handlers.RESULTS else -1
+queue = Queue.from_url(told.URL, max_concurrent_ops=told.CONCURRENCY)
+TTL = 600 if told.RESULTS else -1
 # seconds a job may run; by default 10, which waiting for 40 processes to start exceeds
 TIMEOUT = 600
 
 
 async def job(context, *, number: int) -> int:
-    return await handlers.handler(number)
+    return await coroutines.handler(number)
 
 
 def plain_job(context, *, number: int) -> int:
-    return handlers.handler(number)
+    return coroutines.handler(number)
 
 
 settings = {
     "queue": queue,
-    "functions": [("job", plain_job if handlers.KIND == "sync" else job)],
-    "concurrency": handlers.CONCURRENCY,
+    "functions": [("job", plain_job if told.KIND == "sync" else job)],
+    "concurrency": told.CONCURRENCY,
 }
 
 

@@ -4,11 +4,11 @@ from contextlib import asynccontextmanager
 
 from streaq import Worker
 
-from contest import handlers
+from contest import coroutines, told
 from contest.contender import Client, Contender, main, program
 
-worker = Worker(redis_url=handlers.URL, concurrency=handlers.CONCURRENCY, anyio_kwargs={"use_uvloop": True})
-task = worker.task(name="job", silent=True, ttl=600 if handlers.RESULTS else 0)(handlers.handler)
+worker = Worker(redis_url=told.URL, concurrency=told.CONCURRENCY, anyio_kwargs={"use_uvloop": True})
+task = worker.task(name="job", silent=True, ttl=600 if told.RESULTS else 0)(coroutines.handler)
 
 
 @asynccontextmanager

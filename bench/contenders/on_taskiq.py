@@ -5,17 +5,17 @@ from contextlib import asynccontextmanager
 from taskiq.serializers import ORJSONSerializer
 from taskiq_redis import RedisAsyncResultBackend, RedisStreamBroker
 
-from contest import handlers
+from contest import coroutines, told
 from contest.contender import Client, Contender, main, program
 
 STREAM = GROUP = "taskiq"
 
-broker = RedisStreamBroker(handlers.URL, consumer_id="0", max_connection_pool_size=2 * handlers.CONCURRENCY).with_serializer(
+broker = RedisStreamBroker(told.URL, consumer_id="0", max_connection_pool_size=2 * told.CONCURRENCY).with_serializer(
     ORJSONSerializer()
 )
-if handlers.RESULTS:
-    broker = broker.with_result_backend(RedisAsyncResultBackend(handlers.URL, result_ex_time=600))
-task = broker.register_task(handlers.handler, task_name="job")
+if told.RESULTS:
+    broker = broker.with_result_backend(RedisAsyncResultBackend(told.URL, result_ex_time=600))
+task = broker.register_task(coroutines.handler, task_name="job")
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 
 from redis.asyncio import Redis
 
-from contest import handlers
+from contest import told
 from contest.contender import Client, Contender, main
 
 STREAM = "jobs"
@@ -12,7 +12,7 @@ STREAM = "jobs"
 
 @asynccontextmanager
 async def client():
-    async with Redis.from_url(handlers.URL) as redis:
+    async with Redis.from_url(told.URL) as redis:
 
         async def send(number: int) -> None:
             await redis.xadd(STREAM, {b"d": b"%d" % number})

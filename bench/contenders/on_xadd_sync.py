@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 from redis import Redis
 
-from contest import handlers
+from contest import told
 from contest.contender import Client, Contender, main
 
 STREAM = "jobs"
@@ -12,7 +12,7 @@ STREAM = "jobs"
 
 @contextmanager
 def client():
-    with Redis.from_url(handlers.URL) as redis:
+    with Redis.from_url(told.URL) as redis:
         yield Client(send=lambda number: redis.xadd(STREAM, {b"d": b"%d" % number}))
 
 

@@ -14,7 +14,7 @@ from itertools import count
 from time import perf_counter
 from typing import Any
 
-from contest import handlers
+from contest import told
 from contest.contender import Client
 
 # jobs of the latency row that are not counted, while connections and caches are made
@@ -58,7 +58,7 @@ class Probe:
         self._latencies: list[float] = []
 
     def numbers(self) -> Iterator[int]:
-        for number in range(len(handlers.starts)):
+        for number in range(len(told.starts)):
             if number == WARM_UP:
                 self._end = perf_counter() + self._seconds
             if perf_counter() > self._end:
@@ -67,7 +67,7 @@ class Probe:
             yield number
 
     def started(self, number: int) -> bool:
-        start: float = handlers.starts[number]
+        start: float = told.starts[number]
         if start:
             self._latencies.append(start - self._before)
         elif perf_counter() - self._before > LOST:
@@ -134,7 +134,7 @@ class Coroutines:
                 sent += 1
             return sent
 
-        return sum(await asyncio.gather(*(caller() for _ in range(handlers.CONCURRENCY))))
+        return sum(await asyncio.gather(*(caller() for _ in range(told.CONCURRENCY))))
 
 
 class Threads:
@@ -179,7 +179,7 @@ class Threads:
                 self._send(number)
                 mine += 1
 
-        threads = [threading.Thread(target=caller) for _ in range(handlers.CONCURRENCY)]
+        threads = [threading.Thread(target=caller) for _ in range(told.CONCURRENCY)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
+import matplotlib as mpl  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
 
 from contest.ledger import Ledger
 from contest.roster import US, YARDSTICKS
@@ -19,9 +19,18 @@ COLUMNS = 3
 def draw(ledger: Ledger, path: Path) -> None:
     """Draw what the ledger has; the format follows the path's suffix."""
     mpl.use("svg" if path.suffix == ".svg" else "agg")
-    import matplotlib.pyplot as plt
+    import matplotlib.pyplot as plt  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
 
-    mpl.rcParams.update({"font.size": 9, "svg.hashsalt": "bench", "text.color": INK, "axes.edgecolor": FAINT})
+    mpl.rcParams.update(
+        {
+            "font.size": 9,
+            "svg.hashsalt": "bench",
+            "svg.fonttype": "none",
+            "font.family": "sans-serif",
+            "text.color": INK,
+            "axes.edgecolor": FAINT,
+        }
+    )
     panels = [name for name in PANELS if ledger.document["rows"].get(name if name != "workers" else "workers-10")]
     lines = -(-len(panels) // COLUMNS)
     figure, axes = plt.subplots(lines, COLUMNS, figsize=(13, 3.1 * lines + 0.4), squeeze=False)
@@ -29,7 +38,7 @@ def draw(ledger: Ledger, path: Path) -> None:
         axis.axis("off")
     for name, axis in zip(panels, axes.flat, strict=False):
         if name == "workers":
-            _lines(ledger, axis)
+            _workers(ledger, axis)
         else:
             _bars(ledger, ROWS[name], axis)
     figure.tight_layout(w_pad=2.5, h_pad=2.0)
@@ -50,7 +59,7 @@ def _bars(ledger: Ledger, row: Row, axis: Any) -> None:
     for position, (name, value, span) in enumerate(zip(names, values, spans, strict=True)):
         label = f"{value:,.0f}" if row.unit != "ms" else f"{value:.2f}"
         if figure:
-            label += f"  (p99 {ledger.median(row.name, name, figure):.1f})"
+            label += f"  (p99 {ledger.median(row.name, name, figure):.2f})"
         bold = {"weight": "bold", "color": OURS} if name == US else {}
         axis.text(max(span) + most * 0.02, position, label, va="center", fontsize=8, **bold)
     axis.set_yticks(range(len(names)), [ledger.title(name).replace("`", "") for name in names])
@@ -59,22 +68,26 @@ def _bars(ledger: Ledger, row: Row, axis: Any) -> None:
     _dress(axis, row.title, f"{row.unit}, {better}")
 
 
-def _lines(ledger: Ledger, axis: Any) -> None:
-    counts = (1, 10, 40)
-    rows = ("drain", "workers-10", "workers-40")
-    for name in ledger.document["rows"]["workers-10"]:
-        found = [(count, ledger.median(row, name)) for count, row in zip(counts, rows, strict=True)]
-        points = [(count, value) for count, value in found if value is not None]
-        colour = OURS if name == US else THEIRS
-        axis.plot([str(count) for count, _ in points], [value for _, value in points], "o-", color=colour)
-        last = points[-1]
-        axis.annotate(
-            f" {ledger.title(name)} {last[1]:,.0f}", (str(last[0]), last[1]), xytext=(4, 6), textcoords="offset points",
-            ha="right", fontsize=8, color=colour if name == US else INK,
-        )  # fmt: skip
-    axis.set_ylim(bottom=0)
-    axis.margins(x=0.1, y=0.15)
-    _dress(axis, "No-op drain by 1, 10 and 40 worker processes on one queue", "jobs/s, by processes; more is better")
+def _workers(ledger: Ledger, axis: Any) -> None:
+    """1, 10 and 40 processes of each contender, below one another."""
+    labels: list[str] = []
+    values: list[float] = []
+    colours: list[str] = []
+    for name in ledger.ranked(ROWS["workers-10"]):
+        for processes, row in ((1, "drain"), (10, "workers-10"), (40, "workers-40")):
+            value = ledger.median(row, name)
+            if value is not None:
+                labels.append(f"{ledger.title(name)} × {processes}")
+                values.append(value)
+                colours.append(OURS if name == US else THEIRS)
+    places = range(len(labels))[::-1]
+    axis.barh(places, values, color=colours)
+    for place, value, colour in zip(places, values, colours, strict=True):
+        bold = {"weight": "bold", "color": OURS} if colour == OURS else {}
+        axis.text(value + max(values) * 0.02, place, f"{value:,.0f}", va="center", fontsize=8, **bold)
+    axis.set_yticks(places, labels)
+    axis.set_xlim(0, max(values) * 1.22)
+    _dress(axis, "No-op drain by 1, 10, 40 processes", "jobs/s, more is better")
 
 
 def _dress(axis: Any, title: str, unit: str) -> None:
@@ -82,5 +95,5 @@ def _dress(axis: Any, title: str, unit: str) -> None:
     axis.set_xlabel(unit, color=FAINT, fontsize=8)
     axis.spines[["top", "right"]].set_visible(False)
     axis.tick_params(length=0, labelsize=8)
-    axis.ticklabel_format(style="plain", axis="x") if not axis.lines else None
-    axis.xaxis.set_major_locator(mpl.ticker.MaxNLocator(4)) if not axis.lines else None
+    axis.xaxis.set_major_locator(mpl.ticker.MaxNLocator(4))
+    axis.xaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:,.0f}"))

@@ -7,20 +7,17 @@
     python on_<name>.py sequential SECONDS    one job per call, one after the other
     python on_<name>.py latency SECONDS       one job at a time through a waiting worker
 
-Each prints one line of JSON. The server's address and the tally are in the environment (see ``handlers``).
+Each prints one line of JSON. The server's address and the tally are in the environment (see ``told``). Worker processes import
+this as well, and their memory is measured: what only commands need, they import.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 Command = Sequence[str]
 """A server command whose reply is a count, or a list that begins with one."""
@@ -29,8 +26,7 @@ PROCESSES = (1, 10, 40)
 """The numbers of worker processes that are measured."""
 
 
-@dataclass(frozen=True)
-class Client:
+class Client(NamedTuple):
     """One process's way to enqueue. ``send`` is a coroutine function of asyncio libraries, a plain one of the others."""
 
     send: Callable[[int], Any]
@@ -41,8 +37,7 @@ class Client:
     """Jobs per bulk call: what the library is fastest with."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Contender:
+class Contender(NamedTuple):
     title: str
     distributions: tuple[str, ...]
     """What is installed for it; versions are printed."""
@@ -68,10 +63,12 @@ class Contender:
 
 def program(name: str) -> str:
     """A program that was installed beside this interpreter."""
-    return str(Path(sys.executable).with_name(name))
+    return os.path.join(os.path.dirname(sys.executable), name)
 
 
 def main(contender: Contender) -> None:
+    import json
+
     command, *arguments = sys.argv[1:]
     if command == "describe":
         print(json.dumps(_describe(contender)))
@@ -88,6 +85,8 @@ def main(contender: Contender) -> None:
 
 
 def _run(call: Callable[[Client], Any], session: AbstractAsyncContextManager[Client]) -> Any:
+    import asyncio
+
     import uvloop
 
     async def inside() -> Any:
@@ -99,6 +98,8 @@ def _run(call: Callable[[Client], Any], session: AbstractAsyncContextManager[Cli
 
 
 def _describe(contender: Contender) -> dict[str, Any]:
+    from importlib.metadata import version
+
     worker = contender.worker
     return {
         "title": contender.title,

@@ -27,7 +27,7 @@ STALL_TIMEOUT = 12.0
 # seconds for the last acknowledgements after the last job was handled
 SETTLE_TIMEOUT = 10.0
 # seconds between two looks at the tally
-LOOK = 0.002
+LOOK = 0.005
 # share of the jobs that is handled before the clock starts: connections, caches and, with many processes, what they already
 # hold behind the gate when it opens
 HEAD = 0.05

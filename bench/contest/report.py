@@ -29,17 +29,29 @@ HOW = {
 
 
 def render(ledger: Ledger) -> str:
-    parts = [_head(ledger), *_glance(ledger), *(_row(ledger, row) for row in ledger.rows), *_wrong(ledger), *_footer(ledger)]
-    return "\n\n".join(parts) + "\n"
+    """The whole document."""
+    return "\n\n".join([_head(ledger), *_tables(ledger), *_footer(ledger)]) + "\n"
+
+
+def summary(ledger: Ledger) -> str:
+    """Its tables."""
+    return "\n\n".join(_tables(ledger))
+
+
+def _tables(ledger: Ledger) -> Iterator[str]:
+    yield from _bars(ledger)
+    yield from (_row(ledger, row) for row in ledger.rows)
+    yield from _wrong(ledger)
 
 
 def _head(ledger: Ledger) -> str:
     document = ledger.document
     machine = document["machine"]
     loads = document["loads"]
+    rounds = "1 round" if document["rounds"] == 1 else f"{document['rounds']} interleaved rounds"
     return (
         "# Results\n\n"
-        f"Measured {document['begun']}, {document['rounds']} interleaved rounds in {document['minutes']:.0f} minutes, "
+        f"Measured {document['begun']}, {rounds} in {document['minutes']:.0f} minutes, "
         f"about {document['seconds']:g} s per row, contender and round. Each figure is the median of the rounds, beside it "
         f"the lowest and the highest; the best of each row is bold.\n\n"
         f"{machine['cores']} cores of {machine['processor']}, {machine['memory_gb']} GB, {machine['system']}, Python "
@@ -50,7 +62,7 @@ def _head(ledger: Ledger) -> str:
     )
 
 
-def _glance(ledger: Ledger) -> Iterator[str]:
+def _bars(ledger: Ledger) -> Iterator[str]:
     found = list(bars(ledger))
     if found:
         rows = ([bar.what, bar.ours, bar.other, bar.reached, bar.required, "met" if bar.met else "**missed**"] for bar in found)

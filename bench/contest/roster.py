@@ -18,8 +18,8 @@ PEERS = ("faststream", "taskiq", "arq", "saq", "streaq", "huey", "dramatiq", "ce
 YARDSTICKS = ("xadd", "xadd_sync")
 """No contenders: redis-py's plain ``xadd``, beside which sequential enqueues are measured."""
 
-OWN_VENV = ("arq", "saq")
-"""Held by their requirements to versions that the others cannot share; each in ``.venv/<name>``."""
+OWN_VENV = ("arq", "saq", "dramatiq")
+"""Need what the others cannot share; each in ``.venv/<name>``, from ``requirements-<name>.txt``."""
 
 ALL = (US, *PEERS, *YARDSTICKS)
 

@@ -35,9 +35,9 @@ class Sizes:
         return self._sized(self._rate(entry, row))
 
     def learn(self, entry: Entry, row: Row, measured: Measured) -> None:
-        """A measured round is the best probe for the next one."""
+        """A measured round is the best probe for the next one, unless something else slowed it down."""
         if row.way == "drain":
-            self._rates[entry.name, row.name] = measured.value
+            self._rates[entry.name, row.name] = max(measured.value, self._rates.get((entry.name, row.name), 0.0))
 
     def _sized(self, rate: float) -> int:
         return max(1, round(rate * self._seconds / 100)) * 100

@@ -1,22 +1,17 @@
 """The tally of a row: a folder in which worker processes mark what they handled, and from which the judge reads it.
 
-One byte per job in a file that all processes map, so that marking costs a handler some 60 ns, needs no server and no lock,
-and a job handled twice shows. Worker processes only write (``handlers``), the judge only reads.
+One byte per job in a file that all processes map, so that marking needs no server and no lock, and a job handled twice
+shows. Worker processes only write (``told``), the judge only reads.
 """
 
 from __future__ import annotations
 
-import mmap
 from pathlib import Path
+
+from contest.told import mapped
 
 # how many jobs stand for all when the judge asks, every few milliseconds, how far it has come
 SAMPLE = 1_000
-
-
-def mapped(path: Path) -> mmap.mmap:
-    """The file as memory shared with every process that maps it."""
-    with path.open("r+b") as file:
-        return mmap.mmap(file.fileno(), 0)
 
 
 class Tally:
@@ -27,7 +22,7 @@ class Tally:
         self.jobs = jobs
         (folder / "marks").write_bytes(bytes(jobs))
         (folder / "starts").write_bytes(bytes(8 * jobs))
-        self._marks = mapped(folder / "marks")
+        self._marks = mapped(str(folder / "marks"))
         self._stride = max(1, jobs // SAMPLE)
         self._next = 0
 
