@@ -16,19 +16,21 @@ from tests.system.harness import Ledger, Server, Workers, eventually, state, tot
 
 
 def test_under_load_it_ends_with_0_and_what_had_not_started_runs_elsewhere(ledger: Ledger, workers: Workers) -> None:
-    leaving, staying = workers.start_pair("--concurrency", "4")
-    jobs.app.enqueue_many_sync(jobs.nap.bind(f"nap-{i}", 0.02) for i in range(400))
+    leaving, staying = (workers.launch("--concurrency", slots) for slots in ("4", "16"))
+    leaving.until_ready()
+    staying.until_ready()
+    jobs.app.enqueue_many_sync(jobs.nap.bind(f"nap-{i}", 0.02) for i in range(600))
     ledger.until_started(100)
     leavers = set(leaving.children())
     asked = time.monotonic()
     leaving.signal(signal.SIGTERM)
     assert leaving.wait(within=25) == 0
-    until_done(400)
+    until_done(600)
     left = [line.at for line in ledger.starts() if line.at > asked and line.pid not in leavers]
     took = max(left) - asked
     print(f"SIGTERM under load: {totals()['released']} jobs handed back, the last of {len(left)} started after {took:.2f} s")
     assert took < 10
-    assert ledger.runs() == Counter({f"nap-{i}": 1 for i in range(400)})
+    assert ledger.runs() == Counter({f"nap-{i}": 1 for i in range(600)})
     assert {line.crashes for line in ledger.starts()} == {0}
     assert staying.code is None
 
