@@ -1,0 +1,449 @@
+"""Stopping a worker, and a supervisor: always to the end, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from millstream import Millstream
+from millstream.broker import Broker, Claim
+from millstream.errors import BrokerRefused, BrokerUnavailable
+from millstream.worker import codes, wire
+from millstream.worker.services.keeper import Keeper
+from millstream.worker.supervisor import Child, Plan, Supervisor
+from millstream.worker.worker import KeeperDied, Worker
+from tests.unit.stage import looped, new_app
+
+
+class Site:
+    """A lifespan that says when it was left, and by which task."""
+
+    def __init__(self, app: Millstream) -> None:
+        self.tasks: list[asyncio.Task[Any] | None] = []
+        app.lifespan = self.lifespan
+
+    @asynccontextmanager
+    async def lifespan(self, app: Millstream) -> AsyncIterator[None]:
+        self.tasks.append(asyncio.current_task())
+        yield
+        self.tasks.append(asyncio.current_task())
+
+    def is_left(self) -> bool:
+        entered, left = self.tasks
+        return entered is left
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """The test's own time-out bounds it."""
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def refuse(error: Exception) -> Callable[..., Awaitable[Any]]:
+    async def refused(*args: Any, **options: Any) -> Any:
+        raise error
+
+    return refused
+
+
+def keepers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "millstream-keeper"]
+
+
+def patch(broker: object, verb: str, replacement: Callable[..., Awaitable[Any]]) -> None:
+    setattr(broker, verb, replacement)
+
+
+async def nothing_is_left(app: Millstream, site: Site) -> None:
+    assert site.is_left()
+    assert keepers() == []
+    assert (await app.inspector.queue("default")).consumers == 0
+    assert [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("millstream")] == []
+
+
+# -- the end is always reached ---------------------------------------------------------------------------------------------
+
+
+@looped
+async def test_cancelling_run_stops_its_worker() -> None:
+    app = new_app(grace=0.01)
+    site, started = Site(app), asyncio.Event()
+
+    @app.task
+    async def job() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async with app:
+        running = asyncio.create_task(app.run())
+        await job.enqueue()
+        await started.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await nothing_is_left(app, site)
+        assert (await app.inspector.queue("default")).ready == 1
+
+
+@looped
+async def test_a_second_cancellation_ends_the_grace_period_and_nothing_else() -> None:
+    app = new_app(grace=600.0)
+    site, started = Site(app), asyncio.Event()
+    workers: list[Worker] = []
+
+    @app.task
+    async def job() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async def serve() -> None:
+        async with app.worker() as worker:
+            workers.append(worker)
+            await asyncio.Event().wait()
+
+    async with app:
+        serving = asyncio.create_task(serve())
+        await job.enqueue()
+        await started.wait()
+        serving.cancel()
+        await until(lambda: workers[0]._stopping is not None)
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        await nothing_is_left(app, site)
+        assert (await app.inspector.queue("default")).ready == 1
+
+
+@looped
+async def test_to_stop_again_is_to_wait_for_the_same_end() -> None:
+    app = new_app()
+    site = Site(app)
+    app.task(name="job")(lambda: None)
+    async with app:
+        async with app.worker() as worker:
+            first = await worker.stop(0.0)
+            assert await worker.stop(0.0) is first
+        await nothing_is_left(app, site)
+
+
+@pytest.mark.parametrize("verb", ["nudge", "release", "leave", "unregister"])
+@pytest.mark.parametrize("error", [BrokerRefused("no permission"), BrokerUnavailable("away"), LookupError("a bug")], ids=repr)
+@looped
+async def test_what_fails_while_stopping_does_not_keep_the_rest_from_being_stopped(verb: str, error: Exception) -> None:
+    app = new_app(grace=0.01)
+    site = Site(app)
+
+    @app.task
+    async def job() -> None: ...
+
+    async with app:
+        broker = await app.broker()
+        async with app.worker() as worker:
+            await until(lambda: worker._claimers[0]._waiting)
+            patch(broker, verb, refuse(error))
+        assert site.is_left()
+        assert keepers() == []
+
+
+@looped
+async def test_a_keeper_that_died_is_what_the_worker_ends_with() -> None:
+    app = new_app(grace=0.01, lease=1.0)
+    site = Site(app)
+
+    @app.task
+    async def job() -> None: ...
+
+    async with app:
+        with pytest.raises(KeeperDied):
+            async with app.worker() as worker:
+                keeper = cast(Any, worker._keeper)
+                patch(keeper._keeper._broker, "renew", refuse(LookupError("a bug")))
+                keeper.keep("other", "somebody", 0.01)
+                await worker.failed.wait()
+                keeper.keep("default", "somebody", 1.0)
+        await nothing_is_left(app, site)
+
+
+@looped
+async def test_a_keeper_that_is_stopped_while_it_connects_ends() -> None:
+    app = new_app()
+    connecting, connected = threading.Event(), threading.Event()
+    app.task(name="job")(lambda: None)
+    async with app:
+        broker = await app.broker()
+        worker = await app._make_worker(["default"], 1, 1)
+        keeper = cast(Any, worker._keeper)
+
+        async def connect() -> Broker:
+            connecting.set()
+            await asyncio.to_thread(connected.wait)
+            return broker
+
+        keeper._open_broker = connect
+        starting = asyncio.create_task(worker.start())
+        await asyncio.to_thread(connecting.wait)
+        starting.cancel()
+        await until(lambda: keeper._stopped)
+        connected.set()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert not keeper.alive
+
+
+@looped
+async def test_a_thread_that_outlasts_the_grace_period_keeps_its_lease_until_it_returns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("millstream.worker.worker.LAST_WORDS_SECONDS", 0.05)
+    app = new_app(grace=0.0)
+    starts: list[int] = []
+    started, gate = threading.Event(), threading.Event()
+
+    @app.task
+    def job() -> None:
+        starts.append(1)
+        started.set()
+        gate.wait()
+
+    async with app:
+        async with app.worker() as worker:
+            await job.enqueue()
+            await asyncio.to_thread(started.wait)
+        keeper = cast(Any, worker._keeper)
+        assert keeper.alive, "nobody renews the lease of a job that runs"
+        assert [list(leases) for leases in keeper._keeper._leases.values()] == [[worker._lanes[0].consumer]]
+        assert (await app.inspector.queue("default")).running == 1
+        gate.set()
+        await asyncio.to_thread(keeper._thread.join)
+        state = await app.inspector.queue("default")
+        assert (state.running, state.ready, state.totals["done"], state.consumers) == (0, 0, 1, 0)
+    assert starts == [1]
+
+
+def test_and_so_it_does_when_its_loop_is_gone_before_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.worker.worker.LAST_WORDS_SECONDS", 0.05)
+    app = new_app(grace=0.0)
+    started, gate = threading.Event(), threading.Event()
+
+    @app.task
+    def job() -> None:
+        started.set()
+        gate.wait()
+
+    async def serve() -> Worker:
+        async with app, app.worker() as worker:
+            await job.enqueue()
+            await asyncio.to_thread(started.wait)
+        return worker
+
+    keeper = cast(Any, asyncio.run(serve())._keeper)
+    assert keeper.alive
+    gate.set()
+    keeper._thread.join(30.0)
+    assert not keeper.alive
+
+
+# -- leases, deadlines and suspects ----------------------------------------------------------------------------------------
+
+
+@looped
+async def test_a_lease_that_could_not_be_given_up_is_not_dropped() -> None:
+    app = new_app()
+    dropped: list[str] = []
+
+    @app.task
+    async def job() -> None: ...
+
+    async with app, app.worker() as worker:
+        patch(worker._broker, "leave", refuse(BrokerUnavailable("away")))
+        keeper = cast(Any, worker._keeper)
+        keeper.drop = lambda queue, consumer: dropped.append(consumer)
+        await worker.stop(0.0)
+    assert dropped == []
+
+
+@looped
+async def test_a_timeout_strikes_although_the_server_does_not_answer() -> None:
+    app = new_app(grace=0.0)
+    struck, asked, answer = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @app.task(timeout=0.5, retry=0)
+    async def slow() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            struck.set()
+
+    async def stall(*args: Any) -> int:
+        asked.set()
+        await answer.wait()
+        return 0
+
+    async with app, app.worker(concurrency=1) as worker:
+        lane = worker._lanes[0]
+        await slow.enqueue()
+        await until(lambda: worker._hold.running)
+        patch(worker._broker, "release", stall)
+        (running,) = worker._hold.running
+        worker._hold.ready[0].append(running)  # as if it had been claimed ahead of its slot, and long ago
+        running._since -= 60.0
+        await asked.wait()
+        await struck.wait()
+        assert not answer.is_set()
+        answer.set()
+        assert lane.consumer
+
+
+@looped
+async def test_a_suspect_is_not_stranded_by_a_lost_reply() -> None:
+    app = new_app(grace=0.01)
+    ran: list[int] = []
+
+    @app.task
+    async def job(number: int) -> None:
+        ran.append(number)
+
+    async with app:
+        broker = await app.broker()
+        handle = await job.enqueue(1)
+        for dead in ("first", "second"):
+            await broker.join("default", dead, 30.0)
+            assert len((await broker.claim("default", dead, 1)).entries) == 1
+            await broker.leave("default", dead)
+        claim, lost = broker.claim, list[Claim]()
+
+        async def lose_one(*args: Any, alone: bool = False, **options: Any) -> Claim:
+            answer = await claim(*args, alone=alone, **options)
+            if alone and not lost:
+                lost.append(answer)
+                raise BrokerUnavailable("the reply is lost")
+            return answer
+
+        patch(broker, "claim", lose_one)
+        async with app.worker():
+            await handle.result(20.0)
+    assert ran == [1]
+    assert len(lost[0].entries) == 1
+
+
+# -- the supervisor --------------------------------------------------------------------------------------------------------
+
+
+class Process:
+    """A worker process as the supervisor sees it."""
+
+    pid = 4711
+
+    def __init__(self, code: int | None) -> None:
+        self.returncode = code
+        self.ended = asyncio.Event()
+        if code is not None:
+            self.ended.set()
+
+    async def wait(self) -> int:
+        await self.ended.wait()
+        return self.returncode or 0
+
+    def send_signal(self, number: int) -> None:
+        self.ended.set()
+
+
+class Troupe(Supervisor):
+    """Its children do what the script says: end with a code at once, having said hello or not, or stay until told to stop."""
+
+    def __init__(self, script: Mapping[int, tuple[bool, int | None]], broker: object) -> None:
+        orders = wire.Orders("nothing:app", [], 1, 1, burst=False)
+        super().__init__(Plan(orders), cast(Any, self._open))
+        self.script = script
+        self.spawned = 0
+        self.leases: set[tuple[str, str]] = set()
+        self._room = broker
+
+    async def _open(self, hello: wire.Hello) -> Any:
+        return self._room
+
+    async def _spawn(self, orders: wire.Orders) -> Child:
+        says_hello, code = self.script[self.spawned]
+        self.spawned += 1
+        child = Child(cast(Any, Process(code)), orders)
+        self._children.add(child)
+        if says_hello:
+            child.hello = wire.Hello("memory://", "n", 60.0, 0.0, 0.0, ["default"], [], [])
+            child.leases = set(self.leases)
+            self._broker = cast(Any, self._room)
+            self._keeper = Keeper(cast(Any, self._room))
+        child.listening = asyncio.create_task(asyncio.sleep(0))
+        return child
+
+
+class Silent:
+    """A server that answers nobody."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def leave(self, queue: str, consumer: str, *, blameless: bool = False) -> int:
+        self.asked.append(consumer)
+        await asyncio.Event().wait()
+        return 0
+
+    async def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("code", [codes.FAILED, codes.USAGE, codes.SERVER])
+@looped
+async def test_a_child_that_never_served_ends_the_worker(code: int) -> None:
+    assert await Troupe({0: (False, code)}, Silent()).run() == code
+
+
+@pytest.mark.parametrize("code", [codes.FAILED, codes.USAGE, codes.SERVER])
+@looped
+async def test_once_one_has_served_a_child_that_cannot_start_is_started_again(
+    code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.worker.supervisor.RESTART_SECONDS", (0.0,))
+    troupe = Troupe({0: (True, -9), 1: (False, code), 2: (False, code), 3: (True, None)}, Silent())
+    running = asyncio.create_task(troupe.run())
+    await until(lambda: troupe.spawned == 4 or running.done())
+    troupe._signalled(signal.SIGTERM)
+    assert await running == codes.OK
+    assert troupe.spawned == 4
+
+
+LEASES = {("a", "1"), ("b", "2"), ("c", "3")}
+
+
+@looped
+async def test_a_dead_childs_leases_are_given_up_all_at_once_and_not_for_long_when_stopping(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("millstream.worker.supervisor.GIVE_UP_SECONDS", 0.05)
+    server = Silent()
+    troupe = Troupe({0: (True, -9)}, server)
+    troupe.leases = LEASES
+    running = asyncio.create_task(troupe.run())
+    await until(lambda: len(server.asked) == 3)
+    assert not running.done()
+    troupe._signalled(signal.SIGTERM)
+    await running
+    assert sorted(server.asked) == ["1", "2", "3"]
+
+
+@looped
+async def test_a_second_signal_gives_nothing_up_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.worker.supervisor.GIVE_UP_SECONDS", 600.0)
+    server = Silent()
+    troupe = Troupe({0: (True, -9)}, server)
+    troupe.leases = LEASES
+    running = asyncio.create_task(troupe.run())
+    await until(lambda: len(server.asked) == 3)
+    troupe._signalled(signal.SIGTERM)
+    assert troupe._giving_up
+    troupe._signalled(signal.SIGTERM)
+    await running
