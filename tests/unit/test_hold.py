@@ -162,3 +162,15 @@ def test_full_threads_hold_up_no_coroutines_of_a_mixed_queue_unless_what_came_la
         assert hold.room((ASYNC, THREAD), buffered=True, careful=True) <= 0
 
     run(main())
+
+
+def test_a_queue_that_waits_for_threads_is_not_in_the_way_of_one_that_needs_coroutines() -> None:
+    async def main() -> None:
+        hold = Hold(4, 1, Clock())
+        hold.free[THREAD] = 0
+        threads = asyncio.create_task(hold.turn((THREAD,), True, 5.0))
+        await asyncio.sleep(0)
+        assert await hold.turn((ASYNC,), True, 5.0) == 4  # at once, although someone stands in line
+        threads.cancel()
+
+    run(main())

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from millstream import Millstream, Reject, Retry, RetryPolicy, Snooze, current_job
-from millstream.errors import JobCancelled, JobExpired, JobFailed, ResultsDisabled, UsageError
+from millstream.errors import BrokerError, BrokerRefused, JobCancelled, JobExpired, JobFailed, ResultsDisabled, UsageError
 from millstream.message import Message, encode_message
 
 SOON = RetryPolicy(2, delay=0.001, jitter=False)
@@ -807,3 +807,151 @@ def test_a_worker_whose_lease_was_taken_starts_again_as_a_new_incarnation() -> N
 
     run(main())
     assert len(runs) == 2
+
+
+def test_bytes_that_provoke_any_error_are_malformed_and_what_was_claimed_with_them_runs() -> None:
+    app = make_app()
+
+    @app.task
+    async def echo(n: int) -> int:
+        return n
+
+    async def main() -> None:
+        from millstream.broker import Post
+
+        broker = await app.broker()
+        before = await echo.enqueue(1)
+        nested = b"\x91" * 100_000  # msgspec gives up on it with a RecursionError
+        await broker.publish("default", [Post("nested", nested)])
+        after = await echo.enqueue(2)
+        async with app.worker():
+            assert [await before.result(PATIENCE), await after.result(PATIENCE)] == [1, 2]
+        assert [letter.reason for letter in await app.dead.list()] == ["malformed"]
+
+    run(main())
+
+
+def test_an_error_text_that_is_not_utf8_is_kept_and_its_slot_comes_free() -> None:
+    app = make_app()
+
+    @app.task(retry=0)
+    async def read() -> None:
+        raise ValueError("cannot read caf\udce9.txt")
+
+    @app.task
+    async def fine() -> str:
+        return "fine"
+
+    async def main() -> None:
+        async with app.worker(concurrency=1):
+            with pytest.raises(JobFailed) as failure:
+                await (await read.enqueue()).result(PATIENCE)
+            assert failure.value.error == "cannot read caf\\udce9.txt"
+            assert await (await fine.enqueue()).result(PATIENCE) == "fine"
+
+    run(main())
+
+
+def test_outcomes_that_the_server_refuses_for_a_while_are_kept_and_nothing_runs_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = make_app()
+    runs: list[int] = []
+
+    @app.task(max_crashes=0)
+    async def once(n: int) -> int:
+        runs.append(n)
+        return n
+
+    async def main() -> None:
+        broker = await app.broker()
+        settle, refusals = broker.settle, 3
+
+        async def refusing(queue: str, consumer: str, outcomes: Any) -> int:
+            nonlocal refusals
+            if refusals:
+                refusals -= 1
+                raise BrokerRefused("the password was changed, and is put right soon")
+            return await settle(queue, consumer, outcomes)
+
+        monkeypatch.setattr(broker, "settle", refusing)
+        async with app.worker():
+            jobs = [await once.enqueue(n) for n in range(3)]
+            assert [await job.result(PATIENCE) for job in jobs] == [0, 1, 2]
+
+    run(main())
+    assert sorted(runs) == [0, 1, 2]
+
+
+def test_an_outcome_that_the_server_chokes_on_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = make_app()
+
+    @app.task
+    async def echo(n: int) -> int:
+        return n
+
+    async def main() -> None:
+        broker = await app.broker()
+        settle = broker.settle
+        jobs = [await echo.enqueue(n) for n in range(5)]
+
+        async def choking(queue: str, consumer: str, outcomes: Any) -> int:
+            if any(outcome.id == jobs[2].id for outcome in outcomes):
+                raise BrokerError("cannot digest this one")
+            return await settle(queue, consumer, outcomes)
+
+        monkeypatch.setattr(broker, "settle", choking)
+        async with app.worker() as worker:
+            for n in (0, 1, 3, 4):
+                assert await jobs[n].result(PATIENCE) == n
+            assert worker.totals["refused"] == 1
+
+    run(main())
+
+
+def test_a_claim_that_finds_no_slot_is_not_made_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = make_app()
+    claims = 0
+
+    @app.task(result_ttl=0)
+    async def nap(n: int) -> None:
+        await asyncio.sleep(0.01)  # the job's own work
+
+    async def main() -> None:
+        broker = await app.broker()
+        claim = broker.claim
+
+        async def counting(*args: Any, **options: Any) -> Any:
+            nonlocal claims
+            claims += 1
+            return await claim(*args, **options)
+
+        monkeypatch.setattr(broker, "claim", counting)
+        async with app.worker(concurrency=1) as worker:
+            for n in range(40):
+                await nap.enqueue(n)
+            await worker.until_idle()
+
+    run(main())
+    assert claims < 40 * 20  # it was hundreds per job
+
+
+def test_a_function_whose_thread_cannot_be_started_fails_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = make_app()
+    refused: list[int] = []
+    start = threading.Thread.start
+
+    def stingy(thread: threading.Thread) -> None:
+        if thread.name == "millstream-1" and not refused:
+            refused.append(1)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    @app.task
+    def work() -> int:
+        return current_job().attempt
+
+    async def main() -> None:
+        async with app.worker(threads=1):
+            monkeypatch.setattr(threading.Thread, "start", stingy)
+            assert await (await work.enqueue()).result(PATIENCE) == 2
+
+    run(main())

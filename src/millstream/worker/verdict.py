@@ -30,15 +30,20 @@ NOTE_TRACEBACK_LIMIT = 2_048
 def note(error: BaseException, limit: int = TRACEBACK_LIMIT) -> ErrorNote:
     """An exception as text, its traceback beginning in the user's code."""
     text = "".join(traceback.format_exception(type(error), error, users_part(error.__traceback__)))
-    return ErrorNote(type(error).__name__, describe(error), text[-limit:])
+    return ErrorNote(type(error).__name__, describe(error), _encodable(text[-limit:]))
 
 
 def describe(error: BaseException) -> str:
     """Its message; an exception whose own ``__str__`` fails still gets one."""
     try:
-        return str(error)
+        return _encodable(str(error))
     except Exception as failure:
         return f"(its __str__ raised {type(failure).__name__})"
+
+
+def _encodable(text: str) -> str:
+    """Text that can travel: file names that are not UTF-8 come as lone surrogates, which cannot."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def users_part(trace: TracebackType | None) -> TracebackType | None:

@@ -8,12 +8,22 @@
 local group, consumer, left, alone = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local suspect_after, run_id, released, suspects = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9]
 if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
-local meta = redis.call('HMGET', META, 'paused', 'run', 'calm', 'longest')
+local meta = redis.call('HMGET', META, 'paused', 'run', 'calm', 'longest', 'seen')
 
 -- A server that was just restarted has been away for nobody knows how long: no lease lapses until all had time to be renewed.
 if meta[2] ~= run_id then
   if meta[2] then meta[3] = now + (meta[4] or 0) end
   redis.call('HSET', META, 'run', run_id, 'calm', meta[3] or 0)
+end
+-- Nor after a step of its clock, or a sleep of the whole machine: someone looks every second, so a longer gap is one. By a
+-- clock that tests set there is no such rule.
+local unseen = ARGV[1] == '0' and now - (meta[5] or now - 1000) or 0
+if unseen < 0 or unseen >= 1000 then
+  if meta[5] and (unseen < 0 or unseen > 5000) then
+    meta[3] = math.max(tonumber(meta[3] or '0'), now + math.floor((meta[4] or 0) / 3) + 2000)
+    redis.call('HSET', META, 'calm', meta[3])
+  end
+  redis.call('HSET', META, 'seen', now)
 end
 
 -- Two looks: a lease in the past is only marked; it lapses if it is still overdue a while later. A server that stalled lets

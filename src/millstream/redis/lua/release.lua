@@ -7,7 +7,7 @@ local group, consumer, released = ARGV[2], ARGV[3], ARGV[4]
 if not redis.call('ZSCORE', LEASES, consumer) then return -1 end
 local n = 0
 for i = 5, #ARGV do
-  local pending = redis.call('XPENDING', STREAM, group, ARGV[i], ARGV[i], 1, consumer)[1]
+  local pending = redis.pcall('XPENDING', STREAM, group, ARGV[i], ARGV[i], 1, consumer)[1]  -- nil if the group is gone
   if pending then
     hand_back(group, released, ARGV[i], pending[4])
     n = n + 1

@@ -15,6 +15,9 @@ from millstream.worker.hot.runner import Runner
 
 log = logging.getLogger("millstream.worker")
 
+FIRST_CLAIM = 8
+"""The most a first claim brings: messages may be as large as max_payload_bytes, and the link slow."""
+
 REJOIN_SECONDS = 0.05
 """How often a claimer whose lease was lost looks whether it has a new one."""
 
@@ -49,6 +52,9 @@ class Claimer:
         self._silent = True
         """Nothing was said yet about a server that is away."""
         self._size = 0.0
+        """About how many bytes a message takes; 0: none was seen yet."""
+        self._ahead_ms = 0.0
+        """Server time less loop time, as of the last claim."""
         self._careful_until = 0.0
         """Loop time until which nothing is claimed that might not start: the last could not."""
         self.paused = False
@@ -71,6 +77,9 @@ class Claimer:
             except LeaseLost:
                 self._fenced(self._lane, consumer)
                 await backoff.wait()
+            except BaseException:
+                self._away = True  # some of what a claim brought may be in nobody's hands
+                raise
             else:
                 backoff = Backoff()
 
@@ -84,7 +93,7 @@ class Claimer:
         if self._waiting:
             try:
                 await self._broker.nudge(self._lane.queue, self._lane.consumer)
-            except BrokerUnavailable:
+            except BrokerError:
                 log.debug("could not end the wait on queue %r", self._lane.queue)
 
     async def _once(self) -> None:
@@ -100,9 +109,6 @@ class Claimer:
         hold.ask(lane.kinds, room)
         try:
             claim = await self._broker.claim(lane.queue, lane.consumer, room, suspect_after=lane.suspect_after)
-        except BaseException:
-            self._away = True
-            raise
         finally:
             hold.ask(lane.kinds, -room)
         await self._take(claim)
@@ -115,7 +121,9 @@ class Claimer:
         return asyncio.get_running_loop().time() < self._careful_until
 
     def _most(self) -> int:
-        """How many messages of the size we have seen make a batch."""
+        """How many messages of the size we have seen make a batch; few before the first was seen."""
+        if not self._size:
+            return FIRST_CLAIM
         return BATCH if self._size * BATCH <= BATCH_BYTES else max(1, int(BATCH_BYTES / self._size))
 
     async def _wait(self, claim: Claim) -> None:
@@ -124,6 +132,8 @@ class Claimer:
         while not claim.entries and not self._stopping and lane.consumer and (claim.next_due != 0 or claim.paused):
             room = hold.room(lane.kinds, False, self._careful)
             if room <= 0:
+                # Every slot is taken: claiming into the buffer would bring nothing, again and again, until one comes free.
+                await hold.turn(lane.kinds, False, WAIT_SECONDS, self._careful)
                 return
             timer = None
             if claim.next_due is not None and claim.next_due < WAIT_SECONDS and not claim.paused:
@@ -138,9 +148,6 @@ class Claimer:
                     wait=WAIT_SECONDS,
                     suspect_after=lane.suspect_after,
                 )
-            except BaseException:
-                self._away = True
-                raise
             finally:
                 self._waiting = False
                 if timer is not None:
@@ -151,17 +158,19 @@ class Claimer:
         if claim.entries:
             self.empty.clear()
             self._runner.accept(self._lane, claim)
-            size = sum(len(entry.body or b"") for entry in claim.entries) / len(claim.entries)
+            size = 1 + sum(len(entry.body or b"") for entry in claim.entries) / len(claim.entries)
             self._size = size if size > self._size else (self._size + size) / 2
             if self._lane.handed_back and not self._stopping:
                 refs, self._lane.handed_back = self._lane.handed_back, []
                 await self._release(refs)
+        if claim.now_ms:
+            self._ahead_ms = claim.now_ms - asyncio.get_running_loop().time() * 1000
         if claim.paused != self.paused:
             self.paused = claim.paused
             log.info("queue %r is %s", self._lane.queue, "paused" if claim.paused else "resumed")
         if claim.paused:
             await self.hand_back(0.0)
-        if claim.suspects and not self._stopping:
+        if claim.suspects and not claim.paused and not self._stopping:
             await self._suspects(self._lane)
 
     async def hand_back(self, older_than: float) -> None:
@@ -207,13 +216,14 @@ class Claimer:
             self._silent = True
             log.info("queue %r is claimed from again%s", lane.queue, f"; {len(entries)} claims recovered" if entries else "")
         if entries:
-            self._runner.accept(lane, Claim(entries, 0))
+            now_ms = int(asyncio.get_running_loop().time() * 1000 + self._ahead_ms)
+            await self._take(Claim(entries, now_ms))
 
     def _nudge(self) -> None:
         async def nudge() -> None:
             try:
                 await self._broker.nudge(self._lane.queue, self._lane.consumer)
-            except BrokerUnavailable:
+            except BrokerError:
                 log.debug("could not wake up for what is due on queue %r", self._lane.queue)
 
         if self._waiting:

@@ -54,7 +54,8 @@ class Hold:
         self.started = [0, 0]
         self._bounds = tuple(size + BUFFER_MAX + 2 * BATCH for size in self.sizes)
         self._asked = [0, 0]
-        self._turns: deque[asyncio.Future[None]] = deque()
+        self._turns: deque[tuple[asyncio.Future[None], Sequence[int]]] = deque()
+        """Who waits for room, and of which kinds."""
         self._clock = clock
         self._measured_at = clock()
         self._measured = [0, 0]
@@ -118,27 +119,27 @@ class Hold:
 
     async def turn(self, kinds: Sequence[int], buffered: bool, patience: float, careful: bool = False) -> int:
         """Wait until there is room and nobody who asked earlier can use it; 0 if ``patience`` seconds went by without."""
-        first = not self._turns
+        first = all(set(kinds).isdisjoint(others) for _, others in self._turns)
         if first and (room := self.room(kinds, buffered, careful)) > 0:
             return room
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
                 while STOPPING not in self.shut:
                     future = asyncio.get_running_loop().create_future()
-                    self._turns.append(future)
+                    self._turns.append((future, kinds))
                     try:
                         await future
                     finally:
-                        if future.cancelled() and future in self._turns:
-                            self._turns.remove(future)
+                        if future.cancelled() and (future, kinds) in self._turns:
+                            self._turns.remove((future, kinds))
                     if (room := self.room(kinds, buffered, careful)) > 0:
                         return room
-        return 0
+        return max(0, self.room(kinds, buffered, careful))
 
     def freed(self) -> None:
         """Room was made: those who wait look again, in the order they asked."""
         if self._turns:
             turns, self._turns = self._turns, deque()
-            for future in turns:
+            for future, _ in turns:
                 if not future.done():
                     future.set_result(None)

@@ -8,8 +8,6 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from millstream.broker import Claim, Entry
 from millstream.codec import InvalidResult
 from millstream.current import CurrentJob, set_current_job
@@ -70,7 +68,7 @@ class Runner:
         for entry in claim.entries:
             try:
                 message = decode_message(entry.body)  # type: ignore[arg-type]
-            except (msgspec.MsgspecError, TypeError, UnicodeDecodeError) as error:
+            except Exception as error:  # whatever bytes can provoke: deep nesting is a RecursionError
                 add(lane, self._malformed(lane, entry, error))
                 continue
             task = tasks.get(message.task)
@@ -127,20 +125,24 @@ class Runner:
             job._running = self._loop.create_task(self._run(job))
         else:
             job._running = None
-            self._threads.submit(job)
+            try:
+                self._threads.submit(job)
+            except RuntimeError as error:  # no thread can be started: a failed attempt, and the slot comes free
+                self._loop.call_soon(self._thread_returned, job, None, error)
 
     async def _run(self, job: CurrentJob) -> None:
         """Hot. One job in its own asyncio task, so that context variables are its own."""
         set_current_job(job)
         task = job._task
-        outcome: Outcome | None
+        outcome: Outcome | None = None
         try:
             args, kwargs = task.arguments.decode(job._message.args)
             value = await task.fn(*args, **kwargs)
             outcome = self._done(job, value) if not job._stop else self._stopped(job, value, None)
         except BaseException as error:
             outcome = self._failed(job, error)
-        self._finish(job, ASYNC, outcome)
+        finally:
+            self._finish(job, ASYNC, outcome)
 
     def _thread_returned(self, job: CurrentJob, value: Any, error: BaseException | None) -> None:
         outcome: Outcome | None
@@ -205,7 +207,8 @@ class Runner:
         except Exception as bug:
             # Whatever goes wrong in judging, the job must end in a visible place and its slot must come free.
             log.exception("judging %r failed", job)
-            return verdict.dead(job._ref, job._message, "exhausted", verdict.note(bug), job._crashes, _result_ttl(job))
+            why = ErrorNote("JudgingFailed", f"its error could not be recorded: {type(bug).__name__}; the worker's log has it")
+            return verdict.dead(job._ref, job._message, "exhausted", why, job._crashes, _result_ttl(job))
 
     def _judge(self, job: CurrentJob, error: BaseException, *, timed_out: bool) -> Outcome:
         message = job._message

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from millstream.backoff import Backoff
 from millstream.broker import Broker
-from millstream.errors import BrokerError, BrokerUnavailable, LeaseLost
+from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable, LeaseLost
 from millstream.outcome import Kind, Outcome
 from millstream.worker.hot.hold import BATCH, BATCH_BYTES, Hold
 
@@ -33,6 +33,8 @@ class Settler:
         """Starts what is buffered, once handlers may start again."""
         self._wake = asyncio.Event()
         self._settled = asyncio.Event()
+        self._suspected = 0
+        """How many outcomes are settled one by one, because the server would not take them together."""
         self.totals = {"done": 0, "retried": 0, "dead": 0, "refused": 0}
 
     def add(self, lane: Lane, outcome: Outcome) -> None:
@@ -64,12 +66,12 @@ class Settler:
     async def _settle(self, lane: Lane) -> None:
         hold = self._hold
         # What a failed run of this service left behind comes first.
-        batch = lane.settling = lane.settling or _take(lane.outcomes)
+        batch = lane.settling = lane.settling or _take(lane.outcomes, 1 if self._suspected else BATCH)
         consumer, backoff = lane.consumer, Backoff()
         while True:
             try:
                 await self._broker.settle(lane.queue, consumer, batch)
-            except BrokerUnavailable as error:
+            except (BrokerUnavailable, BrokerRefused) as error:
                 if SERVER_AWAY not in hold.shut:
                     hold.shut.add(SERVER_AWAY)
                     log.warning("outcomes cannot be settled, no new job is started until they can: %s", error)
@@ -79,11 +81,17 @@ class Settler:
                 self._refused(batch, error)
                 self._fenced(lane, consumer)
             except BrokerError as error:
-                await self._settle_singly(lane, consumer, batch, error)
+                if len(batch) > 1:
+                    # One of them the server chokes on: they go one by one, so that the others are not held up by it.
+                    self._suspected, lane.settling = len(batch), []
+                    lane.outcomes[:0] = batch
+                    return
+                self._refused(batch, error)
             else:
                 self._count(batch)
             break
         lane.settling = []
+        self._suspected = max(0, self._suspected - 1)
         hold.unsettled -= len(batch)
         if backoff.tries:
             log.info("outcomes are settled again")
@@ -92,19 +100,6 @@ class Settler:
         hold.freed()
         if not hold.unsettled:
             self._settled.set()
-
-    async def _settle_singly(self, lane: Lane, consumer: str, batch: Sequence[Outcome], error: BrokerError) -> None:
-        """The server would not take the batch: find the outcome it chokes on, so that the others are not held up by it."""
-        if len(batch) == 1:
-            self._refused(batch, error)
-            return
-        for outcome in batch:
-            try:
-                await self._broker.settle(lane.queue, consumer, [outcome])
-            except BrokerError as refusal:
-                self._refused([outcome], refusal)
-            else:
-                self._count([outcome])
 
     def _refused(self, batch: Sequence[Outcome], error: BrokerError) -> None:
         self.totals["refused"] += len(batch)
@@ -124,16 +119,16 @@ class Settler:
         self.totals["done"] += done
 
 
-def _take(outcomes: list[Outcome]) -> list[Outcome]:
+def _take(outcomes: list[Outcome], count: int) -> list[Outcome]:
     """A batch off the front, bounded in count and bytes."""
     size = 0
-    for i, outcome in enumerate(outcomes[:BATCH]):
+    for i, outcome in enumerate(outcomes[:count]):
         if outcome.result is not None or outcome.body:
             size += len(outcome.result or b"") + len(outcome.body)
             if size > BATCH_BYTES and i:
                 batch = outcomes[:i]
                 del outcomes[:i]
                 return batch
-    batch = outcomes[:BATCH]
-    del outcomes[:BATCH]
+    batch = outcomes[:count]
+    del outcomes[:count]
     return batch

@@ -31,11 +31,15 @@ class Threads:
         self._busy = 0
 
     def submit(self, job: CurrentJob) -> None:
-        """Run a job; the caller keeps count of free threads."""
+        """Run a job; the caller keeps count of free threads. RuntimeError if not a single thread can be started."""
+        if self._busy >= self._started < self._size:
+            try:
+                threading.Thread(target=self._work, name=f"millstream-{self._started + 1}", daemon=True).start()
+                self._started += 1
+            except RuntimeError:
+                if not self._started:
+                    raise  # with others running it waits for one of them
         self._busy += 1
-        if self._busy > self._started < self._size:
-            self._started += 1
-            threading.Thread(target=self._work, name=f"millstream-{self._started}", daemon=True).start()
         self._jobs.put(job)
 
     def close(self) -> None:

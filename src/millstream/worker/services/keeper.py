@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from millstream.broker import Broker
-from millstream.errors import BrokerUnavailable
+from millstream.errors import BrokerError
 
 log = logging.getLogger("millstream.worker")
 
@@ -68,7 +68,7 @@ class Keeper:
                 continue
             try:
                 lost = await self._broker.renew(queue, dict(leases))
-            except BrokerUnavailable as error:
+            except BrokerError as error:
                 if not silent:
                     log.warning("leases cannot be renewed, trying again: %s", error)
                 return False

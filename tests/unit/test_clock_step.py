@@ -1,0 +1,52 @@
+"""A step of the server's clock, or a sleep of the whole machine, makes nobody look dead."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+
+from millstream.redis import RedisBroker
+from millstream.redis.keys import queue_keys
+
+
+def test_after_a_gap_in_the_servers_time_no_lease_lapses_before_it_could_be_renewed(valkey_server: str) -> None:
+    async def main() -> None:
+        namespace = secrets.token_hex(4)
+        keys = queue_keys(namespace, "q")
+        broker = RedisBroker(valkey_server, namespace=namespace)
+        await broker.join("q", "living", 30.0)
+        await broker.join("q", "looking", 30.0)
+        await broker.claim("q", "looking", 0)
+        # As if the clock had stepped by a minute: the last look is long ago, and the lease is overdue at once.
+        call = broker._commands.call
+        past = int(time.time() * 1000) - 60_000
+        await call("HSET", keys["meta"], "seen", past)
+        await call("ZADD", keys["leases"], past, "living")
+        await broker.claim("q", "looking", 0)
+        assert await call("HEXISTS", keys["overdue"], "living") == 0
+        calm_ms = int(await call("HGET", keys["meta"], "calm")) - time.time() * 1000
+        assert calm_ms > 10_000, "a third of the longest lease, and some"
+        assert await broker.renew("q", {"living": 30.0}) == set()
+        await broker.close()
+
+    asyncio.run(main())
+
+
+def test_looks_that_come_every_second_are_no_gap(valkey_server: str) -> None:
+    async def main() -> None:
+        namespace = secrets.token_hex(4)
+        keys = queue_keys(namespace, "q")
+        broker = RedisBroker(valkey_server, namespace=namespace)
+        await broker.join("q", "dead", 30.0)
+        await broker.join("q", "looking", 30.0)
+        await broker.claim("q", "looking", 0)
+        call = broker._commands.call
+        now = int(time.time() * 1000)
+        await call("HSET", keys["meta"], "seen", now - 2_000)
+        await call("ZADD", keys["leases"], now - 60_000, "dead")
+        await broker.claim("q", "looking", 0)
+        assert await call("HEXISTS", keys["overdue"], "dead") == 1
+        await broker.close()
+
+    asyncio.run(main())
