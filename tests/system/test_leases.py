@@ -21,6 +21,8 @@ LONG = float(os.environ.get("MILLSTREAM_LONG", "5"))
 LEASE = 1.0
 BEHIND = 500
 CONCURRENCY = 8
+HELD = 4 * CONCURRENCY
+"""The most that a blocked process may have claimed before: into its slots, and a little ahead of them."""
 
 TASKS = {"coroutine": jobs.nap, "blocked_loop": jobs.block, "held_gil": jobs.backtrack}
 
@@ -45,7 +47,7 @@ def test_a_long_handler_runs_once_while_a_second_worker_watches(ledger: Ledger, 
         assert len(meanwhile) == BEHIND
     else:
         assert began.pid not in {line.pid for line in meanwhile}
-        assert len(meanwhile) >= BEHIND - CONCURRENCY
+        assert len(meanwhile) >= BEHIND - HELD
     if kind == "blocked_loop":
         (log,) = (worker.log for worker in pair if worker.child == began.pid)
         assert f"by task 'block' (job {job.id})" in log
@@ -60,7 +62,6 @@ def test_workers_with_different_leases_do_not_judge_each_other(ledger: Ledger, w
     ledger.until_started(2)
     jobs.app.enqueue_many_sync(jobs.note.bind(f"note-{i}") for i in range(50))
     until_done(52, within=60 + 3 * LONG)
-    assert {line.pid for line in ledger.starts("long-")} == {worker.child for worker in pair}
     assert ledger.runs() == Counter({"long-0": 1, "long-1": 1} | {f"note-{i}": 1 for i in range(50)})
     assert (totals()["lapsed"], state().consumers) == (0, 2)
 
