@@ -59,8 +59,10 @@ class Run:
         takers = [entry for entry in order if entry.can(row.way, row.handler, row.results, row.name)]
         takers = [entry for entry in takers if self._failures.get((entry.name, row.name), 0) < FAILURES]
         if row.processes > 1:
-            rates = [(name, self._ledger.median("drain", name) or 0.0) for name in PEERS]
-            takers = [entry for entry in takers if entry.name in {US, *fastest(rates, FASTEST)}]
+            rates = {name: self._ledger.median("drain", name) for name in PEERS}
+            known = [(name, rate) for name, rate in rates.items() if rate is not None]
+            if known:
+                takers = [entry for entry in takers if entry.name in {US, *fastest(known, FASTEST)}]
         return takers
 
     def _measure(self, entry: Entry, row: Row, seconds: float) -> str:
@@ -85,7 +87,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rows", default=",".join(ROWS), metavar="ROW,…", help=", ".join(ROWS))
     parser.add_argument("--only", default=",".join(ALL), metavar="NAME,…", help=", ".join(ALL))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=3.5, help="about how long each row runs (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=4.5, help="about how long each row runs (default: %(default)s)")
     parser.add_argument("--smoke", action="store_true", help="one round of small counts, to see that everything works")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="write RESULTS.md, results.json and the chart there")
     parser.add_argument("--render", action="store_true", help="only write RESULTS.md and the chart again, from results.json")

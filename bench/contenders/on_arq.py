@@ -16,11 +16,11 @@ redis_settings = RedisSettings.from_dsn(told.URL)
 threads = ThreadPoolExecutor(8)
 
 
-async def job(context, number: int) -> int:
+async def job(context, number: int) -> int | None:
     return await coroutines.handler(number)
 
 
-async def job_in_thread(context, number: int) -> int:
+async def job_in_thread(context, number: int) -> int | None:
     return await asyncio.get_running_loop().run_in_executor(threads, coroutines.handler, number)
 
 

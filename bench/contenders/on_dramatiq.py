@@ -26,7 +26,7 @@ def client():
 
 
 def worker(kind: str, processes: int) -> list[list[str]]:
-    name, threads = ("dramatiq-gevent", "100") if kind == "io" else ("dramatiq", "32")
+    name, threads = ("dramatiq-gevent", "100") if kind == "io" else ("dramatiq", "32" if processes == 1 else "8")
     return [[program(name), "on_dramatiq", "--processes", str(processes), "--threads", threads]]
 
 
@@ -35,8 +35,9 @@ if __name__ == "__main__":
         Contender(
             title="dramatiq",
             distributions=("dramatiq", "redis", "hiredis", "gevent"),
-            settings="RedisBroker, default middleware, 32 threads (faster than 8, 16 or 100), I/O handlers: "
-            "`dramatiq-gevent` with 100; acknowledged after the run; results on: 600 s; no bulk call: one after the other",
+            settings="RedisBroker, default middleware, 32 threads (faster than 8, 16 or 100; with many processes its "
+            "default, 8), I/O handlers: `dramatiq-gevent` with 100; acknowledged after the run; results on: 600 s; no bulk "
+            "call: one after the other",
             client=client,
             queued=[["LLEN", "dramatiq:default"]],
             left=[["LLEN", "dramatiq:default"], ["HLEN", "dramatiq:default.msgs"]],

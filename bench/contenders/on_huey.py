@@ -20,7 +20,7 @@ def client():
 
 
 def worker(kind: str, processes: int) -> list[list[str]]:
-    threads = "100" if kind == "io" else "8"
+    threads = "100" if kind == "io" else "4"
     options = ["-k", "thread", "-w", threads, "--no-periodic", "--quiet"]
     return [[program("huey_consumer"), "on_huey.huey", *options]] * processes
 
@@ -30,7 +30,7 @@ if __name__ == "__main__":
         Contender(
             title="huey",
             distributions=("huey", "redis", "hiredis"),
-            settings="RedisHuey (blocking pop, nothing to acknowledge: a job whose worker dies is lost), 8 threads, I/O "
+            settings="RedisHuey (blocking pop, nothing to acknowledge: a job whose worker dies is lost), 4 threads, I/O "
             "handlers: 100 (greenlets were slower), `--no-periodic --quiet`; no bulk call: one after the other",
             client=client,
             queued=[["LLEN", "huey.redis.bench"]],

@@ -16,11 +16,11 @@ TTL = 600 if told.RESULTS else -1
 TIMEOUT = 600
 
 
-async def job(context, *, number: int) -> int:
+async def job(context, *, number: int) -> int | None:
     return await coroutines.handler(number)
 
 
-def plain_job(context, *, number: int) -> int:
+def plain_job(context, *, number: int) -> int | None:
     return coroutines.handler(number)
 
 

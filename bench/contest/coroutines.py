@@ -10,19 +10,22 @@ from contest import functions, told
 from contest.told import marks, say_up
 
 
-async def noop(number: int) -> int:
+async def noop(number: int) -> None:
+    marks[number] += 1
+
+
+async def echo(number: int) -> int:
     marks[number] += 1
     return number
 
 
-async def io(number: int) -> int:
+async def io(number: int) -> None:
     await asyncio.sleep(told.IO_SECONDS)
     marks[number] += 1
-    return number
 
 
-async def stamped(number: int) -> int:
-    return functions.stamped(number)
+async def stamped(number: int) -> None:
+    functions.stamped(number)
 
 
 class _Gate(told.Gate):
@@ -39,15 +42,14 @@ class _Gate(told.Gate):
 _gate = _Gate()
 
 
-async def gated(number: int) -> int:
+async def gated(number: int) -> None:
     if not _gate.open:
         await _gate.wait()
     marks[number] += 1
-    return number
 
 
 _HANDLERS: dict[str, Callable[[int], Any]] = {
-    "noop": noop,
+    "noop": echo if told.RESULTS else noop,
     "io": io,
     "sync": functions.noop,
     "stamped": stamped,

@@ -31,7 +31,7 @@ LOOK = 0.005
 # share of the jobs that is handled before the clock starts: connections, caches and, with many processes, what they already
 # hold behind the gate when it opens
 HEAD = 0.05
-HEAD_GATED = 0.3
+HEAD_GATED = 0.4
 # jobs of the memory row: the first of them are not counted, they bring what is there once (scripts, groups, registries)
 BYTES_FIRST = 1_000
 BYTES_JOBS = 20_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contest.judge import Judge, Measured
 from contest.roster import Entry
-from contest.rows import Row
+from contest.rows import ROWS, Row
 
 # jobs in a contender's first probe
 FIRST = 500
@@ -12,7 +12,9 @@ FIRST = 500
 PROBE_SECONDS = 0.4
 PROBES = 3
 # jobs per worker process that a row with many of them has at least: what they hold before the clock starts is a small part
-PER_PROCESS = 800
+PER_PROCESS = 500
+# how many times faster than one process many are taken to be
+TOGETHER = 1.5
 
 
 class Sizes:
@@ -31,7 +33,7 @@ class Sizes:
         if self._fixed is not None:
             return self._fixed * row.processes
         if row.processes > 1:
-            return max(PER_PROCESS * row.processes, self._sized(self._rates.get((entry.name, "drain"), 0.0)))
+            return max(PER_PROCESS * row.processes, self._sized(TOGETHER * self._rate(entry, ROWS["drain"])))
         return self._sized(self._rate(entry, row))
 
     def learn(self, entry: Entry, row: Row, measured: Measured) -> None:
