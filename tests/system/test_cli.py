@@ -138,13 +138,24 @@ def test_a_reader_that_has_read_enough_is_no_error(server: Server) -> None:
     listing.wait(PATIENCE)
 
 
+def _heed_interrupts() -> None:
+    """As on a terminal: a suite that was started in the background of a shell has SIGINT ignored, and its children too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """A command on a terminal of its own."""
 
     def __init__(self, *words: str, url: str) -> None:
         self._master, slave = os.openpty()
         self._process = subprocess.Popen(
-            [*MILLSTREAM, *words], env=environment(url), stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+            [*MILLSTREAM, *words],
+            env=environment(url),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=_heed_interrupts,  # noqa: PLW1509  nothing but a signal is set
         )
         os.close(slave)
         self.text = ""
