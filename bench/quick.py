@@ -75,7 +75,7 @@ def _print(row: Row, figure: str, pairs: list[tuple[Measured, Measured]]) -> Non
     before, after = (form.format(median(each[side] for each in values)) for side in (0, 1))
     better = max(ratios) < 1.0 if not row.more_is_better else min(ratios) > 1.0
     worse = min(ratios) > 1.0 if not row.more_is_better else max(ratios) < 1.0
-    verdict = "  B is better" if better else "  B is worse" if worse else ""
+    verdict = "  better in every round" if better else "  worse in every round" if worse else ""
     span = f"{min(ratios):.2f} – {max(ratios):.2f}"
     print(f"  {label + ', ' + row.unit:24} {before} {after}   {median(ratios):6.2f}   {span}{verdict}")
 
