@@ -1,15 +1,23 @@
-"""Background jobs for Python on Redis Streams. These are the public names; errors are in ``millstream.errors``."""
+"""Background jobs for Python on Redis Streams. These are the public names; errors are in ``millstream.errors``.
+
+A name is imported when it is first used: a supervisor and the command line, which need few of them, stay small and quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from millstream._version import __version__
-from millstream.app import Millstream
-from millstream.call import Call
-from millstream.current import CurrentJob, current_job
-from millstream.dead import DeadJob
 from millstream.errors import Reject, Retry, Snooze
-from millstream.job import Job
-from millstream.policy import RetryPolicy
-from millstream.queue import Queue
-from millstream.task import AsyncTask, SyncTask
+
+if TYPE_CHECKING:
+    from millstream.app import Millstream
+    from millstream.call import Call
+    from millstream.current import CurrentJob, current_job
+    from millstream.dead import DeadJob
+    from millstream.job import Job
+    from millstream.policy import RetryPolicy
+    from millstream.queue import Queue
+    from millstream.task import AsyncTask, SyncTask
 
 __all__ = [
     "AsyncTask",
@@ -27,3 +35,27 @@ __all__ = [
     "__version__",
     "current_job",
 ]
+
+_HOMES = {
+    "AsyncTask": "task",
+    "Call": "call",
+    "CurrentJob": "current",
+    "DeadJob": "dead",
+    "Job": "job",
+    "Millstream": "app",
+    "Queue": "queue",
+    "RetryPolicy": "policy",
+    "SyncTask": "task",
+    "current_job": "current",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""Millstream, the app: what users declare tasks and queues on, and the one place that wires the rooms together."""
+"""Millstream, the app: what users declare tasks and queues on, and the one place that wires everything together."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from millstream.backoff import pauses
 from millstream.broker import Broker
 from millstream.bulk import Bulk
 from millstream.call import Call
-from millstream.client import ClientInspector, Clients, Room, run_sync
+from millstream.client import ClientInspector, Clients, run_sync
 from millstream.config import Url, discover_namespace, discover_url, parse_url
 from millstream.dead import DeadLetters
 from millstream.errors import BrokerUnavailable, BulkError, UsageError
 from millstream.job import Job, Origin
-from millstream.memory import MemoryBroker
 from millstream.options import (
     DEFAULT_QUEUE,
     TaskOptions,
@@ -35,13 +34,14 @@ from millstream.options import (
 )
 from millstream.policy import RetryPolicy
 from millstream.queue import Queue
+from millstream.rooms import make_room
 from millstream.settings import AppSettings, QueueSettings, seconds, whole
 from millstream.settings import name as checked_name
 from millstream.task import AsyncTask, SyncTask, Task, TaskDecorator, default_name
 from millstream.types import Seconds
-from millstream.worker import Summary, Worker
 from millstream.worker.inside import run_until_stopped
 from millstream.worker.services.keeper import KeeperThread
+from millstream.worker.worker import Summary, Worker
 
 log = logging.getLogger("millstream")
 
@@ -327,57 +327,6 @@ class Millstream:
                 yield self
         finally:
             self._url = outer
-
-
-# -- rooms: the only lines that know them all ------------------------------------------------------------------------------
-
-
-def make_room(url: Url, settings: AppSettings) -> Room:
-    """Where a URL leads. Connects to nothing yet."""
-    return MemoryRoom(url, settings) if url.scheme == "memory" else RedisRoom(url, settings)
-
-
-class MemoryRoom:
-    """This process. One broker serves every loop; without a name it is this app's alone."""
-
-    def __init__(self, url: Url, settings: AppSettings) -> None:
-        self._broker = MemoryBroker(url.name, namespace=settings.namespace, id_ttl=settings.id_ttl)
-
-    async def connect(self) -> Broker:
-        await self._broker.open()
-        return self._broker
-
-
-class RedisRoom:
-    """A server: the user's, or one of our own on this machine, started by whoever needs it first."""
-
-    def __init__(self, url: Url, settings: AppSettings) -> None:
-        self._url = url
-        self._settings = settings
-
-    async def connect(self) -> Broker:
-        # The first import takes 0.1 s, which the loop shall not stand still for.
-        await asyncio.to_thread(importlib.import_module, "millstream.redis")
-        from millstream.redis import RedisBroker
-
-        broker = RedisBroker(
-            self._ensure_server if self._url.scheme == "embedded" else self._url.text,
-            namespace=self._settings.namespace,
-            id_ttl=self._settings.id_ttl,
-            safe_url=self._url.safe,
-        )
-        try:
-            await broker.open()
-        except BaseException:
-            await broker.close()
-            raise
-        return broker
-
-    async def _ensure_server(self) -> str:
-        """Asked before every connection: a server that stopped because nobody used it is started again."""
-        from millstream.embedded import ensure_server
-
-        return await asyncio.to_thread(ensure_server, self._url.path or None)
 
 
 def _modules(include: Any) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, cast, get_args
@@ -87,6 +86,8 @@ def project_root(start: str | Path | None = None) -> Path:
 
 def tool_settings(start: str | Path | None = None) -> ToolSettings:
     """``[tool.millstream]`` of the project root's pyproject.toml, checked; empty settings where there is none."""
+    import tomllib  # which a supervisor never needs
+
     file = project_root(start) / "pyproject.toml"
     try:
         with file.open("rb") as opened:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from millstream.errors import BrokerRefused, BrokerUnavailable, UsageError
 from millstream.worker import codes, wire
 from millstream.worker.hot.runner import longest_timeout
+from millstream.worker.logs import configure_logging
 from millstream.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -212,11 +213,6 @@ def _end_with(supervisor: int, lease: float) -> None:
     time.sleep(lease / 2)  # for the loop, if it turns, to end in good order
     log.critical("the supervisor is gone and the event loop is blocked: this process ends")
     _exit(codes.FAILED)
-
-
-def configure_logging() -> None:
-    """What a worker started from the command line prints, unless the app's own import configured logging before."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-8s %(message)s", stream=sys.stderr)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -20,11 +20,15 @@ from pathlib import Path
 import msgspec
 
 from millstream.broker import Broker
+from millstream.config import parse_url
 from millstream.errors import BrokerError, LeaseLost
 from millstream.message import decode_message
 from millstream.outcome import Outcome
+from millstream.rooms import make_room
+from millstream.settings import AppSettings
 from millstream.worker import codes, verdict, wire
 from millstream.worker.hot.hold import BATCH
+from millstream.worker.logs import configure_logging
 from millstream.worker.services import keep_running
 from millstream.worker.services.keeper import Keeper
 
@@ -414,10 +418,6 @@ def _sources(folder: str, files: Iterable[str]) -> Iterable[Path]:
 
 def main() -> None:
     """The process: ``python -m millstream.worker.supervisor PLAN``."""
-    from millstream.app import make_room
-    from millstream.config import parse_url
-    from millstream.settings import AppSettings
-    from millstream.worker.child import configure_logging
 
     async def open_broker(hello: wire.Hello) -> Broker:
         settings = AppSettings(namespace=hello.namespace, id_ttl=hello.id_ttl)

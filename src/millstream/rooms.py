@@ -1,0 +1,64 @@
+"""Where a URL leads: the only file that knows all rooms. A process loads the one it lives in, and no other."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from typing import TYPE_CHECKING
+
+from millstream.config import Url
+from millstream.settings import AppSettings
+
+if TYPE_CHECKING:
+    from millstream.broker import Broker
+    from millstream.client import Room
+
+
+def make_room(url: Url, settings: AppSettings) -> Room:
+    """Where a URL leads. Connects to nothing yet."""
+    return MemoryRoom(url, settings) if url.scheme == "memory" else RedisRoom(url, settings)
+
+
+class MemoryRoom:
+    """This process. One broker serves every loop; without a name it is this app's alone."""
+
+    def __init__(self, url: Url, settings: AppSettings) -> None:
+        from millstream.memory import MemoryBroker
+
+        self._broker = MemoryBroker(url.name, namespace=settings.namespace, id_ttl=settings.id_ttl)
+
+    async def connect(self) -> Broker:
+        await self._broker.open()
+        return self._broker
+
+
+class RedisRoom:
+    """A server: the user's, or one of our own on this machine, started by whoever needs it first."""
+
+    def __init__(self, url: Url, settings: AppSettings) -> None:
+        self._url = url
+        self._settings = settings
+
+    async def connect(self) -> Broker:
+        # The first import takes 0.1 s, which the loop shall not stand still for.
+        await asyncio.to_thread(importlib.import_module, "millstream.redis")
+        from millstream.redis import RedisBroker
+
+        broker = RedisBroker(
+            self._ensure_server if self._url.scheme == "embedded" else self._url.text,
+            namespace=self._settings.namespace,
+            id_ttl=self._settings.id_ttl,
+            safe_url=self._url.safe,
+        )
+        try:
+            await broker.open()
+        except BaseException:
+            await broker.close()
+            raise
+        return broker
+
+    async def _ensure_server(self) -> str:
+        """Asked before every connection: a server that stopped because nobody used it is started again."""
+        from millstream.embedded import ensure_server
+
+        return await asyncio.to_thread(ensure_server, self._url.path or None)

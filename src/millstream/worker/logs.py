@@ -1,0 +1,11 @@
+"""What a worker started from the command line prints."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+
+def configure_logging() -> None:
+    """To stderr, unless the app's own import configured logging before."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-8s %(message)s", stream=sys.stderr)
