@@ -49,6 +49,16 @@ def test_the_command_millstream_is_installed() -> None:
     assert command.load() is main
 
 
+@pytest.mark.parametrize("module", ["millstream", "millstream.worker.supervisor", "millstream.cli"])
+def test_what_need_not_be_loaded_is_not(module: str) -> None:
+    """A supervisor is a process of its own beside every worker, and each command of the command line starts anew."""
+    code = f"import sys, {module}; print(*sys.modules, sep='\\n')"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert module in loaded
+    heavy = {"millstream.app", "millstream.client", "millstream.memory", "millstream.worker.worker", "redis", "rich"}
+    assert heavy & set(loaded) == set()
+
+
 def test_every_declared_dependency_is_pinned_within_its_range() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = {canonicalize_name(pin.name): pin for pin in (Requirement(line) for line in lines if not line.startswith("#"))}
