@@ -15,18 +15,21 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 
-from contest.judge import Judge, Measured
+from contest.judge import Judge
 from contest.roster import BENCH, US, Entry, describe
-from contest.rows import Row, select
+from contest.rows import ROWS
 from contest.server import throwaway_server
-from contest.sizes import Sizes
+from millstream.bench.figures import Measured
+from millstream.bench.rows import Row, select
+from millstream.bench.sizes import Sizes
 
 TREE = BENCH.parent
 HERE = "."
-ROWS = "drain,results,bulk,concurrent,latency"
+DEFAULT = "drain,results,bulk,concurrent,latency"
 
 
 @contextmanager
@@ -50,8 +53,8 @@ def name_of(commit: str) -> str:
 
 def compare(judge: Judge, arms: tuple[Entry, Entry], rows: list[Row], rounds: int, seconds: float) -> bool:
     """Print the ratios; whether all was delivered exactly."""
-    sizes = Sizes(judge, seconds)
-    jobs = {row.name: sizes.jobs(arms[0], row) for row in rows}
+    sizes = Sizes(partial(judge.measure, arms[0]), seconds)
+    jobs = {row.name: sizes.jobs(row) for row in rows}
     found: dict[str, list[tuple[Measured, Measured]]] = {row.name: [] for row in rows}
     for number in range(rounds):
         for row in rows:
@@ -89,14 +92,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Compare two commits of Millstream, interleaved, in about two minutes.")
     parser.add_argument("a", nargs="?", default="HEAD~1", help="a commit (default: %(default)s)")
     parser.add_argument("b", nargs="?", default=HERE, help="a commit, or . for the working tree (default)")
-    parser.add_argument("--rows", default=ROWS, metavar="ROW,…", help="(default: %(default)s)")
+    parser.add_argument("--rows", default=DEFAULT, metavar="ROW,…", help="(default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=1.5, help="about how long each row runs (default: %(default)s)")
     options = parser.parse_args()
     print(f"A: {name_of(options.a)}\nB: {name_of(options.b)}", flush=True)
     with checked_out(options.a) as first, checked_out(options.b) as second, throwaway_server() as server:
         arms = (describe(US, source=first, label="A"), describe(US, source=second, label="B"))
-        exact = compare(Judge(server), arms, select(options.rows), options.rounds, options.seconds)
+        exact = compare(Judge(server), arms, select(options.rows, tuple(ROWS.values())), options.rounds, options.seconds)
     if not exact:
         print("\nNOT EXACT: a job was lost or handled twice", file=sys.stderr)
     return 0 if exact else 1

@@ -16,17 +16,20 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from contest import chart, report
 from contest.judge import Judge
 from contest.ledger import Ledger
 from contest.roster import ALL, BENCH, PEERS, US, Entry, choose, describe, fastest
-from contest.rows import ROWS, Row, select
+from contest.rows import ROWS
 from contest.server import throwaway_server
-from contest.sizes import Sizes
-from contest.workers import RowFailed
+from millstream.bench.figures import RowFailed
+from millstream.bench.rows import Row, select
+from millstream.bench.sizes import Sizes
+from millstream.errors import UsageError
 
 # peers beside which many worker processes are measured
 FASTEST = 2
@@ -38,7 +41,9 @@ SMOKE_SECONDS, SMOKE_JOBS = 0.5, 400
 class Run:
     """The rounds of a run."""
 
-    def __init__(self, judge: Judge, entries: Sequence[Entry], rows: Sequence[Row], sizes: Sizes, ledger: Ledger) -> None:
+    def __init__(
+        self, judge: Judge, entries: Sequence[Entry], rows: Sequence[Row], sizes: Mapping[str, Sizes], ledger: Ledger
+    ) -> None:
         self._judge = judge
         self._entries = entries
         self._rows = rows
@@ -68,13 +73,13 @@ class Run:
     def _measure(self, entry: Entry, row: Row, seconds: float) -> str:
         began = time.monotonic()
         try:
-            jobs = self._sizes.jobs(entry, row)
+            jobs = self._sizes[entry.name].jobs(row)
             measured = self._judge.measure(entry, row, jobs=jobs, seconds=seconds)
         except RowFailed as error:
             self._failures[entry.name, row.name] = self._failures.get((entry.name, row.name), 0) + 1
             self._ledger.fail(entry, row, str(error))
             return f"FAILED: {error}"
-        self._sizes.learn(entry, row, measured)
+        self._sizes[entry.name].learn(row, measured)
         self._ledger.add(entry, row, measured)
         more = "".join(f", {name} {value:,.1f}" for name, value in measured.more.items())
         exact = "exact" if measured.exact else f"NOT EXACT: {measured.note}"
@@ -93,8 +98,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--render", action="store_true", help="only write RESULTS.md and the chart again, from results.json")
     options = parser.parse_args()
     try:
-        options.rows, options.only = select(options.rows), choose(options.only)
-    except ValueError as error:
+        options.rows, options.only = select(options.rows, tuple(ROWS.values())), choose(options.only)
+    except (UsageError, ValueError) as error:
         parser.error(str(error))
     if options.smoke:
         options.rounds, options.seconds = 1, SMOKE_SECONDS
@@ -113,7 +118,8 @@ def main() -> int:
         judge = Judge(server)
         entries = [describe(name) for name in options.only]
         ledger = Ledger.begin(entries, server.version, rounds=options.rounds, seconds=options.seconds)
-        sizes = Sizes(judge, options.seconds, fixed=SMOKE_JOBS if options.smoke else None)
+        fixed = SMOKE_JOBS if options.smoke else None
+        sizes = {entry.name: Sizes(partial(judge.measure, entry), options.seconds, fixed=fixed) for entry in entries}
         run = Run(judge, entries, options.rows, sizes, ledger)
         began = time.monotonic()
         ledger.note_load()

@@ -9,7 +9,8 @@ import matplotlib as mpl  # type: ignore[import-not-found]  # pyright: ignore[re
 
 from contest.ledger import Ledger
 from contest.roster import US, YARDSTICKS
-from contest.rows import ROWS, Row
+from contest.rows import ROWS
+from millstream.bench.rows import Row
 
 OURS, THEIRS, PLAIN, INK, FAINT = "#0f766e", "#94a3b8", "#e2e8f0", "#1e293b", "#64748b"
 PANELS = ("drain", "results", "io", "sync", "bulk", "concurrent", "sequential", "latency", "bytes", "rss", "workers")

@@ -8,29 +8,23 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any, assert_never
 
 from contest.roster import Entry
-from contest.rows import Row
 from contest.server import Server
-from contest.tally import Tally
-from contest.workers import RowFailed, Workers
+from millstream.bench.drain import HEAD, START_SECONDS, watch
+from millstream.bench.figures import Measured, RowFailed, percentile
+from millstream.bench.rows import Row
+from millstream.bench.tally import Tally
+from millstream.bench.workers import Workers
 
 # seconds a client's command may take before it counts as hung
 CLIENT_TIMEOUT = 300.0
-# seconds in which a worker has to handle its first job, and after which what is not handled counts as lost
-START_TIMEOUT = 45.0
-STALL_TIMEOUT = 12.0
 # seconds for the last acknowledgements after the last job was handled
 SETTLE_TIMEOUT = 10.0
-# seconds between two looks at the tally
-LOOK = 0.005
-# share of the jobs that is handled before the clock starts: connections, caches and, with many processes, what they already
-# hold behind the gate when it opens
-HEAD = 0.05
+# share of the jobs that is handled before the clock starts where many processes wait at a gate: what they hold when it opens
 HEAD_GATED = 0.4
 # jobs of the memory row: the first of them are not counted, they bring what is there once (scripts, groups, registries)
 BYTES_FIRST = 1_000
@@ -40,26 +34,6 @@ REST = 0.7
 # jobs that the latency row has room for
 LATENCY_JOBS = 20_000
 MB = 1_000_000
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One contender's row in one round."""
-
-    value: float
-    """In the row's unit."""
-
-    jobs: int
-    seconds: float
-    exact: bool
-    note: str = ""
-    """What is not exact."""
-
-    more: dict[str, float] = field(default_factory=dict)
-    """Further figures of the row: p99, or the memory of a worker's other processes."""
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Judge:
@@ -97,7 +71,7 @@ class Judge:
             with course.workers() as workers:
                 if row.handler == "gated":
                     course.gather(workers)
-                counted, took = course.watch(workers, HEAD_GATED if row.handler == "gated" else HEAD)
+                counted, took = watch(course.tally, workers, HEAD_GATED if row.handler == "gated" else HEAD)
                 note = "" if course.tally.wrong() else self._unsettled(entry, row, jobs)
                 wrong = course.tally.wrong() or note
             return Measured(counted / took, jobs, took, not wrong, wrong)
@@ -128,8 +102,8 @@ class Judge:
             workers.check()
             latencies = sorted(1_000 * latency for latency in done["latencies"])
             exact = course.tally.count() == done["jobs"]
-        more = {"p99": _percentile(latencies, 99), "worst": latencies[-1], "samples": float(len(latencies))}
-        return Measured(_percentile(latencies, 50), done["jobs"], seconds, exact, more=more)
+        more = {"p99": percentile(latencies, 99), "worst": latencies[-1], "samples": float(len(latencies))}
+        return Measured(percentile(latencies, 50), done["jobs"], seconds, exact, more=more)
 
     def _bytes(self, entry: Entry, row: Row) -> Measured:
         with _Course(self, entry, row, 1) as course:
@@ -147,7 +121,7 @@ class Judge:
         with _Course(self, entry, row, 1) as course, course.workers() as workers:
             before = perf_counter()
             course.call("fill", 0, 1)
-            course.watch(workers, 0.0)
+            watch(course.tally, workers)
             time.sleep(REST)
             resident = workers.resident()
             child = max(resident.get(pid, 0) for pid in course.tally.processes())
@@ -171,6 +145,8 @@ class _Course:
             "BENCH_HANDLER": row.handler,
             "BENCH_RESULTS": "1" if row.results else "0",
         }
+        # peers were installed with their bytecode; without it, what compiles it weighs three megabytes more
+        self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def __enter__(self) -> _Course:
         return self
@@ -194,7 +170,7 @@ class _Course:
 
     def gather(self, workers: Workers) -> None:
         """Wait until every worker process holds a job at the gate, then open it."""
-        deadline = perf_counter() + START_TIMEOUT + 2 * self._row.processes
+        deadline = perf_counter() + START_SECONDS + 2 * self._row.processes
         while len(self.tally.processes()) < self._row.processes:
             workers.check()
             if perf_counter() > deadline:
@@ -203,33 +179,3 @@ class _Course:
             time.sleep(0.05)
         time.sleep(REST)
         self.tally.open_gate()
-
-    def watch(self, workers: Workers, head: float) -> tuple[int, float]:
-        """Jobs and seconds from when ``head`` of the jobs was handled until all were, or until nothing more was."""
-        tally = self.tally
-        before, handled, counting = perf_counter(), 0, False
-        seen, moved, look = 0, before, before
-        while not tally.complete:
-            now = perf_counter()
-            if not counting:
-                share = tally.share
-                if share > head:
-                    counting, before, handled = True, now, tally.count()
-                elif share == 0.0:
-                    before = now
-            if now - look > 1.0:
-                workers.check()
-                look, count = now, tally.count()
-                if count > seen:
-                    seen, moved = count, now
-                elif now - moved > (STALL_TIMEOUT if count else START_TIMEOUT):
-                    if count < tally.jobs / 2:
-                        raise RowFailed(f"nothing more handled at {count:,} of {tally.jobs:,} jobs; {workers.said()}")
-                    return count - handled, moved - before
-            time.sleep(LOOK)
-        return tally.jobs - handled, perf_counter() - before
-
-
-def _percentile(ordered: Sequence[float], percent: int) -> float:
-    """The value that so many of a hundred do not exceed."""
-    return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * percent // 100) - 1))]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Self
 
-from contest.judge import Measured
 from contest.roster import US, Entry
-from contest.rows import ROWS, Row
+from contest.rows import ROWS
+from millstream.bench.figures import Measured
+from millstream.bench.machine import machine
+from millstream.bench.rows import Row
 
 
 class Ledger:
@@ -28,7 +29,7 @@ class Ledger:
                 "minutes": 0.0,
                 "rounds": rounds,
                 "seconds": seconds,
-                "machine": _machine(),
+                "machine": machine(),
                 "server": server,
                 "loads": [],
                 "contenders": {
@@ -107,22 +108,3 @@ class Ledger:
 def _printable(command: Sequence[str]) -> str:
     """A worker's command line without where things are installed."""
     return " ".join(Path(word).name if os.sep in word else word for word in command)
-
-
-def _machine() -> dict[str, Any]:
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return {
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "memory_gb": round(memory / 2**30),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-    }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

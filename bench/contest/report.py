@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from statistics import median
 
 from contest.bars import bars
-from contest.judge import BYTES_JOBS, HEAD, HEAD_GATED
+from contest.judge import BYTES_JOBS, HEAD_GATED
 from contest.ledger import Ledger
 from contest.roster import US, YARDSTICKS
-from contest.rows import Row
+from millstream.bench.drain import HEAD
+from millstream.bench.rows import Row
 
 HOW = {
     "drain": "No-op coroutines (plain functions where a library has no coroutines), filled before the worker starts.",

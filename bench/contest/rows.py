@@ -1,41 +1,12 @@
-"""The rows: what is measured, in which unit, and what counts as better."""
+"""The rows of the contest: those that ``millstream bench`` has too, and many workers on one queue."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
-Way = Literal["drain", "enqueue", "latency", "bytes", "rss"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    name: str
-    title: str
-    way: Way
-    """How the judge measures it."""
-
-    unit: str
-    handler: str = "noop"
-    results: bool = False
-    processes: int = 1
-
-    @property
-    def more_is_better(self) -> bool:
-        return self.way in ("drain", "enqueue")
-
+from millstream.bench.rows import ROWS as OF_ONE
+from millstream.bench.rows import Row
 
 _ALL = (
-    Row(name="drain", way="drain", unit="jobs/s", title="No-op drain: one process, concurrency 100, results off"),
-    Row(name="results", way="drain", unit="jobs/s", results=True, title="No-op drain, results on"),
-    Row(name="io", way="drain", unit="jobs/s", handler="io", title="10 ms I/O handlers: one process, concurrency 100"),
-    Row(name="sync", way="drain", unit="jobs/s", handler="sync", title="Plain (sync) no-op handlers, one process"),
-    Row(name="bulk", way="enqueue", unit="jobs/s", title="Bulk enqueue"),
-    Row(name="concurrent", way="enqueue", unit="jobs/s", title="100 concurrent single enqueues"),
-    Row(name="sequential", way="enqueue", unit="jobs/s", title="Sequential single enqueues"),
-    Row(name="latency", way="latency", unit="ms", handler="stamped", title="Enqueue to handler start on an idle system"),
-    Row(name="bytes", way="bytes", unit="bytes", title="Server memory per queued tiny job"),
-    Row(name="rss", way="rss", unit="MB", handler="stamped", title="Resident memory of an idle worker process"),
+    *OF_ONE,
     Row(
         name="workers-10",
         way="drain",
@@ -54,14 +25,3 @@ _ALL = (
     ),
 )
 ROWS = {row.name: row for row in _ALL}
-
-
-def select(names: str) -> list[Row]:
-    """Rows by their names or the beginnings of these, comma-separated. ValueError names the one that is not there."""
-    wanted: list[Row] = []
-    for name in names.split(","):
-        found = [row for row in _ALL if row.name == name] or [row for row in _ALL if row.name.startswith(name)]
-        if not found:
-            raise ValueError(f"no row {name!r}; there are {', '.join(ROWS)}")
-        wanted += found
-    return [row for row in _ALL if row in wanted]

@@ -1,6 +1,7 @@
-"""What the judge told this process through the environment, and the tally it marks.
+"""What the judge told this process through the environment, and the tally it marks (``millstream.bench.tally`` reads it).
 
-Every worker process imports it, and its memory is measured: it imports next to nothing, neither asyncio nor pathlib.
+Every worker process imports it, and its memory is measured: it imports next to nothing, neither asyncio nor pathlib, and of
+Millstream nothing, which peers have not installed.
 """
 
 from __future__ import annotations

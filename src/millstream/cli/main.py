@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from millstream._version import __version__
+from millstream.cli.bench import bench
 from millstream.cli.dead import dead
 from millstream.cli.doctor import doctor
 from millstream.cli.enqueue import enqueue
@@ -24,7 +25,7 @@ from millstream.worker import codes
 INTERRUPTED = 130
 """As a shell says of what Ctrl-C ended."""
 
-ORDER = ("worker", "enqueue", "queues", "jobs", "dead", "workers", "tasks", "doctor")
+ORDER = ("worker", "enqueue", "queues", "jobs", "dead", "workers", "tasks", "doctor", "bench")
 """Of the commands in the help; others follow."""
 
 
@@ -142,3 +143,4 @@ for each in (queues, jobs, dead, workers):
 cli.command("tasks")(list_tasks)
 cli.command("enqueue")(enqueue)
 cli.command("doctor")(doctor)
+cli.command("bench")(bench)

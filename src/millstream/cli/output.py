@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import typer
 
@@ -151,11 +151,17 @@ def confirm(question: str, yes: bool) -> None:
         raise MillstreamError("nothing was done")
 
 
+class Advance(Protocol):
+    """How much was done since the last call, and what is being done from now on, if that is something else."""
+
+    def __call__(self, count: int, doing: str | None = None) -> None: ...
+
+
 @contextmanager
-def progress(doing: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, for what may take long; the callable takes how much was done since the last call."""
+def progress(doing: str, total: int) -> Iterator[Advance]:
+    """A bar on a terminal, for what may take long."""
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield lambda count, doing=None: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -163,4 +169,4 @@ def progress(doing: str, total: int) -> Iterator[Callable[[int], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(doing, total=total)
-        yield lambda count: bar.advance(task, count)
+        yield lambda count, doing=None: bar.update(task, advance=count, description=doing)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from millstream.app import Millstream
@@ -34,11 +35,18 @@ def run(app: Millstream, do: Callable[[Millstream], Awaitable[T]]) -> T:
             await app.broker()
             return await do(app)
 
+    with quiet():
+        return asyncio.run(connect_and_do())
+
+
+@contextmanager
+def quiet() -> Generator[None]:
+    """What there is to warn about is for the doctor to say."""
     log = logging.getLogger("millstream")
     level = log.level
-    log.setLevel(logging.ERROR)  # what there is to warn about is for the doctor to say
+    log.setLevel(logging.ERROR)
     try:
-        return asyncio.run(connect_and_do())
+        yield
     finally:
         log.setLevel(level)
 

@@ -201,7 +201,7 @@ def main() -> None:
     except Exception:
         log.critical("%s could not be imported", orders.app, exc_info=True)
         _exit(codes.USAGE)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         code = runner.run(serve(app, orders))
         _exit(code)
 
@@ -215,7 +215,8 @@ def _end_with(supervisor: int, lease: float) -> None:
     _exit(codes.FAILED)
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, where it is installed; None: asyncio's own."""
     try:
         import uvloop
     except ImportError:

@@ -6,9 +6,6 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 from millstream import Job
@@ -19,6 +16,7 @@ from millstream.cli.demo.record import Record
 from millstream.cli.demo.shop import app
 from millstream.cli.demo.show import Show, make_console
 from millstream.cli.demo.stage import PROCESSES, Stage
+from millstream.cli.interrupts import signals_as_interrupts
 from millstream.errors import JobCancelled, JobExpired, JobFailed, MillstreamError, ResultError, ResultTimeout
 
 LOOK_SECONDS = 0.1
@@ -48,7 +46,7 @@ def run_demo() -> int:
     show = Show(make_console())
     began = time.monotonic()
     show.headline()
-    with _signals_as_interrupts() as received:
+    with signals_as_interrupts() as received:
         try:
             with Stage() as stage:
                 complaints = _play(stage, show)
@@ -223,23 +221,3 @@ async def _ending(job: Job[Any]) -> str:
     except ResultError as error:
         return str(error)
     return "done"
-
-
-@contextmanager
-def _signals_as_interrupts() -> Generator[list[int]]:
-    """SIGTERM and a hang-up end the demo as Ctrl-C does, so that it clears up; which it was is told."""
-    received: list[int] = []
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        signal.raise_signal(signal.SIGINT)
-
-    before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler)}
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
-            before[number] = signal.signal(number, interrupt)
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,17 +1,32 @@
 """The tally of a row: a folder in which worker processes mark what they handled, and from which the judge reads it.
 
 One byte per job in a file that all processes map, so that marking needs no server and no lock, and a job handled twice
-shows. Worker processes only write (``told``), the judge only reads.
+shows. Worker processes write, the judge reads.
 """
 
 from __future__ import annotations
 
+import mmap
+import os
 from pathlib import Path
 
-from contest.told import mapped
-
-# how many jobs stand for all when the judge asks, every few milliseconds, how far it has come
 SAMPLE = 1_000
+"""How many jobs stand for all when the judge asks, every few milliseconds, how far it has come."""
+
+MARKS, STARTS, OPEN, UP = "marks", "starts", "open", "up-"
+"""The files: a byte per job, when each started, that the gate is open, and one for every process that has a job."""
+
+
+def mapped(path: str) -> mmap.mmap:
+    """The file as memory shared with every process that maps it."""
+    with open(path, "r+b") as file:
+        return mmap.mmap(file.fileno(), 0)
+
+
+def say_up(folder: str) -> None:
+    """In a worker process: leave its id with the judge."""
+    with open(os.path.join(folder, f"{UP}{os.getpid()}"), "w"):
+        pass
 
 
 class Tally:
@@ -20,9 +35,9 @@ class Tally:
     def __init__(self, folder: Path, jobs: int) -> None:
         self.folder = folder
         self.jobs = jobs
-        (folder / "marks").write_bytes(bytes(jobs))
-        (folder / "starts").write_bytes(bytes(8 * jobs))
-        self._marks = mapped(str(folder / "marks"))
+        (folder / MARKS).write_bytes(bytes(jobs))
+        (folder / STARTS).write_bytes(bytes(8 * jobs))
+        self._marks = mapped(str(folder / MARKS))
         self._stride = max(1, jobs // SAMPLE)
         self._next = 0
 
@@ -55,10 +70,12 @@ class Tally:
 
     def processes(self) -> list[int]:
         """The ids of the processes that said they had a job."""
-        return [int(path.name.removeprefix("up-")) for path in self.folder.glob("up-*")]
+        return [int(path.name.removeprefix(UP)) for path in self.folder.glob(f"{UP}*")]
 
     def open_gate(self) -> None:
-        (self.folder / "open").touch()
+        """Let the handlers that wait at the gate go."""
+        (self.folder / OPEN).touch()
 
     def close(self) -> None:
+        """Unmap it."""
         self._marks.close()

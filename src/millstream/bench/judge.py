@@ -1,0 +1,214 @@
+"""The judge: one row at a time, in a namespace that is emptied after it, and whether every job was handled exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import Any, Self, TypeVar, assert_never, cast
+
+from millstream.bench.callers import WARM_UP, Callers
+from millstream.bench.drain import watch
+from millstream.bench.figures import Measured, RowFailed, percentile
+from millstream.bench.rows import Row
+from millstream.bench.tally import STARTS, Tally, mapped
+from millstream.bench.tasks import CONCURRENCY, NAMESPACE, TALLY, URL, make_app
+from millstream.bench.workers import Workers
+from millstream.broker import QueueState
+from millstream.job import Job
+from millstream.redis.sandbox import Sandbox
+from millstream.task import AsyncTask
+from millstream.worker.child import loop_factory
+
+T = TypeVar("T")
+
+SETTLE_SECONDS = 10.0
+"""For the last acknowledgements after the last job was handled."""
+
+BYTES_FIRST = 1_000
+"""Jobs of the memory row that are not counted: they bring what is there once (scripts, groups, registries)."""
+BYTES_JOBS = 20_000
+
+REST_SECONDS = 0.7
+"""In which the server finishes resizing its tables, and a worker becomes idle."""
+
+LATENCY_JOBS = 20_000
+"""That the latency row has room for."""
+
+MB = 1_000_000
+QUEUE = "default"
+
+
+class Judge:
+    """Measures Millstream on one server, in a namespace that nobody else uses and that is gone afterwards.
+
+    Entering it raises BrokerError if the server cannot be reached or will not serve us.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.namespace = f"bench-{secrets.token_hex(4)}"
+        self._url = url
+        self._app = make_app(url, self.namespace)
+        self._sandbox = Sandbox(url, self.namespace)
+        self._runner = asyncio.Runner(loop_factory=loop_factory())
+
+    def __enter__(self) -> Self:
+        try:
+            self.server = self._run(self._name)
+        except BaseException:
+            self._runner.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with self._runner, closing(self._sandbox):
+            self._sandbox.erase()
+
+    def measure(self, row: Row, *, jobs: int, seconds: float) -> Measured:
+        """RowFailed if it cannot be run. ``jobs`` is for rows that drain, ``seconds`` for the others."""
+        try:
+            match row.way:
+                case "drain":
+                    return self._drain(row, jobs)
+                case "enqueue":
+                    return self._enqueue(row, seconds)
+                case "latency":
+                    return self._latency(row, seconds)
+                case "bytes":
+                    return self._bytes(row)
+                case "rss":
+                    return self._rss(row)
+                case _:
+                    assert_never(row.way)
+        finally:
+            self._sandbox.erase()
+
+    def _drain(self, row: Row, jobs: int) -> Measured:
+        with _Course(self._url, self.namespace, jobs) as course:
+            sample = self._call(row, lambda callers: callers.fill(jobs))
+            waiting = self._state().ready
+            if waiting != jobs:
+                raise RowFailed(f"{jobs:,} jobs were enqueued and {waiting:,} wait")
+            with course.workers() as workers:
+                counted, took = watch(course.tally, workers)
+                wrong = course.tally.wrong() or self._unsettled(jobs) or (self._unkept(sample) if row.results else "")
+            return Measured(counted / took, jobs, took, not wrong, wrong)
+
+    def _unsettled(self, jobs: int) -> str:
+        """What the server still holds that it should not, or does not that it should, once there was time."""
+        deadline = perf_counter() + SETTLE_SECONDS
+        while True:
+            state = self._state()
+            left = state.ready + state.running + state.scheduled + state.dead
+            done = state.totals["done"]
+            if left == 0 and done == jobs:
+                return ""
+            if perf_counter() > deadline:
+                return f"{left:,} handled but not settled" if left else f"{done:,} settled of {jobs:,}"
+            time.sleep(0.02)
+
+    def _enqueue(self, row: Row, seconds: float) -> Measured:
+        verbs = {"bulk": Callers.bulk, "concurrent": Callers.concurrent, "sequential": Callers.sequential}
+        sent = self._call(row, lambda callers: verbs[row.name](callers, seconds))
+        waiting = self._state().ready
+        note = "" if waiting == sent.jobs else f"{sent.jobs:,} enqueued, {waiting:,} wait"
+        return Measured(sent.jobs / sent.seconds, sent.jobs, sent.seconds, not note, note)
+
+    def _latency(self, row: Row, seconds: float) -> Measured:
+        with _Course(self._url, self.namespace, LATENCY_JOBS) as course, course.workers() as workers:
+            with course.starts() as starts:
+                found = self._call(row, lambda callers: callers.latencies(seconds, starts))
+            workers.check()
+            handled = course.tally.count()
+        note = "" if handled == len(found) else f"{len(found):,} enqueued, {handled:,} handled"
+        counted = sorted(1_000 * latency for latency in found[WARM_UP:])
+        more = {"p99": percentile(counted, 99), "worst": counted[-1]}
+        return Measured(percentile(counted, 50), len(found), seconds, not note, note, more)
+
+    def _bytes(self, row: Row) -> Measured:
+        before = perf_counter()
+        self._call(row, lambda callers: callers.fill(BYTES_FIRST))
+        time.sleep(REST_SECONDS)
+        first = self._sandbox.used_memory()
+        self._call(row, lambda callers: callers.fill(BYTES_JOBS, first=BYTES_FIRST))
+        time.sleep(REST_SECONDS)
+        used = self._sandbox.used_memory() - first
+        waiting = self._state().ready
+        note = "" if waiting == BYTES_FIRST + BYTES_JOBS else f"{BYTES_FIRST + BYTES_JOBS:,} enqueued, {waiting:,} wait"
+        return Measured(used / BYTES_JOBS, BYTES_JOBS, perf_counter() - before, not note, note)
+
+    def _rss(self, row: Row) -> Measured:
+        before = perf_counter()
+        with _Course(self._url, self.namespace, 1) as course, course.workers() as workers:
+            self._call(row, lambda callers: callers.fill(1))
+            watch(course.tally, workers)
+            time.sleep(REST_SECONDS)
+            resident = workers.resident()
+            child = max(resident.get(pid, 0) for pid in course.tally.processes())
+            wrong = course.tally.wrong()
+        more = {"supervisor": (sum(resident.values()) - child) / MB}
+        return Measured(child / MB, 1, perf_counter() - before, not wrong, wrong, more)
+
+    # -- asking --------------------------------------------------------------------------------------------------------------
+
+    def _call(self, row: Row, verb: Callable[[Callers], Awaitable[T]]) -> T:
+        task = cast("AsyncTask[[int], int | None]", self._app.tasks["echo" if row.results else row.handler])
+        return self._run(lambda: verb(Callers(self._app, task)))
+
+    async def _name(self) -> str:
+        """The server's name and version."""
+        return (await self._app.broker()).capabilities.server
+
+    def _state(self) -> QueueState:
+        return self._run(lambda: self._app.inspector.queue(QUEUE))
+
+    def _unkept(self, sample: Sequence[Job[Any]]) -> str:
+        """Whether results are kept, as far as some of them tell."""
+
+        async def kept() -> int:
+            return [await job.status() for job in sample].count("done")
+
+        found = self._run(kept)
+        return "" if found == len(sample) else f"{found} of {len(sample)} results kept"
+
+    def _run(self, do: Callable[[], Awaitable[T]]) -> T:
+        async def inside() -> T:
+            async with self._app:
+                return await do()
+
+        return self._runner.run(inside())
+
+
+class _Course:
+    """What one measurement with workers runs in: its tally and its workers."""
+
+    def __init__(self, url: str, namespace: str, jobs: int) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="millstream-bench-")
+        self.tally = Tally(Path(self._folder.name), jobs)
+        self._environment = {**os.environ, URL: url, NAMESPACE: namespace, TALLY: self._folder.name}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.tally.close()
+        self._folder.cleanup()
+
+    @contextmanager
+    def starts(self) -> Iterator[memoryview[float]]:
+        """When each job started, by the clock of ``perf_counter``, which is one for all processes of a machine; 0: not yet."""
+        with mapped(str(self.tally.folder / STARTS)) as file, memoryview(file) as raw, raw.cast("d") as starts:
+            yield starts
+
+    def workers(self) -> Workers:
+        """A worker as anyone would start it."""
+        command = [sys.executable, "-m", "millstream", "worker", "millstream.bench.tasks:app", "-c", str(CONCURRENCY)]
+        return Workers([command], self._environment, Path(self._folder.name))

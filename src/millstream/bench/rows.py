@@ -1,0 +1,60 @@
+"""The rows: what is measured, in which unit, and what counts as better."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from millstream.errors import UsageError
+
+Way = Literal["drain", "enqueue", "latency", "bytes", "rss"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One thing that is measured."""
+
+    name: str
+    title: str
+    way: Way
+    """How it is measured."""
+    unit: str
+    handler: str = "noop"
+    results: bool = False
+    processes: int = 1
+
+    @property
+    def more_is_better(self) -> bool:
+        """Of rates; of times and of memory less is."""
+        return self.way in ("drain", "enqueue")
+
+
+ROWS = (
+    Row(name="drain", way="drain", unit="jobs/s", title="No-op drain: one process, concurrency 100, results off"),
+    Row(name="results", way="drain", unit="jobs/s", results=True, title="No-op drain, results on"),
+    Row(name="io", way="drain", unit="jobs/s", handler="io", title="10 ms I/O handlers: one process, concurrency 100"),
+    Row(name="sync", way="drain", unit="jobs/s", handler="sync", title="Plain (sync) no-op handlers, one process"),
+    Row(name="bulk", way="enqueue", unit="jobs/s", title="Bulk enqueue"),
+    Row(name="concurrent", way="enqueue", unit="jobs/s", title="100 concurrent single enqueues"),
+    Row(name="sequential", way="enqueue", unit="jobs/s", title="Sequential single enqueues"),
+    Row(name="latency", way="latency", unit="ms", handler="stamped", title="Enqueue to handler start on an idle system"),
+    Row(name="bytes", way="bytes", unit="bytes", title="Server memory per queued tiny job"),
+    Row(name="rss", way="rss", unit="MB", handler="stamped", title="Resident memory of an idle worker process"),
+)
+
+
+def select(names: str, rows: Sequence[Row] = ROWS) -> list[Row]:
+    """Rows by their names or the beginnings of these, comma-separated. UsageError names the one that is not there."""
+    wanted: list[Row] = []
+    for name in (name.strip() for name in names.split(",")):
+        found = [row for row in rows if row.name == name] or [row for row in rows if name and row.name.startswith(name)]
+        if not found:
+            raise UsageError(f"there is no row {name!r}: there are {listed(rows)}")
+        wanted += found
+    return [row for row in rows if row in wanted]
+
+
+def listed(rows: Iterable[Row]) -> str:
+    """Their names."""
+    return ", ".join(row.name for row in rows)

@@ -1,0 +1,68 @@
+"""The app whose jobs are measured. Each handler marks its job in the tally; that costs it some 60 ns.
+
+Worker processes import it, and their memory is measured: it imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import time
+
+from millstream.app import Millstream
+from millstream.bench.tally import MARKS, STARTS, mapped, say_up
+
+URL, NAMESPACE, TALLY = "MILLSTREAM_BENCH_URL", "MILLSTREAM_BENCH_NAMESPACE", "MILLSTREAM_BENCH_TALLY"
+"""How a worker process is told where it works."""
+
+CONCURRENCY = 100
+IO_SECONDS = 0.01
+RESULT_TTL = 600.0
+
+_folder = os.environ.get(TALLY, "")
+# without a tally there is nothing to handle, but jobs can be enqueued
+_marks = mapped(os.path.join(_folder, MARKS)) if _folder else mmap.mmap(-1, 1)
+_starts = memoryview(mapped(os.path.join(_folder, STARTS)) if _folder else mmap.mmap(-1, 8)).cast("d")
+
+
+async def noop(number: int) -> None:
+    """Nothing."""
+    _marks[number] += 1
+
+
+async def echo(number: int) -> int:
+    """Nothing, with a result to keep."""
+    _marks[number] += 1
+    return number
+
+
+async def io(number: int) -> None:
+    """Wait, as for an answer over the network."""
+    await asyncio.sleep(IO_SECONDS)
+    _marks[number] += 1
+
+
+def sync(number: int) -> None:
+    """Nothing, in a thread."""
+    _marks[number] += 1
+
+
+async def stamped(number: int) -> None:
+    """Write down when it started, and the first one in which process."""
+    _starts[number] = time.perf_counter()
+    if number == 0:
+        say_up(_folder)
+    _marks[number] += 1
+
+
+def make_app(url: str | None, namespace: str) -> Millstream:
+    """The app there: as it comes, with leases, timeouts and retries, but results are kept only where the row is about them."""
+    app = Millstream(url, namespace=namespace, result_ttl=0)
+    for handler in (noop, io, sync, stamped):
+        app.task(handler)
+    app.task(result_ttl=RESULT_TTL)(echo)
+    return app
+
+
+app = make_app(os.environ.get(URL), os.environ.get(NAMESPACE, "bench"))

@@ -1,0 +1,165 @@
+"""``millstream bench``."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millstream._version import __version__
+from millstream.cli.options import Json
+from millstream.cli.output import Column, note, print_list, progress, say
+from millstream.cli.text import json_text
+from millstream.errors import UsageError
+from millstream.worker import codes
+
+if TYPE_CHECKING:
+    from millstream.bench.rows import Row
+    from millstream.bench.run import Found
+
+COLUMNS = (
+    Column("row"),
+    Column("figure", number=True),
+    Column("unit"),
+    Column("jobs", number=True),
+    Column("exact"),
+    Column("what", give="wrap"),
+)
+
+MORE = {"latency": ("p99",), "rss": ("supervisor",)}
+"""Further figures of a row that have a line of their own."""
+
+DIGITS = {"ms": 2, "MB": 1}
+"""After the point, by unit."""
+
+
+def bench(
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            "--rows",
+            metavar="ROW,…",
+            help="Of drain, results, io, sync, bulk, concurrent, sequential, latency, bytes, rss. Default: all.",
+        ),
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="About how long each row runs.")] = 3.0,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Figures are the medians of so many.")] = 1,
+    json: Json = False,
+    url: Annotated[
+        str | None, typer.Option("--url", metavar="URL", help="The server. Default: an embedded one, for this run alone.")
+    ] = None,
+) -> None:
+    """Measure how fast Millstream is here.
+
+    With real worker processes, in a namespace of its own that is deleted afterwards. Every row checks that each job was handled
+    exactly once.
+
+    Exit codes: 0 every row ran and was exact; 1 one was not; 3 the server cannot be reached or refuses us.
+    """
+    from millstream.bench.judge import Judge
+    from millstream.bench.machine import machine
+    from millstream.bench.rows import ROWS, select
+    from millstream.bench.run import measure
+    from millstream.cli.interrupts import signals_as_interrupts
+    from millstream.cli.target import quiet
+
+    chosen = list(ROWS) if rows is None else select(rows)
+    with quiet(), signals_as_interrupts() as received:
+        try:
+            with _server(url) as server, Judge(server) as judge, progress("measuring", rounds * len(chosen)) as advance:
+                found = measure(judge, chosen, rounds=rounds, seconds=seconds, told=advance)
+        except KeyboardInterrupt:
+            raise typer.Exit(128 + (received[0] if received else signal.SIGINT)) from None
+    place = {
+        "millstream": __version__,
+        "uvloop": find_spec("uvloop") is not None,
+        "server": judge.server,
+        "embedded": url is None,
+        "machine": machine(),
+    }
+    if json:
+        print(json_text({**place, "rounds": rounds, "seconds": seconds, "rows": [_document(each) for each in found]}))
+    else:
+        say(f"{_headline(place)}\n")
+        print_list([line for each in found for line in _lines(each)], COLUMNS, json=False, empty="")
+    wrong = [f"{each.row.name}: {why}" for each in found for why in each.wrong]
+    for line in wrong:
+        note(line)
+    if wrong:
+        raise typer.Exit(codes.FAILED)
+
+
+@contextmanager
+def _server(url: str | None) -> Generator[str]:
+    """The URL of a server that is there; of one that exists for this run alone, if none is named."""
+    from millstream.config import parse_url
+    from millstream.embedded import ensure_server, stop_server
+
+    if url is None:
+        with tempfile.TemporaryDirectory(prefix="millstream-bench-", ignore_cleanup_errors=True) as folder:
+            try:
+                yield ensure_server(folder)
+            finally:
+                stop_server(folder)
+        return
+    where = parse_url(url)
+    if where.scheme == "memory":
+        raise UsageError(
+            "memory:// is inside one process, and workers are measured in theirs: name a server, or leave --url out"
+        )
+    yield ensure_server(where.path or None) if where.scheme == "embedded" else url
+
+
+def _headline(place: dict[str, Any]) -> str:
+    """What was measured on what."""
+    machine = place["machine"]
+    loop = "uvloop" if place["uvloop"] else "asyncio's loop (pip install 'millstream[fast]' brings a faster one)"
+    where = "embedded" if place["embedded"] else "by --url"
+    return (
+        f"Millstream {place['millstream']}, Python {machine['python']}, {loop}\n"
+        f"{place['server']}, {where}\n"
+        f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['system']}"
+    )
+
+
+def _lines(found: Found) -> list[dict[str, Any]]:
+    """The row, and a line for each further figure of it."""
+    row = found.row
+    first = {
+        "row": row.name if row.way != "latency" else f"{row.name} p50",
+        "figure": _rounded(found.median(), row),
+        "unit": row.unit,
+        "jobs": found.rounds[-1].jobs if found.rounds else None,
+        "exact": not found.wrong,
+        "what": row.title,
+    }
+    more = [
+        {"row": f"{row.name} {name}", "figure": _rounded(found.median(name), row), "unit": row.unit}
+        for name in MORE.get(row.name, ())
+    ]
+    return [first, *({**dict.fromkeys(first), **line} for line in more)]
+
+
+def _document(found: Found) -> dict[str, Any]:
+    row = found.row
+    return {
+        "row": row.name,
+        "what": row.title,
+        "unit": row.unit,
+        "figure": found.median(),
+        **{name: found.median(name) for name in (found.rounds[0].more if found.rounds else ())},
+        "lowest": min(found.values(), default=None),
+        "highest": max(found.values(), default=None),
+        "jobs": [each.jobs for each in found.rounds],
+        "exact": not found.wrong,
+        "wrong": found.wrong,
+    }
+
+
+def _rounded(value: float | None, row: Row) -> float | None:
+    return None if value is None else round(value, DIGITS.get(row.unit))
