@@ -66,6 +66,10 @@ class Sender:
             posts.append(Post(f"me-{self.outbox.serial}", b"x" * size, "task", self.outbox.serial))
         return self.outbox.put(posts, count * size)
 
+    async def send(self) -> Answer:
+        self.outbox.serial += 1
+        return await self.outbox.send(Post(f"me-{self.outbox.serial}", b"x" * 10, "task", self.outbox.serial))
+
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,3 +243,103 @@ def test_nobody_waits_for_ever_when_the_loop_is_shut_down() -> None:
         result = answer.result()
         assert isinstance(result, BrokerUnavailable)
         assert "shut down" in str(result)
+
+
+# -- one caller at a time, whose calls are made without the pump -------------------------------------------------------------
+
+
+async def alone(server: Server) -> Sender:
+    """A sender whose next call is made directly."""
+    sender = Sender(server)
+    assert await sender.send() == [Receipt.CREATED]
+    return sender
+
+
+@looped
+async def test_one_caller_at_a_time_is_answered_call_by_call() -> None:
+    server = Server()
+    sender = await alone(server)
+    for _ in range(3):
+        assert await sender.send() == [Receipt.CREATED]
+    assert server.calls == [["me-1"], ["me-2"], ["me-3"], ["me-4"]]
+
+
+@looped
+async def test_whoever_comes_during_a_direct_call_leaves_after_it_in_one_call() -> None:
+    server = Server()
+    sender = await alone(server)
+    server.open.clear()
+    server.called.clear()
+    first = asyncio.create_task(sender.send())
+    await server.called.wait()
+    others = [asyncio.create_task(sender.send()) for _ in range(3)]
+    await asyncio.sleep(0)
+    server.open.set()
+    assert await asyncio.gather(first, *others) == [[Receipt.CREATED]] * 4
+    assert server.calls == [["me-1"], ["me-2"], ["me-3", "me-4", "me-5"]]
+    assert server.most_in_flight == 1
+
+
+@looped
+async def test_a_direct_caller_that_goes_away_takes_nothing_with_it() -> None:
+    server = Server()
+    sender = await alone(server)
+    server.open.clear()
+    server.called.clear()
+    first = asyncio.create_task(sender.send())
+    await server.called.wait()
+    second = asyncio.create_task(sender.send())
+    await asyncio.sleep(0)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    server.open.set()
+    assert await second == [Receipt.CREATED]
+    assert server.calls == [["me-1"], ["me-2"], ["me-3"]]
+
+
+@looped
+async def test_a_direct_call_that_found_the_server_away_is_sent_again_before_what_came_later() -> None:
+    server = Server()
+    sender = await alone(server)
+    server.replies = [away]
+    server.open.clear()
+    server.called.clear()
+    first = asyncio.create_task(sender.send())
+    await server.called.wait()
+    second = asyncio.create_task(sender.send())
+    await asyncio.sleep(0)
+    server.open.set()
+    assert list(await asyncio.gather(first, second)) == [[Receipt.CREATED]] * 2
+    assert server.calls == [["me-1"], ["me-2"], ["me-2", "me-3"]]
+
+
+@looped
+async def test_a_direct_caller_is_told_its_id_by_a_server_that_never_answers(hasty: None) -> None:
+    server = Server()
+    sender = await alone(server)
+    server.open.clear()
+    answer = await sender.send()
+    assert isinstance(answer, BrokerUnavailable)
+    assert answer.job_ids == ("me-2",)
+    current = asyncio.current_task()
+    assert current is not None
+    assert not current.cancelling()
+    server.open.set()
+    assert await sender.send() == [Receipt.CREATED]
+
+
+@looped
+async def test_flush_waits_for_a_direct_call() -> None:
+    server = Server()
+    sender = await alone(server)
+    server.open.clear()
+    server.called.clear()
+    sending = asyncio.create_task(sender.send())
+    await server.called.wait()
+    flushing = asyncio.create_task(sender.outbox.flush())
+    await asyncio.sleep(0)
+    assert not flushing.done()
+    server.open.set()
+    await flushing
+    assert await sending == [Receipt.CREATED]

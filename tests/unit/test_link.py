@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
 from millstream.errors import BrokerRefused, BrokerUnavailable
-from millstream.redis.connect import Connector, Link, check_version
+from millstream.redis import link as link_module
+from millstream.redis.connect import Connector, check_version
+from millstream.redis.link import Link
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -49,7 +52,7 @@ def test_a_dropped_connection_fails_the_calls_in_flight_and_the_next_call_connec
     async def main() -> None:
         link, other = Link(Connector(valkey_server)), Link(Connector(valkey_server))
         await link.ready()
-        blocked = asyncio.create_task(link.call("BLPOP", "nothing-here", 0, block=20))
+        blocked = asyncio.create_task(link.call_together((("BLPOP", "nothing-here", 0),), block=20))
         while b"cmd=blpop" not in await other.call("CLIENT", "LIST"):
             await asyncio.sleep(0)
         await other.call("CLIENT", "KILL", "ID", link.client_id)
@@ -83,6 +86,37 @@ def test_what_does_not_speak_the_protocol_is_refused() -> None:
         with pytest.raises(BrokerRefused, match="Redis"):
             await Link(Connector(f"redis://127.0.0.1:{port}/0")).call("PING")
         server.close()
+
+    run(main())
+
+
+def test_an_answer_that_never_comes_fails_every_call_in_flight(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        link = Link(Connector(valkey_server))
+        await link.ready()
+        monkeypatch.setattr(link_module, "CALL_TIMEOUT", 0.05)
+        answers = await asyncio.gather(link.call("BLPOP", "nothing-here", 0), link.call("PING"), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [BrokerUnavailable, BrokerUnavailable]
+        assert "did not answer" in str(answers[0])
+        monkeypatch.undo()
+        assert await link.call("PING") == b"PONG"
+        await link.close()
+
+    run(main())
+
+
+def test_an_answer_that_came_while_the_loop_was_held_up_is_not_late(
+    valkey_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        link = Link(Connector(valkey_server))
+        await link.ready()
+        monkeypatch.setattr(link_module, "CALL_TIMEOUT", 0.05)
+        call = asyncio.create_task(link.call("PING"))
+        await asyncio.sleep(0)
+        time.sleep(link_module.LATE_SECONDS + 0.1)  # a handler that does not let go of the loop
+        assert await call == b"PONG"
+        await link.close()
 
     run(main())
 

@@ -16,7 +16,8 @@ from millstream.broker import Post
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from millstream.outcome import Kind, Outcome
 from millstream.redis import RedisBroker, results
-from millstream.redis.connect import Connector, Link
+from millstream.redis.connect import Connector
+from millstream.redis.link import Link
 from millstream.redis.results import RedisResults
 from tests.unit.stage import looped
 

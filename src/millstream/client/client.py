@@ -93,7 +93,7 @@ class Client:
         payload = template.pack(args, kwargs)
         outbox = self._outboxes.get(template.queue) or self.outbox(template.queue)
         post = template.post(payload, outbox, self.now_ms())
-        answer = await outbox.put([post], len(post.body))
+        answer = await outbox.send(post)
         if isinstance(answer, Exception):
             raise answer
         return post.id, self.created(template.queue, post, answer[0])
@@ -127,7 +127,7 @@ class Client:
         return None if settings is None else settings.max_length
 
     async def _publish(self, queue: str, posts: list[Post], sender: str) -> list[Receipt]:
-        broker = await self.broker()
+        broker = self._broker or await self.broker()
         if queue not in self._declared:
             await broker.declare(queue)
             self._declared.add(queue)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextvars import Context
+from typing import Any
 
 from millstream.backoff import pauses
 from millstream.broker import Post, Receipt
@@ -17,6 +18,9 @@ from millstream.errors import BrokerUnavailable
 
 PATIENCE_SECONDS = 5.0
 """A call that finds the server away is tried again for this long, then raises BrokerUnavailable."""
+
+LOOK_SECONDS = 0.25
+"""How often a call that takes too long is looked at."""
 
 MAX_POSTS = 200
 """Messages per publish call, so that no call holds the server long."""
@@ -62,37 +66,97 @@ class Outbox:
         """The last number given out; whoever takes one puts its post in before anyone else can take the next."""
         self._queue = queue
         self._publish = publish
+        self._silence = f"the server of queue {queue!r} did not answer within {PATIENCE_SECONDS:g} s"
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Parcel] = deque()
+        self._sending: list[Parcel] = []
+        """What the call in flight carries."""
+        self._called_at = 0.0
+        """Loop time at which that call began."""
         self._pump: asyncio.Task[None] | None = None
+        self._caller: asyncio.Task[Any] | None = None
+        """Who makes a call without the pump."""
+        self._flushing: asyncio.Event | None = None
+        self._alone = False
+        """The last call went well and carried a single post: there seems to be one caller at a time."""
+        self._timer: asyncio.TimerHandle | None = None
         self._away_since: float | None = None
+
+    async def send(self, post: Post) -> Answer:
+        """Take one post and wait for its answer.
+
+        Hot: one caller at a time has nothing to gather, so its call is made here and now, without the pump. (Measured: 0.8 of
+        the time.)
+        """
+        if not self._alone or self._caller or self._waiting:
+            return await self.put([post], len(post.body))
+        self._alone = False
+        self._caller = caller = asyncio.current_task()
+        self._called_at = since = self._loop.time()
+        self._watch()
+        answer: asyncio.Future[Answer] | None = None
+        try:
+            receipts = await self._publish([post], self.sender)
+            self._alone = True
+            return receipts
+        except BrokerUnavailable:
+            answer = self._loop.create_future()
+            self._waiting.appendleft(Parcel([post], len(post.body), since, answer))
+        except asyncio.CancelledError:
+            if self._caller is caller or caller is None or caller.uncancel():
+                raise  # not by us, or not by us alone
+            return _unavailable(self._silence, [post])
+        except Exception as error:
+            return error
+        finally:
+            self._caller = None
+            if self._waiting:
+                self._begin()
+            if self._flushing is not None:
+                self._flushing.set()
+        return await answer
 
     def put(self, posts: list[Post], size: int) -> asyncio.Future[Answer]:
         """Take posts of at most MAX_POSTS and, unless it is one, MAX_BYTES together; the future has their answer."""
         answer: asyncio.Future[Answer] = self._loop.create_future()
         self._waiting.append(Parcel(posts, size, self._loop.time(), answer))
-        if self._pump is None or self._pump.done():
-            # A task takes its first step on the next turn of the loop: what this turn still brings goes with it.
-            self._pump = self._loop.create_task(self._run(), name=f"millstream-outbox-{self._queue}", context=Context())
+        if self._caller is None:
+            self._begin()
         return answer
 
     async def flush(self) -> None:
         """Wait until everything put in so far has its answer."""
+        while self._caller is not None:
+            self._flushing = self._flushing or asyncio.Event()
+            self._flushing.clear()
+            await self._flushing.wait()
         if self._pump is not None:
             await asyncio.wait((self._pump,))
 
+    def _begin(self) -> None:
+        self._watch()
+        if self._pump is None or self._pump.done():
+            # A task takes its first step on the next turn of the loop: what this turn still brings goes with it.
+            self._pump = self._loop.create_task(self._run(), context=Context())
+
+    def _watch(self) -> None:
+        if self._timer is None:
+            # One timer for all: one per call was 5 µs of an enqueue.
+            self._timer = self._loop.call_later(PATIENCE_SECONDS, self._look)
+
     async def _run(self) -> None:
-        parcels: list[Parcel] = []
         try:
             while self._waiting:
-                parcels = self._take()
-                await self._send(parcels)
+                self._sending = self._take()
+                await self._send()
         except asyncio.CancelledError:
             # The loop is being shut down: nobody is left waiting for ever.
-            for parcel in (*parcels, *self._waiting):
+            for parcel in (*self._sending, *self._waiting):
                 parcel.reply(_unavailable(f"the event loop was shut down while sending to queue {self._queue!r}", parcel.posts))
             self._waiting.clear()
             raise
+        finally:
+            self._sending = []
 
     def _take(self) -> list[Parcel]:
         waiting = self._waiting
@@ -106,42 +170,59 @@ class Outbox:
             parcels.append(waiting.popleft())
         return parcels
 
-    async def _send(self, parcels: list[Parcel]) -> None:
+    async def _send(self) -> None:
         """Send until answered, refused, or out of patience, each parcel counting from when it was put in or the server went."""
-        for pause in pauses():
-            began = self._loop.time()
-            away_since = began if self._away_since is None else self._away_since
+        waits: Iterator[float] | None = None
+        while self._sending:
+            began = self._called_at = self._loop.time()
             try:
-                # The first one put in is the first to run out of patience.
-                async with asyncio.timeout_at(_patient_until(parcels[0], away_since)):
-                    receipts = await self._publish([post for parcel in parcels for post in parcel.posts], self.sender)
-            except (BrokerUnavailable, TimeoutError) as error:
-                self._away_since = away_since
-                reason = str(error) or f"the server of queue {self._queue!r} did not answer within {PATIENCE_SECONDS:g} s"
-                parcels = _give_up(parcels, away_since, self._loop.time() + pause, reason)
-                if not parcels:
-                    return
-                await asyncio.sleep(pause)
+                receipts = await self._publish([post for parcel in self._sending for post in parcel.posts], self.sender)
+            except BrokerUnavailable as error:
+                waits = waits or pauses()
+                pause = next(waits)
+                if self._away_since is None:
+                    self._away_since = began
+                self._sending = _give_up(self._sending, self._away_since, self._loop.time() + pause, str(error))
+                if self._sending:
+                    await asyncio.sleep(pause)
             except Exception as error:
                 self._away_since = None
-                for parcel in parcels:
+                for parcel in self._sending:
                     parcel.reply(error)
                 return
             else:
                 self._away_since = None
+                self._alone = len(receipts) == 1 and not self._waiting
                 start = 0
-                for parcel in parcels:
+                for parcel in self._sending:
                     end = start + len(parcel.posts)
                     parcel.reply(receipts[start:end])
                     start = end
                 return
+
+    def _look(self) -> None:
+        """Answer those whose patience has run out behind a call that does not return."""
+        self._timer = None
+        now = self._loop.time()
+        if now - self._called_at >= PATIENCE_SECONDS:
+            away_since = self._away_since or 0.0
+            _give_up(self._sending, away_since, now, self._silence)
+            self._waiting = deque(_give_up(self._waiting, away_since, now, self._silence))
+            if self._caller is not None:
+                caller, self._caller = self._caller, None
+                caller.cancel()
+        unanswered = [parcel.since for parcel in (*self._sending, *self._waiting) if not parcel.answer.done()]
+        if self._caller is not None:
+            unanswered.append(self._called_at)
+        if unanswered:
+            self._timer = self._loop.call_at(max(min(unanswered) + PATIENCE_SECONDS, now + LOOK_SECONDS), self._look)
 
 
 def _patient_until(parcel: Parcel, away_since: float) -> float:
     return max(parcel.since, away_since) + PATIENCE_SECONDS
 
 
-def _give_up(parcels: list[Parcel], away_since: float, until: float, reason: str) -> list[Parcel]:
+def _give_up(parcels: Iterable[Parcel], away_since: float, until: float, reason: str) -> list[Parcel]:
     """Answer those whose patience ends before ``until``; return the others."""
     patient: list[Parcel] = []
     for parcel in parcels:

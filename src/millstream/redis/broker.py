@@ -26,9 +26,10 @@ from millstream.broker.contract import SUSPECT_AFTER
 from millstream.errors import BrokerError, LeaseLost
 from millstream.message import ErrorNote
 from millstream.outcome import Ending, Kind, Letter, Outcome, encode_ending, encode_letter
-from millstream.redis.connect import Connector, Link, Locate, ScriptMissing, server_name
+from millstream.redis.connect import Connector, Locate, ScriptMissing, server_name
 from millstream.redis.inspector import RedisInspector
 from millstream.redis.keys import GROUP, RELEASED, SUSPECTS, channel, namespace_keys, queue_keys
+from millstream.redis.link import Link
 from millstream.redis.results import RedisResults
 from millstream.redis.scripts import Script
 
@@ -127,15 +128,11 @@ class RedisBroker(Broker):
     ) -> list[Receipt]:
         if not posts:
             return []
-        first = posts[0].serial
-        # Hot: ids of plain posts are made by the script from the first serial, so that each costs one argument.
-        if (
-            first > 0
-            and max_length is None
-            and all(p.serial == first + i and not (p.delay or p.at or p.expires or p.expires_at) for i, p in enumerate(posts))
-            and await self._run("publish_next", queue, sender, self._id_ttl_ms, first, *[p.body for p in posts])
-        ):
-            return [Receipt.CREATED] * len(posts)
+        # Hot: ids of plain posts are made by the script from their serials, so that each costs one argument.
+        if max_length is None and (mark := _mark_before(posts)) >= 0:
+            bodies = [p.body for p in posts]
+            if await self._run("publish_next", queue, sender, self._id_ttl_ms, mark, mark + len(bodies), *bodies):
+                return [Receipt.CREATED] * len(posts)
         records: list[Any] = []
         for p in posts:
             due = _ms(p.at) if p.at else f"+{_ms(p.delay)}" if p.delay else 0
@@ -188,13 +185,11 @@ class RedisBroker(Broker):
             reply = await self._run("claim", queue, *args, link=link)
         if len(reply) == 1:
             raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}")
-        now_ms, next_due_ms, flags, fresh, taken, crashes, look_ms = reply
+        now_ms, next_due_ms, flags, taken, crashes, plain, look_ms = reply
         self._looks[queue, consumer] = math.inf if look_ms < 0 else look_ms / 1000 + 0.005
-        # Hot: one struct per entry.
-        entries = [_entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(taken)] if taken else []
-        entries += [
-            Entry(ref, fields[1]) if len(fields) == 2 and fields[0] == b"d" else _entry(ref, fields, 0) for ref, fields in fresh
-        ]
+        entries = [_entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(taken)]
+        each = iter(plain)
+        entries += map(Entry, each, each)  # hot: one struct per entry, made in C
         next_due = None if next_due_ms < 0 else next_due_ms / 1000
         return Claim(entries, now_ms, next_due, bool(flags & 1), bool(flags & 2))
 
@@ -330,6 +325,16 @@ class RedisBroker(Broker):
         except ScriptMissing:
             # In one write, so that it cannot be flushed in between.
             return (await link.call_together((("SCRIPT", "LOAD", self._scripts[name].text), command)))[-1]
+
+
+def _mark_before(posts: Sequence[Post]) -> int:
+    """The serial before the first of posts that are plain and numbered one after the other; -1: they are not."""
+    mark = serial = posts[0].serial - 1
+    for p in posts:
+        serial += 1
+        if p.serial != serial or p.delay or p.at or p.expires or p.expires_at:
+            return -1
+    return mark
 
 
 def _ms(seconds: float) -> int:

@@ -1,14 +1,12 @@
-"""Links to the server: one connection each, many calls in flight, answers in order. Nothing is ever sent twice here."""
+"""Finding the server and logging in; what its errors mean to a user."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
 
-import hiredis
 from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
@@ -25,11 +23,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable
-
-_pack = cast(Callable[[tuple[Any, ...]], bytes], hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
-
-CALL_TIMEOUT = 5.0
-"""Seconds an answer may take before the connection is given up for dead (blocking calls: beyond their block)."""
 
 CONNECT_TIMEOUT = 5.0
 """Seconds to connect and log in."""
@@ -81,10 +74,10 @@ class Connector:
         try:
             yield
         except (RedisError, OSError, TimeoutError) as error:
-            _abort(connection)
+            abort(connection)
             raise self.translate(error) from error
         except BaseException:
-            _abort(connection)
+            abort(connection)
             raise
 
     def translate(self, error: BaseException) -> BrokerError:
@@ -95,7 +88,7 @@ class Connector:
         code = text.split(" ", 1)[0].rstrip(":")
         if isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError) or code in _UNWELCOME:
             return BrokerRefused(f"{self.where} refused us: {text}. Check the user, password and ACL in the URL.")
-        if isinstance(error, NoScriptError):
+        if isinstance(error, NoScriptError) or code == "NOSCRIPT":
             return ScriptMissing(f"{self.where}: {text}")
         code = {"OutOfMemoryError": "OOM", "ReadOnlyError": "READONLY", "BusyLoadingError": "LOADING"}.get(
             type(error).__name__, code
@@ -127,119 +120,6 @@ def _make_connection(url: str) -> AbstractConnection:
     return connection
 
 
-class Link:
-    """One connection, used by many at once. A broken one fails every call in flight and is replaced by the next call.
-
-    A cancelled caller does no harm: its answer is read and dropped.
-    """
-
-    def __init__(self, connector: Connector) -> None:
-        self._connector = connector
-        self._connection: AbstractConnection | None = None
-        self._reader: asyncio.Task[None] | None = None
-        self._waiting: deque[asyncio.Future[Any]] = deque()
-        self._connecting = asyncio.Lock()
-        self._closed = False
-        self.server: dict[str, str] = {}
-        """The server section of INFO, read on every connect: its run id tells one life of a server from the next."""
-        self.client_id = 0
-
-    @property
-    def run_id(self) -> str:
-        """Which life of the server this link talks to."""
-        return self.server.get("run_id", "")
-
-    async def ready(self) -> None:
-        """Connect if need be."""
-        if self._connection is None:
-            await self._connect()
-
-    async def call(self, *command: Any, block: float = 0.0) -> Any:
-        """Send one command and wait for its answer, at most CALL_TIMEOUT beyond ``block`` seconds."""
-        return (await self.call_together((command,), block=block))[0]
-
-    async def call_together(self, commands: Sequence[tuple[Any, ...]], *, block: float = 0.0) -> list[Any]:
-        """Send several commands in one write; their answers, in order. Raises the first error among them."""
-        connection = self._connection or await self._connect()
-        loop = asyncio.get_running_loop()
-        futures = [loop.create_future() for _ in commands]
-        # Hot: redis-py's async connection packs in Python; hiredis does it in C, measured at a fifth of the drain's time.
-        packed = b"".join([_pack(command) for command in commands])
-        self._waiting.extend(futures)
-        try:
-            async with asyncio.timeout(block + CALL_TIMEOUT):
-                # Not through redis-py: there a caller that is cancelled while it waits for the socket takes the connection, and
-                # everyone else's calls, with it. What is in flight is bounded by the callers, who wait for their answers.
-                _writer(connection).write(packed)
-                return [await future for future in futures]
-        except TimeoutError:
-            silent = BrokerUnavailable(f"{self._connector.where} did not answer within {block + CALL_TIMEOUT:g} s")
-            self._drop(connection, silent)
-            raise silent from None
-        except (RedisError, OSError) as raw:
-            error = self._connector.translate(raw)
-            if not isinstance(raw, ResponseError):
-                self._drop(connection, error)
-            raise error from raw
-
-    async def close(self) -> None:
-        """Close the connection; calls in flight fail."""
-        self._closed = True
-        if self._connection is not None:
-            reader = self._reader
-            self._drop(self._connection, BrokerUnavailable("the connection was closed"))
-            if reader is not None:
-                with contextlib.suppress(asyncio.CancelledError):
-                    await reader
-
-    async def _connect(self) -> AbstractConnection:
-        async with self._connecting:
-            if self._connection is not None:
-                return self._connection
-            if self._closed:
-                raise BrokerUnavailable("the broker is closed")
-            connection = await self._connector.connect()
-            with self._connector.translated(connection):
-                async with asyncio.timeout(CONNECT_TIMEOUT):
-                    self.server = _parse_info(await ask(connection, "INFO", "server"))
-                    self.client_id = await ask(connection, "CLIENT", "ID")
-                check_version(self.server, self._connector.where)
-            self._connection = connection
-            self._reader = asyncio.create_task(self._read(connection), name="millstream-link")
-            return connection
-
-    async def _read(self, connection: AbstractConnection) -> None:
-        waiting = self._waiting
-        while True:
-            try:
-                answer = await read(connection)
-            except ResponseError as error:
-                future = waiting.popleft()
-                if not future.done():
-                    future.set_exception(error)
-                continue
-            except (RedisError, OSError) as error:
-                self._drop(connection, self._connector.translate(error))
-                return
-            future = waiting.popleft()
-            if not future.done():
-                future.set_result(answer)
-
-    def _drop(self, connection: AbstractConnection, error: BrokerError) -> None:
-        if self._connection is not connection:
-            return
-        self._connection = None
-        reader, self._reader = self._reader, None
-        if reader is not None and reader is not asyncio.current_task():
-            reader.cancel()
-        waiting, self._waiting = self._waiting, deque()
-        for future in waiting:
-            if not future.done():
-                future.set_exception(error)
-                future.exception()  # whoever waits re-raises it; one that was cancelled leaves no warning behind
-        _abort(connection)
-
-
 async def read(connection: AbstractConnection) -> Any:
     """The next answer or push; raises what the server answered if that is an error."""
     return await connection.read_response(disconnect_on_error=False)  # pyright: ignore[reportUnknownVariableType]
@@ -251,20 +131,23 @@ async def ask(connection: AbstractConnection, *command: str) -> Any:
     return await read(connection)
 
 
-def _writer(connection: AbstractConnection) -> asyncio.StreamWriter:
+def transport_of(connection: AbstractConnection) -> asyncio.WriteTransport:
+    """What carries a connection that was made."""
     writer: asyncio.StreamWriter | None = connection._writer
     if writer is None:
         raise RedisConnectionError("the connection was closed")
-    return writer
+    return writer.transport
 
 
-def _abort(connection: AbstractConnection) -> None:
+def abort(connection: AbstractConnection) -> None:
+    """End a connection at once."""
     with contextlib.suppress(RedisConnectionError):
-        _writer(connection).transport.abort()
+        transport_of(connection).abort()
     connection._close()
 
 
-def _parse_info(raw: bytes) -> dict[str, str]:
+def parse_info(raw: bytes) -> dict[str, str]:
+    """INFO as a dict."""
     lines = raw.decode("utf-8", "replace").splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
 

@@ -10,7 +10,7 @@ from millstream.broker import Finding, Inspector
 from millstream.broker.inspector import Health
 from millstream.errors import BrokerError
 from millstream.redis.books import Books
-from millstream.redis.connect import _parse_info, server_name
+from millstream.redis.connect import parse_info, server_name
 
 PINGS = 100
 """Round trips by which latency is measured."""
@@ -39,7 +39,7 @@ class Doctor:
 
     async def examine(self) -> list[Finding]:
         """Everything, the server first."""
-        info = _parse_info(await self._call("INFO"))
+        info = parse_info(await self._call("INFO"))
         config = await self._config("appendonly", "appendfsync", "save", "maxmemory", "maxmemory-policy", "maxclients")
         findings = [
             server(info),

@@ -14,7 +14,8 @@ from redis.exceptions import RedisError
 from millstream.backoff import Backoff
 from millstream.broker import ResultStore
 from millstream.errors import BrokerError, BrokerUnavailable
-from millstream.redis.connect import CALL_TIMEOUT, CONNECT_TIMEOUT, Connector, ask, read
+from millstream.redis.connect import CONNECT_TIMEOUT, Connector, ask, read
+from millstream.redis.link import CALL_TIMEOUT
 
 log = logging.getLogger("millstream.redis")
 

