@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import inspect
 import logging
+import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
 from types import MappingProxyType, TracebackType
@@ -249,6 +250,9 @@ class Millstream:
             await worker.start()
             try:
                 yield worker
+            except GeneratorExit:  # collected: the loop ends us
+                warnings.warn("a worker was entered (`async with app.worker()`) and never left", ResourceWarning, stacklevel=2)
+                raise
             finally:
                 await worker.stop(self.settings.grace)
         if worker.error is not None:

@@ -117,6 +117,21 @@ def test_an_app_that_was_entered_in_a_loop_that_is_gone_warns() -> None:
         asyncio.run(shrink.enqueue(2))
 
 
+def test_a_worker_that_was_entered_and_dropped_warns_and_is_stopped(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        app, _ = build()
+        dropped = app.worker()
+        await dropped.__aenter__()
+        with pytest.warns(ResourceWarning, match="a worker was entered"):
+            del dropped
+            gc.collect()
+            while "stopped: 0 done" not in caplog.text:
+                await asyncio.sleep(0)
+
+    with caplog.at_level("INFO"):
+        asyncio.run(main())
+
+
 def test_an_app_that_was_only_used_is_dropped_in_silence(rooms: Rooms) -> None:
     async def main() -> None:
         await build()[1].enqueue(1)
