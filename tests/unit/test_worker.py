@@ -16,6 +16,7 @@ import pytest
 
 from millstream import Millstream, Reject, Retry, RetryPolicy, Snooze, current_job
 from millstream.errors import BrokerError, BrokerRefused, JobCancelled, JobExpired, JobFailed, ResultsDisabled, UsageError
+from millstream.memory import MemoryBroker
 from millstream.message import Message, encode_message
 
 SOON = RetryPolicy(2, delay=0.001, jitter=False)
@@ -76,6 +77,37 @@ def test_retry_policy_n_makes_one_plus_n_attempts_then_the_job_is_exhausted() ->
 
     run(main())
     assert attempts == [1, 2, 3]
+
+
+def test_what_is_due_starts_although_the_nudge_that_ends_the_wait_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = make_app()
+    nudges: list[str] = []
+    awake = asyncio.Event()
+
+    @app.task
+    async def remind() -> str:
+        return "reminded"
+
+    async def wait_for_a_nudge(*_: Any) -> None:
+        await awake.wait()
+        awake.clear()
+
+    async def lose_the_first(_: MemoryBroker, queue: str, consumer: str) -> None:
+        nudges.append(queue)
+        if len(nudges) > 1:
+            awake.set()
+
+    monkeypatch.setattr(MemoryBroker, "_idle", wait_for_a_nudge)
+    monkeypatch.setattr(MemoryBroker, "nudge", lose_the_first)
+
+    async def main() -> None:
+        async with app:
+            job = await remind.options(delay=0.3).enqueue()
+            async with app.worker():
+                assert await job.result(PATIENCE) == "reminded"
+
+    run(main())
+    assert len(nudges) > 1
 
 
 @pytest.mark.parametrize(("retry", "expected"), [(0, 1), (1, 2), (RetryPolicy(3, delay=0, jitter=False), 4)])

@@ -24,6 +24,9 @@ REJOIN_SECONDS = 0.05
 WAIT_SECONDS = 1.0
 """An idle claimer claims this often anyway: it bounds a lost wake-up, and the time a foreign entry or a pause goes unseen."""
 
+NUDGE_SECONDS = 0.005
+"""How soon a nudge that may have been lost is repeated."""
+
 
 class Claimer:
     """Claims for one lane until the worker is stopping; a claim in flight is always awaited, never abandoned."""
@@ -138,7 +141,7 @@ class Claimer:
             timer = None
             if claim.next_due is not None and claim.next_due < WAIT_SECONDS and not claim.paused:
                 # The server's own block time-outs fire up to 0.1 s late, so what is due is woken for by our timer.
-                timer = asyncio.get_running_loop().call_later(claim.next_due, self._nudge)
+                timer = asyncio.ensure_future(self._nudge_in(claim.next_due))
             self._waiting = True
             try:
                 claim = await self._broker.claim(
@@ -219,12 +222,13 @@ class Claimer:
             now_ms = int(asyncio.get_running_loop().time() * 1000 + self._ahead_ms)
             await self._take(Claim(entries, now_ms))
 
-    def _nudge(self) -> None:
-        async def nudge() -> None:
+    async def _nudge_in(self, seconds: float) -> None:
+        """End a wait when something is due. A nudge may overtake the wait that it is for, and is repeated until that is over:
+        unrepeated, one in some 500 was lost and what was due started a second late."""
+        await asyncio.sleep(seconds)
+        while True:
             try:
                 await self._broker.nudge(self._lane.queue, self._lane.consumer)
             except BrokerError:
                 log.debug("could not wake up for what is due on queue %r", self._lane.queue)
-
-        if self._waiting:
-            self._nudging = asyncio.ensure_future(nudge())
+            await asyncio.sleep(NUDGE_SECONDS)
