@@ -15,7 +15,7 @@ PIP_INSTALL := -m pip install -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format bench bench-quick bench-sketch wheel clean
+.PHONY: help demo test check format bench bench-quick bench-limits bench-sketch wheel clean
 
 help: ## Show this list
 	@echo "Millstream: background jobs for Python on Redis Streams."
@@ -43,6 +43,9 @@ bench: $(BENCH_STAMP) ## Measure Millstream beside nine peers (under 45 minutes)
 
 bench-quick: $(BENCH_STAMP) ## Compare two commits of Millstream (two minutes): ARGS="A B", default HEAD~1 and the working tree
 	@$(BENCH_VENV)/bin/python bench/quick.py $(ARGS)
+
+bench-limits: $(STAMP) ## Hold Millstream to its own bars, without peers (ten minutes): lateness, idle commands, script times, memory
+	@$(VENV)/bin/python bench/limits.py $(ARGS)
 
 bench-sketch: $(BENCH_STAMP) ## Measure drain and bulk enqueue beside FastStream and streaq (about three minutes)
 	@$(BENCH_VENV)/bin/python bench/sketch/run.py $(ARGS)

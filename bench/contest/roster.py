@@ -50,9 +50,10 @@ class Entry:
         return handler in self.workers and (bool(self.results) or not results)
 
 
-def describe(name: str, *, source: Path | None = None, label: str | None = None) -> Entry:
-    """Ask a contender's file what it is. ``source`` is another place to import it from, ``label`` another name for it."""
-    python = VENV / name / "bin" / "python" if name in OWN_VENV else VENV / "bin" / "python"
+def describe(name: str, *, source: Path | None = None, label: str | None = None, python: Path | None = None) -> Entry:
+    """Ask a contender's file what it is. ``source`` is another place to import it from, ``label`` another name for it,
+    ``python`` another interpreter that has it installed."""
+    python = python or (VENV / name if name in OWN_VENV else VENV) / "bin" / "python"
     file = CONTENDERS / f"on_{name}.py"
     path = (*([source] if source else []), BENCH, CONTENDERS)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import tempfile
@@ -21,6 +22,7 @@ class Server:
     """A connection to it, and what the judge asks it."""
 
     def __init__(self, port: int) -> None:
+        self.port = port
         self.url = f"redis://127.0.0.1:{port}"
         self._redis = redis.Redis(port=port, protocol=2)
         self._raw = redis.Redis(port=port, protocol=2)
@@ -46,6 +48,10 @@ class Server:
         used: int = info["used_memory"]
         return used
 
+    def call(self, *command: Any) -> Any:
+        """One command; the reply as the server gave it."""
+        return self._raw.execute_command(*command)
+
     def _count(self, command: Sequence[str]) -> int:
         try:
             reply: Any = self._raw.execute_command(*command)
@@ -64,13 +70,29 @@ class Server:
 
 
 @contextmanager
-def throwaway_server() -> Iterator[Server]:
+def on_core(core: int | None) -> Iterator[None]:
+    """What is started inside the block stays on this core; None: on any."""
+    if core is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def throwaway_server(*more: str, core: int | None = None) -> Iterator[Server]:
+    """``more`` are options of the server, ``core`` the one it has to itself."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder]
-        process = subprocess.Popen([get_binary_path(), *options], stdout=subprocess.DEVNULL)
+        with on_core(core):
+            process = subprocess.Popen([get_binary_path(), *options, *more], stdout=subprocess.DEVNULL)
         server = Server(port)
         try:
             deadline = time.monotonic() + START_TIMEOUT

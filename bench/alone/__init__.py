@@ -1,0 +1,1 @@
+"""Measurements of Millstream alone, beside bars of its own: ``make bench-limits``. One file per measurement, or kind of it."""
