@@ -6,6 +6,8 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from millstream.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,29 +18,27 @@ if TYPE_CHECKING:
     from millstream.worker.hot.lane import Lane
 
 
-class CurrentJob:
+class CurrentJob(msgspec.Struct, eq=False, gc=False):
     """A job between its claim and its settling. Handlers reach theirs through ``current_job()``.
 
-    The underscored attributes belong to the worker.
+    The underscored attributes belong to the worker. (Hot: a struct is made in half the time of a class, and not seeing it
+    spares the garbage collector work; the one cycle it is in, with its asyncio task, ends with that task.)
     """
 
-    __slots__ = ("_crashes", "_ends", "_expires_ms", "_lane", "_message", "_ref", "_running", "_since", "_stop", "_task")
-
-    def __init__(self, lane: Lane, ref: bytes, message: Message, task: Task[..., Any], crashes: int, expires_ms: int) -> None:
-        self._lane = lane
-        self._ref = ref
-        self._message = message
-        self._task = task
-        self._crashes = crashes
-        self._expires_ms = expires_ms
-        self._stop = ""  # why it should stop: "", "timeout", "shutdown" or "fenced"
-
+    _lane: Lane
+    _ref: bytes
+    _message: Message
+    _task: Task[..., Any]
+    _crashes: int
+    _expires_ms: int
     _since: float
-    """Loop time at which it was buffered or started."""
-    _ends: float
+    """Loop time at which it was claimed, then at which it started."""
+    _ends: float = 0.0
     """Loop time of its deadline; infinity: none."""
-    _running: asyncio.Task[None] | None
+    _running: asyncio.Task[None] | None = None
     """The asyncio task of a coroutine; None in a thread."""
+    _stop: str = ""
+    """Why it should stop: timeout, shutdown or fenced."""
 
     @property
     def id(self) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sys
 import threading
+import weakref
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -346,6 +348,28 @@ def test_every_job_of_a_large_batch_runs_exactly_once() -> None:
 
     run(main())
     assert sorted(seen) == list(range(5000))
+
+
+def test_a_finished_job_leaves_nothing_for_the_garbage_collector() -> None:
+    app = make_app()
+    tasks: list[weakref.ref[asyncio.Task[Any]]] = []
+
+    @app.task
+    async def work() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.append(weakref.ref(task))
+
+    async def main() -> None:
+        async with app.worker():
+            await (await work.enqueue()).result(PATIENCE)
+            assert [task() for task in tasks] == [None]
+
+    gc.disable()
+    try:
+        run(main())
+    finally:
+        gc.enable()
 
 
 def test_a_job_expires_instead_of_running_late() -> None:

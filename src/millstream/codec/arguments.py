@@ -14,6 +14,9 @@ from millstream.codec.hints import Resolving
 from millstream.codec.signature import POSITIONS, Arguments, Form, InvalidArguments, Signature
 from millstream.codec.wire import Payload
 
+NO_KEYWORDS: dict[str, Any] = {}
+"""Shared by all calls without any: ``**`` copies it."""
+
 
 class ArgumentCodec(Resolving):
     """The arguments of one function, as they travel: checked at enqueue, decoded into annotated types at the worker."""
@@ -66,10 +69,9 @@ class ArgumentCodec(Resolving):
         if row.__class__ is dict:
             return self._signature.bind(payload)
         args = astuple(row)
-        given = len(args)
-        while given and args[given - 1] is UNSET:
-            given -= 1
-        return args[:given], {}
+        while args and args[-1] is UNSET:
+            args = args[:-1]
+        return args, NO_KEYWORDS
 
     def _check(self, payload: bytes, form: Form) -> None:
         try:

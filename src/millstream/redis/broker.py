@@ -25,7 +25,7 @@ from millstream.broker import (
 from millstream.broker.contract import SUSPECT_AFTER
 from millstream.errors import BrokerError, LeaseLost
 from millstream.message import ErrorNote
-from millstream.outcome import Ending, Kind, Letter, Outcome, encode_ending, encode_letter
+from millstream.outcome import DONE, Ending, Kind, Letter, Outcome, encode_ending, encode_letter
 from millstream.redis.connect import Connector, Locate, ScriptMissing, server_name
 from millstream.redis.inspector import RedisInspector
 from millstream.redis.keys import GROUP, RELEASED, SUSPECTS, channel, namespace_keys, queue_keys
@@ -201,21 +201,22 @@ class RedisBroker(Broker):
     async def settle(self, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
         if not outcomes:
             return 0
-        plain: list[Outcome] = []
+        # Hot: jobs that are done, with nothing to keep or an ending of the same lifetime, go in bulk.
+        plain = [o for o in outcomes if o.kind is DONE and o.result is None and not o.given_id]
         kept: list[Outcome] = []
         kept_ttl = 0.0
         records: list[Any] = []
-        for o in outcomes:
-            # Hot: jobs that are done, with nothing to keep or an ending of the same lifetime, go in bulk.
-            if o.kind is Kind.DONE and not o.given_id:
-                if o.result is None or o.result_ttl <= 0:
-                    plain.append(o)
-                    continue
-                if not kept or o.result_ttl == kept_ttl:
-                    kept_ttl = o.result_ttl
-                    kept.append(o)
-                    continue
-            records += _record(o)
+        if len(plain) < len(outcomes):
+            for o in outcomes:
+                if o.kind is not DONE or o.given_id:
+                    records += _record(o)
+                elif o.result is not None:
+                    if not kept:
+                        kept_ttl = o.result_ttl
+                    if o.result_ttl == kept_ttl > 0:
+                        kept.append(o)
+                    else:
+                        records += _record(o)
         bulk = plain + kept
         settled: int = await self._run(
             "settle",

@@ -12,7 +12,7 @@ from millstream.broker import Claim, Entry
 from millstream.codec import InvalidResult
 from millstream.current import CurrentJob, set_current_job
 from millstream.message import ErrorNote, Message, decode_message
-from millstream.outcome import Kind, Outcome
+from millstream.outcome import DONE, Kind, Outcome
 from millstream.settings import AppSettings
 from millstream.task import Task
 from millstream.worker import verdict
@@ -78,7 +78,7 @@ class Runner:
                     add(lane, outcome)
                     continue
                 assert task is not None
-            job = CurrentJob(lane, entry.ref, message, task, entry.crashes, entry.expires_ms)
+            job = CurrentJob(lane, entry.ref, message, task, entry.crashes, entry.expires_ms, now)
             kind = ASYNC if task.is_async else THREAD
             if hold.free[kind] > 0 and (alone or not hold.shut):
                 hold.free[kind] -= 1
@@ -86,7 +86,6 @@ class Runner:
             elif task.settings.max_crashes == 0:
                 lane.handed_back.append(entry.ref)  # at most once: one that waits here could die without having run
             else:
-                job._since = now
                 hold.ready[kind].append(job)
 
     def pump(self) -> None:
@@ -124,7 +123,6 @@ class Runner:
             # Hot: no done-callback, no timer per job; both were measured to halve the rate.
             job._running = self._loop.create_task(self._run(job))
         else:
-            job._running = None
             try:
                 self._threads.submit(job)
             except RuntimeError as error:  # no thread can be started: a failed attempt, and the slot comes free
@@ -159,6 +157,7 @@ class Runner:
         """Hot. Hand over the outcome; the slot goes to the next in the buffer, or is free."""
         hold = self._hold
         hold.running.discard(job)
+        job._running = None  # task, context and job would keep each other alive until the garbage collector finds them
         if outcome is not None:
             self._settler.add(job._lane, outcome)
         ready = hold.ready[kind]
@@ -177,12 +176,12 @@ class Runner:
         message = job._message
         ttl = _result_ttl(job)
         if ttl <= 0:
-            return Outcome(Kind.DONE, job._ref, message.id, None, 0.0, message.given_id)
+            return Outcome(DONE, job._ref, message.id, None, 0.0, message.given_id)
         encoded = job._task.returns.encode(value)
         limit = job._task.settings.max_payload_bytes
         if limit is not None and len(encoded) > limit:
             raise InvalidResult(f"the result takes {len(encoded):,} bytes, more than max_payload_bytes={limit:,}")
-        return Outcome(Kind.DONE, job._ref, message.id, _DONE_HEAD + encoded + _DONE_TAIL, ttl, message.given_id)
+        return Outcome(DONE, job._ref, message.id, _DONE_HEAD + encoded + _DONE_TAIL, ttl, message.given_id)
 
     def _stopped(self, job: CurrentJob, value: Any, error: BaseException | None) -> Outcome | None:
         """What a job becomes that was told to stop, now that it really has ended."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from millstream.backoff import Backoff
 from millstream.broker import Broker
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable, LeaseLost
-from millstream.outcome import Kind, Outcome
+from millstream.outcome import DONE, Kind, Outcome
 from millstream.worker.hot.hold import BATCH, BATCH_BYTES, Hold
 
 if TYPE_CHECKING:
@@ -107,16 +107,10 @@ class Settler:
         log.error("%d outcomes were refused (%s): %s", len(batch), ids, error)
 
     def _count(self, batch: Sequence[Outcome]) -> None:
-        done = 0
-        for outcome in batch:
-            kind = outcome.kind
-            if kind is Kind.DONE:
-                done += 1
-            elif kind is Kind.RETRY:
-                self.totals["retried"] += 1
-            elif kind is Kind.DEAD:
-                self.totals["dead"] += 1
-        self.totals["done"] += done
+        other = [outcome.kind for outcome in batch if outcome.kind is not DONE]
+        self.totals["done"] += len(batch) - len(other)
+        self.totals["retried"] += other.count(Kind.RETRY)
+        self.totals["dead"] += other.count(Kind.DEAD)
 
 
 def _take(outcomes: list[Outcome], count: int) -> list[Outcome]:
