@@ -206,7 +206,7 @@ def test_jobs_of_every_state_are_listed_and_filtered(console: Console) -> None:
     assert [row["id"] for row in console.json("jobs", "--queue", "mail")] == ["mail"]
     assert [row["id"] for row in console.json("jobs", "--task", "send_mail")] == ["mail"]
     assert [row["id"] for row in console.json("jobs", "--limit", "2")] == ["running", "ready"]
-    console("jobs", "--limit", "2", err="there are more than these 2")
+    console("jobs", "--limit", "2", err="there are more than 2: --limit N for more")
     console("jobs", "--queue", "none", code=1, err="there is no queue 'none'")
 
 
@@ -272,6 +272,13 @@ def test_a_job_is_cancelled_if_it_is_meant(console: Console) -> None:
     assert [console.status("ready"), console.status("scheduled")] == ["cancelled", "cancelled"]
     console("jobs", "cancel", "running", "--yes", code=1, err="job 'running' cannot be cancelled: it is running")
     console("jobs", "cancel", "dead", "--yes", code=1, err="job 'dead' cannot be cancelled: it has ended: it is dead")
+
+
+def test_what_cannot_be_cancelled_does_not_keep_others_from_it(console: Console) -> None:
+    some_jobs(console)
+    both = "job 'running' cannot be cancelled: it is running; nor could 1 others of the 3 jobs"
+    assert console("jobs", "cancel", "running", "ready", "dead", "-y", code=1, err=both) == "job ready is cancelled\n"
+    assert console.status("ready") == "cancelled"
 
 
 def test_dead_and_scheduled_jobs_are_retried(console: Console) -> None:

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from millstream.cli.main import run
-from millstream.cli.output import Column, aligned, confirm
+from millstream.cli.output import aligned, confirm
+from millstream.cli.table import Column, fitted
 from millstream.cli.text import ago, block, cell, iso, json_text, line, unpacked
 from millstream.errors import UsageError
 
@@ -74,6 +75,38 @@ def test_columns_are_aligned_and_nothing_is_cut() -> None:
         "ID".ljust(300) + "      N",
         "a".ljust(300) + "      5",
         "x" * 300 + "  12345",
+    ]
+
+
+def plain(shown: str, text: str) -> str:
+    return shown
+
+
+def test_on_a_terminal_columns_share_what_there_is() -> None:
+    columns = [Column("id"), Column("task", give="cut"), Column("n", number=True), Column("found", give="wrap")]
+    rows = [["id", "task", "n", "found"], ["abc", "t" * 30, "1,234", "one two three four five six seven eight"]]
+    assert list(fitted(rows, columns, 100, plain)) == [
+        "id   task" + " " * 26 + "      n  found",
+        "abc  " + "t" * 30 + "  1,234  one two three four five six seven eight",
+    ]
+    assert list(fitted(rows, columns, 50, plain)) == [
+        "id   task" + " " * 9 + "      n  found",
+        "abc  tttttttttttt…  1,234  one two three four five",
+        " " * 27 + "six seven eight",
+    ]
+
+
+def test_an_id_is_never_cut_however_narrow_the_terminal_is() -> None:
+    rows = [["id", "task"], ["x" * 50, "t" * 50]]
+    assert list(fitted(rows, [Column("id"), Column("task", give="cut")], 20, plain))[1] == "x" * 50 + "  ttttttttt…"
+
+
+def test_text_of_any_alphabet_keeps_the_columns_straight() -> None:
+    rows = [["task", "queue"], ["日本", "a"], ["Ατλαντίς", "b"]]
+    assert list(fitted(rows, [Column("task"), Column("queue")], 80, plain)) == [
+        "task      queue",
+        "日本      a",
+        "Ατλαντίς  b",
     ]
 
 

@@ -13,7 +13,8 @@ import typer
 
 from millstream._version import __version__
 from millstream.cli.options import Json
-from millstream.cli.output import Column, note, print_list, progress, say
+from millstream.cli.output import note, print_list, progress, say
+from millstream.cli.table import Column
 from millstream.cli.text import json_text
 from millstream.errors import UsageError
 from millstream.worker import codes
@@ -47,8 +48,8 @@ def bench(
             help="Of drain, results, io, sync, bulk, concurrent, sequential, latency, bytes, rss. Default: all.",
         ),
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="About how long each row runs.")] = 3.0,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Figures are the medians of so many.")] = 1,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, metavar="S", help="About how long each row runs.")] = 3.0,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, metavar="N", help="Figures are the medians of so many.")] = 1,
     json: Json = False,
     url: Annotated[
         str | None, typer.Option("--url", metavar="URL", help="The server. Default: an embedded one, for this run alone.")

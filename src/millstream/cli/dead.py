@@ -11,7 +11,8 @@ import typer
 
 from millstream.cli.noun import noun
 from millstream.cli.options import InQueue, JobId, Json, Limit, Namespace, OfTask, Url, Yes
-from millstream.cli.output import Column, confirm, note, print_details, print_list, progress, say
+from millstream.cli.output import confirm, more_than, print_details, print_list, progress, say
+from millstream.cli.table import Column
 from millstream.errors import MillstreamError, UsageError
 from millstream.types import DeadReason
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     Column("id"),
-    Column("task"),
+    Column("task", give="cut"),
     Column("queue"),
     Column("reason"),
     Column("attempts", number=True),
@@ -111,7 +112,7 @@ def list_dead(
     found = at(url, namespace, find)
     print_list([_row(letter) for letter in found[:limit]], COLUMNS, json=json, empty="there are no such dead letters")
     if len(found) > limit and not json:
-        note(f"there are more than these {limit}: --limit N shows more, --queue, --reason and --task fewer")
+        more_than(limit, "--queue, --reason, --task")
 
 
 @dead.command("show")

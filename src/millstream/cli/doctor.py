@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from millstream.cli.options import Json, Namespace, Url
-from millstream.cli.output import Column, print_list, say
+from millstream.cli.output import print_list, say
+from millstream.cli.table import Column
 from millstream.worker import codes
 
 if TYPE_CHECKING:
     from millstream.broker import Finding
 
-COLUMNS = (Column("health"), Column("check"), Column("found", give="wrap"), Column("way_out", give="wrap"))
+COLUMNS = (Column("health"), Column("check"), Column("found", give="wrap"), Column("way_out", below="found"))
 
 
 def doctor(json: Json = False, url: Url = None, namespace: Namespace = None) -> None:

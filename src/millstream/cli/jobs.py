@@ -8,22 +8,23 @@ import typer
 
 from millstream.cli.noun import noun
 from millstream.cli.options import InQueue, JobId, JobIds, Json, Limit, Namespace, OfTask, Url, Yes
-from millstream.cli.output import Column, confirm, note, print_details, print_list, say
+from millstream.cli.output import confirm, more_than, print_details, print_list, progress, say
+from millstream.cli.table import Column
 from millstream.cli.text import json_text, moment, unpacked
-from millstream.errors import MillstreamError, UsageError
+from millstream.errors import BrokerError, MillstreamError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from millstream.app import Millstream
-    from millstream.broker import JobView, Listed, WorkerInfo
+    from millstream.broker import Broker, JobView, Listed, WorkerInfo
 
 STATES: tuple[Listed, ...] = ("running", "ready", "scheduled", "dead")
 """The order of the list, too."""
 
 COLUMNS = (
     Column("id"),
-    Column("task"),
+    Column("task", give="cut"),
     Column("queue"),
     Column("status"),
     Column("attempt", number=True),
@@ -62,7 +63,7 @@ def list_jobs(
     found = at(url, namespace, lambda app: _find(app, states, queue, task, limit + 1))
     print_list([_row(view) for view in found[:limit]], COLUMNS, json=json, empty="there are no such jobs")
     if len(found) > limit and not json:
-        note(f"there are more than these {limit}: --limit N shows more, --state, --queue and --task fewer")
+        more_than(limit, "--state, --queue, --task")
 
 
 @jobs.command("show")
@@ -87,18 +88,19 @@ def cancel_jobs(ids: JobIds, queue: InQueue = None, yes: Yes = False, url: Url =
     from millstream.broker import Cancellation
     from millstream.cli.target import at
 
-    async def cancel(app: Millstream) -> None:
-        views = [await _one(app, job_id, queue) for job_id in ids]
-        confirm(f"Cancel {_these(views)}?", yes)
-        for view in views:
-            answer = await (await app.broker()).cancel(view.queue, view.id)
-            if answer is Cancellation.CANCELLED:
-                say(f"job {view.id} is cancelled")
-            else:
-                why = "it is running" if answer is Cancellation.RUNNING else f"it has ended: it is {view.status}"
-                raise MillstreamError(f"job {view.id!r} cannot be cancelled: {why}")
+    async def cancel(broker: Broker, view: JobView) -> str:
+        answer = await broker.cancel(view.queue, view.id)
+        if answer is Cancellation.CANCELLED:
+            return f"job {view.id} is cancelled"
+        why = "it is running" if answer is Cancellation.RUNNING else f"it has ended: it is {view.status}"
+        raise MillstreamError(f"job {view.id!r} cannot be cancelled: {why}")
 
-    at(url, namespace, cancel)
+    async def cancel_all(app: Millstream) -> None:
+        views = await _given(app, ids, queue)
+        confirm(f"Cancel {_these(views)}?", yes)
+        await _each(app, "cancelling", views, cancel)
+
+    at(url, namespace, cancel_all)
 
 
 @jobs.command("retry")
@@ -109,15 +111,50 @@ def retry_jobs(ids: JobIds, queue: InQueue = None, url: Url = None, namespace: N
     """
     from millstream.cli.target import at
 
-    async def retry(app: Millstream) -> None:
-        broker = await app.broker()
-        for view in [await _one(app, job_id, queue) for job_id in ids]:
-            verb = {"dead": broker.replay, "scheduled": broker.promote}.get(view.status)
-            if verb is None or not await verb(view.queue, [view.id]):
-                raise MillstreamError(f"job {view.id!r} is {view.status}: only dead and scheduled jobs can be retried")
-            say(f"job {view.id} was {view.status} and is ready")
+    async def retry(broker: Broker, view: JobView) -> str:
+        verb = {"dead": broker.replay, "scheduled": broker.promote}.get(view.status)
+        if verb is None or not await verb(view.queue, [view.id]):
+            raise MillstreamError(f"job {view.id!r} is {view.status}: only dead and scheduled jobs can be retried")
+        return f"job {view.id} was {view.status} and is ready"
 
-    at(url, namespace, retry)
+    async def retry_all(app: Millstream) -> None:
+        await _each(app, "retrying", await _given(app, ids, queue), retry)
+
+    at(url, namespace, retry_all)
+
+
+async def _given(app: Millstream, ids: Sequence[str], queue: str | None) -> list[JobView]:
+    """All of them before anything is done to the first; MillstreamError if one is not there."""
+    views: list[JobView] = []
+    with progress("finding", len(ids)) as advance:
+        for job_id in dict.fromkeys(ids):
+            views.append(await _one(app, job_id, queue))
+            advance(1)
+    return views
+
+
+async def _each(app: Millstream, doing: str, views: Sequence[JobView], do: Callable[[Broker, JobView], Awaitable[str]]) -> None:
+    """Do it to every one and say so, whatever becomes of the others; then MillstreamError, if it was not possible for some."""
+    broker = await app.broker()
+    said: list[str] = []
+    errors: list[MillstreamError] = []
+    try:
+        with progress(doing, len(views)) as advance:
+            for view in views:
+                try:
+                    said.append(await do(broker, view))
+                except BrokerError:
+                    raise
+                except MillstreamError as error:
+                    errors.append(error)
+                advance(1)
+    finally:
+        for line in said:
+            say(line)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise MillstreamError(f"{errors[0]}; nor could {len(errors) - 1:,} others of the {len(views):,} jobs")
 
 
 async def _find(app: Millstream, states: Sequence[Listed], queue: str | None, task: str | None, limit: int) -> list[JobView]:

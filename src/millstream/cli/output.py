@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Protocol
 
 import typer
 
+from millstream.cli.table import Column, fitted, whole
 from millstream.cli.text import ago, block, cell, iso, json_text
 from millstream.errors import MillstreamError, UsageError
-
-if TYPE_CHECKING:
-    from rich.console import JustifyMethod
 
 Row = Mapping[str, Any]
 
@@ -29,20 +28,6 @@ STYLES = {
     "bad": "red",
 }
 """Words that are the same everywhere look the same everywhere."""
-
-LEAST_WIDTH = {"wrap": 20, "cut": 10}
-"""Characters that a column which gives has at least."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """One field of the rows in a table."""
-
-    field: str
-    number: bool = False
-    """Right-aligned."""
-    give: Literal["", "wrap", "cut"] = ""
-    """How it makes do on a narrow terminal: with several lines, or with its beginning. The others are always whole."""
 
 
 def print_list(rows: Sequence[Row], columns: Sequence[Column], *, json: bool, empty: str) -> None:
@@ -59,48 +44,29 @@ def print_list(rows: Sequence[Row], columns: Sequence[Column], *, json: bool, em
 
 def aligned(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
     """A header and the rows, in columns two blanks apart; nothing is cut."""
-    lines = [[column.field.upper() for column in columns]]
-    lines += [[cell(row[column.field], friendly=False) for column in columns] for row in rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
-    return [
-        "  ".join(
-            text.rjust(width) if column.number else text.ljust(width)
-            for text, width, column in zip(line, widths, columns, strict=True)
-        ).rstrip()
-        for line in lines
-    ]
+    heads = [column.field.upper() for column in columns]
+    return list(whole([heads, *([cell(row[column.field], friendly=False) for column in columns] for row in rows)], columns))
 
 
 def _print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    beside = [column for column in columns if not column.below]
+    below = {column.below: column for column in columns if column.below}
+    heads = [column.field for column in beside]
+    texts = [[_shown(row, column, below.get(column.field)) for column in beside] for row in rows]
+    header, *lines = fitted([heads, *texts], beside, shutil.get_terminal_size().columns, _styled)
+    print(_bold(header, True), *lines, sep="\n")
 
-    console = Console(highlight=False)
-    lines = [[_friendly(row[column.field], column) for column in columns] for row in rows]
-    longest = [max(len(column.field), *(len(line[i]) for line in lines)) for i, column in enumerate(columns)]
-    least = [min(LEAST_WIDTH.get(column.give, width), width) for column, width in zip(columns, longest, strict=True)]
-    # Wider than a narrow terminal rather than without the end of an id.
-    spare = max(0, console.width - sum(least) - 2 * len(columns))
-    console.width = max(console.width, sum(least) + 2 * len(columns))
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for column, width in zip(columns, least, strict=True):
-        justify: JustifyMethod = "right" if column.number else "left"
-        table.add_column(column.field, justify=justify, no_wrap=column.give != "wrap", overflow="fold", min_width=width)
-    for line in lines:
-        cells = zip(line, least, columns, strict=True)
-        shown = [_cut(text, width + spare) if column.give == "cut" else text for text, width, column in cells]
-        table.add_row(*[Text(text, style=STYLES.get(text, "")) for text in shown])
-    console.print(table)
+
+def _shown(row: Row, column: Column, below: Column | None) -> str:
+    text = _friendly(row[column.field], column)
+    if below is None or row[below.field] in (None, ""):
+        return text
+    return f"{text}\n→ {_friendly(row[below.field], below)}"
 
 
 def _friendly(value: Any, column: Column) -> str:
     # a number that is a name, like a process id, is not grouped
     return cell(value, friendly=column.number or not isinstance(value, int))
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def print_details(fields: Row, blocks: Mapping[str, str], *, json: bool) -> None:
@@ -112,7 +78,7 @@ def print_details(fields: Row, blocks: Mapping[str, str], *, json: bool) -> None
     shown = {name: _detail(value, friendly) for name, value in fields.items() if name not in blocks and value not in (None, "")}
     width = max(map(len, shown), default=0)
     for name, text in shown.items():
-        print(f"{_bold(name.ljust(width), friendly)}  {_styled(text, friendly)}")
+        print(f"{_bold(name.ljust(width), friendly)}  {_styled(text, text) if friendly else text}")
     for title, text in blocks.items():
         print(f"\n{_bold(title, friendly)}\n{block(text).rstrip()}")
 
@@ -124,16 +90,22 @@ def _detail(value: Any, friendly: bool) -> str:
 
 
 def _bold(text: str, friendly: bool) -> str:
-    return typer.style(text, bold=True) if friendly else text
+    return typer.style(text, bold=True) if friendly and "NO_COLOR" not in os.environ else text
 
 
-def _styled(text: str, friendly: bool) -> str:
-    return typer.style(text, fg=STYLES[text]) if friendly and text in STYLES else text
+def _styled(shown: str, text: str) -> str:
+    """What is shown of a text, in the colour of that word."""
+    return typer.style(shown, fg=STYLES[text]) if text in STYLES and "NO_COLOR" not in os.environ else shown
 
 
 def note(text: str) -> None:
     """Something for people, beside the output."""
     print(f"millstream: {text}", file=sys.stderr)
+
+
+def more_than(limit: int, filters: str) -> None:
+    """A list is not all there is."""
+    note(f"there are more than {limit:,}: --limit N for more, {filters} for fewer")
 
 
 def say(text: str) -> None:
@@ -167,6 +139,7 @@ def progress(doing: str, total: int) -> Iterator[Advance]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bar:
         task = bar.add_task(doing, total=total)
         yield lambda count, doing=None: bar.update(task, advance=count, description=doing)

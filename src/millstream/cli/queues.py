@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.cli.noun import noun
 from millstream.cli.options import Json, Namespace, QueueName, Url, Yes
-from millstream.cli.output import Column, confirm, note, print_details, print_list, progress, say
+from millstream.cli.output import confirm, note, print_details, print_list, progress, say
+from millstream.cli.table import Column
 from millstream.cli.text import moment
 
 if TYPE_CHECKING:

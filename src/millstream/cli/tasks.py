@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millstream.cli.options import App, Json
-from millstream.cli.output import Column, print_list
+from millstream.cli.output import print_list
+from millstream.cli.table import Column
 
 if TYPE_CHECKING:
     from millstream.task import Task

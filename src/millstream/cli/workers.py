@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.cli.noun import noun
 from millstream.cli.options import Json, Namespace, Url
-from millstream.cli.output import Column, print_list
+from millstream.cli.output import print_list
+from millstream.cli.table import Column
 from millstream.cli.text import moment
 
 if TYPE_CHECKING:

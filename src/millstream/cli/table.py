@@ -1,0 +1,91 @@
+"""Tables: columns as wide as their texts in a pipe, and as the terminal allows on one."""
+
+from __future__ import annotations
+
+import textwrap
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Literal
+
+GAP = "  "
+
+LEAST_WIDTH = {"wrap": 20, "cut": 10}
+"""Characters that a column which gives has at least."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One field of the rows in a table."""
+
+    field: str
+    number: bool = False
+    """Right-aligned."""
+    give: Literal["", "wrap", "cut"] = ""
+    """How it makes do on a narrow terminal: with several lines, or with its beginning. The others are always whole."""
+    below: str = ""
+    """On a terminal it has no column of its own: it stands below the text of this one."""
+
+
+def whole(rows: Sequence[Sequence[str]], columns: Sequence[Column]) -> Iterator[str]:
+    """The lines of a table in which nothing is cut."""
+    widths = _natural(rows, columns)
+    for row in rows:
+        yield _line([_pad(text, width, column) for text, width, column in zip(row, widths, columns, strict=True)])
+
+
+def fitted(
+    rows: Sequence[Sequence[str]], columns: Sequence[Column], width: int, style: Callable[[str, str], str]
+) -> Iterator[str]:
+    """The lines of a table that is at most so wide; wider if the columns that give cannot give enough, rather than without the
+    end of an id. ``style`` gets a line of a cell, and the whole text that it is from; the first row, the header, is left plain.
+    """
+    widths = _fit(_natural(rows, columns), columns, width)
+    for place, row in enumerate(rows):
+        cells = [_lines(text, width, column) for text, width, column in zip(row, widths, columns, strict=True)]
+        for lines in zip_longest(*cells, fillvalue=""):
+            padded = [_pad(line, width, column) for line, width, column in zip(lines, widths, columns, strict=True)]
+            yield _line([style(line, text) for line, text in zip(padded, row, strict=True)] if place else padded)
+
+
+def _natural(rows: Sequence[Sequence[str]], columns: Sequence[Column]) -> list[int]:
+    """How wide the longest text of each column is."""
+    return [max(_width(row[i]) for row in rows) for i in range(len(columns))]
+
+
+def _fit(natural: Sequence[int], columns: Sequence[Column], width: int) -> list[int]:
+    """Those that give share what the others leave: each has its least, and the shortest get first what they lack."""
+    widths = [min(LEAST_WIDTH.get(column.give, longest), longest) for longest, column in zip(natural, columns, strict=True)]
+    left = max(0, width - len(GAP) * (len(columns) - 1) - sum(widths))
+    lacking = sorted((i for i in range(len(columns)) if widths[i] < natural[i]), key=lambda i: natural[i] - widths[i])
+    for place, i in enumerate(lacking):
+        more = min(natural[i] - widths[i], left // (len(lacking) - place))
+        widths[i] += more
+        left -= more
+    return widths
+
+
+def _lines(text: str, width: int, column: Column) -> list[str]:
+    """The lines of one cell."""
+    if column.give == "cut" and _width(text) > width:
+        return [f"{text[: width - 1]}…"]
+    return [line for part in text.split("\n") for line in (textwrap.wrap(part, width) if _width(part) > width else [part])]
+
+
+def _pad(text: str, width: int, column: Column) -> str:
+    blanks = " " * (width - _width(text))
+    return blanks + text if column.number else text + blanks
+
+
+def _line(cells: Sequence[str]) -> str:
+    return GAP.join(cells).rstrip()
+
+
+def _width(text: str) -> int:
+    """Columns of a terminal that it takes."""
+    if "\n" in text:
+        return max(map(_width, text.split("\n")))
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
