@@ -88,6 +88,7 @@ def test_a_server_that_is_away_is_exit_code_3_and_one_line(tmp_path: Path) -> No
         assert (answer.returncode, answer.stdout) == (3, "")
         assert answer.stderr.startswith("millstream: ") and answer.stderr.count("\n") == 1
         assert "cannot be reached" in answer.stderr
+        assert answer.stderr.endswith("is it running? --url or $MILLSTREAM_URL say where else to look\n")
 
 
 def test_a_wrong_password_is_exit_code_3_and_not_repeated() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import tempfile
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,13 +67,16 @@ def bench(
     from millstream.bench.rows import ROWS, select
     from millstream.bench.run import measure
     from millstream.cli.interrupts import signals_as_interrupts
-    from millstream.cli.target import quiet
+    from millstream.cli.target import away_is_told, quiet
 
     chosen = list(ROWS) if rows is None else select(rows)
     with quiet(), signals_as_interrupts() as received:
         try:
-            with _server(url) as server, Judge(server) as judge, progress("measuring", rounds * len(chosen)) as advance:
-                found = measure(judge, chosen, rounds=rounds, seconds=seconds, told=advance)
+            with _server(url) as server, ExitStack() as last_things:
+                with away_is_told():
+                    judge = last_things.enter_context(Judge(server))
+                with progress("measuring", rounds * len(chosen)) as advance:
+                    found = measure(judge, chosen, rounds=rounds, seconds=seconds, told=advance)
         except KeyboardInterrupt:
             raise typer.Exit(128 + (received[0] if received else signal.SIGINT)) from None
     place = {

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from millstream.app import Millstream
-from millstream.errors import MillstreamError, UsageError
+from millstream.errors import BrokerUnavailable, MillstreamError, UsageError
 
 T = TypeVar("T")
 
@@ -32,11 +32,22 @@ def run(app: Millstream, do: Callable[[Millstream], Awaitable[T]]) -> T:
 
     async def connect_and_do() -> T:
         async with app:
-            await app.broker()
+            with away_is_told():
+                await app.broker()
             return await do(app)
 
     with quiet():
         return asyncio.run(connect_and_do())
+
+
+@contextmanager
+def away_is_told() -> Generator[None]:
+    """A server that is not there: the way out is ours to say."""
+    try:
+        yield
+    except BrokerUnavailable as error:
+        hint = "is it running? --url or $MILLSTREAM_URL say where else to look"
+        raise BrokerUnavailable(f"{str(error).rstrip('.')}: {hint}") from error
 
 
 @contextmanager
