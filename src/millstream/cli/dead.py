@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
-import msgspec
 import typer
 
 from millstream.cli.noun import noun
@@ -19,6 +18,7 @@ from millstream.types import DeadReason
 if TYPE_CHECKING:
     from millstream.app import Millstream
     from millstream.broker import DeadLetter
+    from millstream.cli.output import Advance
     from millstream.dead import DeadJob
 
 COLUMNS = (
@@ -64,26 +64,29 @@ class Choice:
         """
         from millstream.cli.target import queues_of
 
-        chosen: dict[str, list[str]] = {}
-        for name in await queues_of(app, self.queue):
-            letters = await self._given(app, name) if self.ids else await self._all(app, name)
-            chosen[name] = [letter.id for letter in letters if self._fits(letter)]
+        names = await queues_of(app, self.queue)
+        if self.ids:
+            chosen = {name: await self._given(app, name) for name in names}
+        else:
+            total = sum([(await app.inspector.queue(name)).dead for name in names])
+            with progress("looking", total) as advance:
+                chosen = {name: await self._all(app, name, advance) for name in names}
         missing = set(self.ids).difference(*chosen.values())
         if missing:
             raise MillstreamError(f"there is no such dead letter: {', '.join(sorted(missing))}. Nothing was done")
         return chosen
 
-    async def _given(self, app: Millstream, queue: str) -> list[DeadLetter]:
+    async def _given(self, app: Millstream, queue: str) -> list[str]:
         letters = [await app.inspector.dead_letter(queue, job_id) for job_id in dict.fromkeys(self.ids)]
-        return [letter for letter in letters if letter is not None]
+        return [letter.id for letter in letters if letter is not None and self._fits(letter)]
 
-    async def _all(self, app: Millstream, queue: str) -> list[DeadLetter]:
-        found: list[DeadLetter] = []
+    async def _all(self, app: Millstream, queue: str, advance: Advance) -> list[str]:
+        found: list[str] = []
         after = ""
         while page := await app.inspector.dead_letters(queue, after=after, limit=PAGE):
-            # a letter's body is not needed any more: a hundred thousand of them might not fit
-            found += [msgspec.structs.replace(letter, body=b"") for letter in page]
+            found += [letter.id for letter in page if self._fits(letter)]
             after = page[-1].cursor
+            advance(len(page))
         return found
 
     def _fits(self, letter: DeadLetter) -> bool:
