@@ -204,6 +204,16 @@ def test_a_terminal_gets_a_table_and_a_pipe_plain_text(server: Server) -> None:
     assert "\x1b" not in answer.stdout
 
 
+def test_on_a_terminal_the_doctors_way_out_stands_below_what_was_found(server: Server) -> None:
+    jobs.note.enqueue_sync("a")
+    terminal = Terminal("doctor", url=server.url)
+    assert terminal.end() == 0
+    lines = [" ".join(line.split()) for line in re.sub(r"\x1b\[[0-9;]*m", "", terminal.text).splitlines()]
+    assert lines[0] == "health check found"
+    at = lines.index("warn queue default 1 job waiting, and nobody serves it")
+    assert lines[at + 1] == "→ start a worker: millstream worker module:app --queue default"
+
+
 @pytest.mark.parametrize(("reply", "code", "left"), [("n", 1, 1000), ("", 1, 1000), ("y", 0, 0)])
 def test_what_destroys_asks_on_a_terminal(server: Server, reply: str, code: int, left: int) -> None:
     jobs.app.enqueue_many_sync(jobs.note.bind(str(n)) for n in range(1000))
