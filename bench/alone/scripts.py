@@ -7,7 +7,7 @@ from importlib import resources
 
 from alone.limit import Figures, Limit, Measurement
 from alone.stage import Stage
-from contest.server import Server, throwaway_server
+from contest.server import Server, on_core, throwaway_server
 from millstream.bench.figures import percentile
 from millstream.redis.scripts import Script
 
@@ -24,12 +24,12 @@ def measure() -> Figures:
     worst = 0.0
     options = ("--slowlog-log-slower-than", "0", "--slowlog-max-len", "1000000")
     figures: dict[str, float] = {}
-    with throwaway_server(*options, core=SERVER_CORE) as server:
+    with throwaway_server(*options, core=SERVER_CORE) as server, on_core(OUR_CORE):
         for task in ("noop", "echo"):
             with Stage(server, JOBS) as stage:
                 server.call("SLOWLOG", "RESET")
                 stage.send(task, range(JOBS))
-                with stage.workers("-c", "100", core=OUR_CORE) as workers:
+                with stage.workers("-c", "100") as workers:
                     stage.until_handled(workers)
             for name, took in _times(server).items():
                 if len(took) >= JOBS / 1_000:

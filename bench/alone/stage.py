@@ -15,7 +15,7 @@ import uvloop
 
 from alone.tasks import make_app
 from contest.roster import BENCH
-from contest.server import Server, on_core
+from contest.server import Server
 from millstream import Millstream
 from millstream.bench.figures import RowFailed
 from millstream.bench.tally import STARTS, Tally, mapped
@@ -53,11 +53,10 @@ class Stage:
         self.tally.close()
         self._folder.cleanup()
 
-    def workers(self, *options: str, count: int = 1, core: int | None = None) -> Workers:
+    def workers(self, *options: str, count: int = 1) -> Workers:
         """So many ``millstream worker`` commands of one process each."""
         command = [sys.executable, "-m", "millstream", "worker", "alone.tasks:app", *options]
-        with on_core(core):
-            return Workers([command] * count, self._environment, BENCH)
+        return Workers([command] * count, self._environment, BENCH)
 
     def until_served(self, workers: Workers, count: int = 1) -> None:
         """Until so many worker processes have registered."""
