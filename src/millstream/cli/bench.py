@@ -75,7 +75,7 @@ def bench(
             with _server(url) as server, ExitStack() as last_things:
                 with away_is_told():
                     judge = last_things.enter_context(Judge(server))
-                with progress("measuring", rounds * len(chosen)) as advance:
+                with progress("measuring", rounds * len(chosen), slow=True) as advance:
                     found = measure(judge, chosen, rounds=rounds, seconds=seconds, told=advance)
         except KeyboardInterrupt:
             raise typer.Exit(128 + (received[0] if received else signal.SIGINT)) from None

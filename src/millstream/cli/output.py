@@ -18,6 +18,9 @@ from millstream.errors import MillstreamError, UsageError
 
 Row = Mapping[str, Any]
 
+MANY = 100
+"""Fewer are done before a bar could be read."""
+
 STYLES = {
     "dead": "red",
     "running": "cyan",
@@ -130,9 +133,9 @@ class Advance(Protocol):
 
 
 @contextmanager
-def progress(doing: str, total: int) -> Iterator[Advance]:
-    """A bar on a terminal, for what may take long."""
-    if not sys.stderr.isatty():
+def progress(doing: str, total: int, *, slow: bool = False) -> Iterator[Advance]:
+    """A bar on a terminal, for what may take long: many of something, or something slow."""
+    if not sys.stderr.isatty() or (total < MANY and not slow):
         yield lambda count, doing=None: None
         return
     from rich.console import Console
