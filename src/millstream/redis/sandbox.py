@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -32,7 +33,8 @@ class Sandbox:
         """Delete every key of the namespace, and nothing else; how many there were."""
         erased = 0
         with _translated():
-            for pattern in (f"{{{self._namespace}}}:*", f"{{{self._namespace}:q:*"):
+            name = re.sub(r"[*?\[\]^\\-]", r"\\\g<0>", self._namespace)  # what SCAN would take for a pattern
+            for pattern in (f"{{{name}}}:*", f"{{{name}:q:*"):
                 cursor = -1
                 while cursor:
                     cursor, names = self._redis.scan(max(0, cursor), match=pattern, count=PAGE)
