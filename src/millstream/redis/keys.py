@@ -31,6 +31,8 @@ Of the namespace, under ``{namespace}``:
 
 from __future__ import annotations
 
+import re
+
 GROUP = "g"
 """The one consumer group of a queue's stream."""
 
@@ -68,6 +70,12 @@ def queue_keys(namespace: str, queue: str) -> dict[str, str]:
 def namespace_keys(namespace: str) -> dict[str, str]:
     """The keys of a namespace, by word; ``worker`` is a prefix."""
     return {word: f"{{{namespace}}}" + suffix for word, suffix in _NAMESPACE_SUFFIX.items()}
+
+
+def patterns(namespace: str) -> tuple[str, str]:
+    """What SCAN finds every key of a namespace by, and no other."""
+    name = re.sub(r"[*?\[\]^\\-]", r"\\\g<0>", namespace)
+    return f"{{{name}}}:*", f"{{{name}:q:*"
 
 
 def channel(namespace: str, client: str) -> str:

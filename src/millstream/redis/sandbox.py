@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +10,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from millstream.errors import BrokerUnavailable
+from millstream.redis.keys import patterns
 
 PAGE = 1_000
 """Keys looked at and deleted per call, so that no call holds the server long."""
@@ -33,8 +33,7 @@ class Sandbox:
         """Delete every key of the namespace, and nothing else; how many there were."""
         erased = 0
         with _translated():
-            name = re.sub(r"[*?\[\]^\\-]", r"\\\g<0>", self._namespace)  # what SCAN would take for a pattern
-            for pattern in (f"{{{name}}}:*", f"{{{name}:q:*"):
+            for pattern in patterns(self._namespace):
                 cursor = -1
                 while cursor:
                     cursor, names = self._redis.scan(max(0, cursor), match=pattern, count=PAGE)
