@@ -63,18 +63,22 @@ class Keeper:
         return [lease / RENEW_FRACTION for leases in self._leases.values() for lease in leases.values()]
 
     async def _renew(self, *, silent: bool) -> bool:
-        for queue, leases in list(self._leases.items()):
-            if not leases:
-                continue
-            try:
-                lost = await self._broker.renew(queue, dict(leases))
-            except BrokerError as error:
-                if not silent:
-                    log.warning("leases cannot be renewed, trying again: %s", error)
-                return False
-            for consumer in lost:
-                self.drop(queue, consumer)
-        return True
+        """All queues at once: on a slow network many of them must not take longer than one."""
+        queues = {queue: dict(leases) for queue, leases in self._leases.items() if leases}
+        renewals = (self._broker.renew(queue, leases) for queue, leases in queues.items())
+        answers = await asyncio.gather(*renewals, return_exceptions=True)
+        failed: BrokerError | None = None
+        for queue, lost in zip(queues, answers, strict=True):
+            if isinstance(lost, BrokerError):
+                failed = lost
+            elif isinstance(lost, BaseException):
+                raise lost
+            else:
+                for consumer in lost:
+                    self.drop(queue, consumer)
+        if failed is not None and not silent:
+            log.warning("leases cannot be renewed, trying again: %s", failed)
+        return failed is None
 
 
 class KeeperThread:
