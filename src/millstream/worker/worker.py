@@ -12,14 +12,13 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from millstream._version import __version__
-from millstream.backoff import Backoff
-from millstream.broker import Broker, Claim, WorkerInfo
+from millstream.broker import Broker, WorkerInfo
 from millstream.broker.contract import SUSPECT_AFTER
 from millstream.current import CurrentJob
-from millstream.errors import BrokerError, BrokerUnavailable, LeaseLost
+from millstream.errors import BrokerError, BrokerUnavailable
 from millstream.settings import AppSettings
 from millstream.task import Task
 from millstream.worker import verdict
@@ -28,10 +27,12 @@ from millstream.worker.hot.hold import ASYNC, STOPPING, THREAD, Hold
 from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.runner import FENCED, SHUTDOWN, TIMEOUT, Runner
 from millstream.worker.hot.settler import Settler
+from millstream.worker.leases import LeaseKeeper, Leases
 from millstream.worker.services import keep_running
 from millstream.worker.services.keeper import KeeperThread
 from millstream.worker.services.registrar import Registrar
 from millstream.worker.services.watch import Watch
+from millstream.worker.suspects import Suspects
 
 log = logging.getLogger("millstream.worker")
 
@@ -43,25 +44,6 @@ STALE_SECONDS = 0.25
 
 LAST_WORDS_SECONDS = 5.0
 """After the grace period: how long cancelled coroutines have to end, and outcomes to reach the server."""
-
-OUTLAST_SECONDS = 0.1
-"""How often the keeper of a worker that has stopped looks whether the last of its jobs has ended."""
-
-TELL_SECONDS = 0.25
-"""How often the supervisor is told of the same queue's suspects."""
-
-ALONE = "a suspect runs alone"
-
-
-class LeaseKeeper(Protocol):
-    """Whoever renews this worker's leases."""
-
-    @property
-    def alive(self) -> bool: ...
-    async def start(self) -> None: ...
-    def keep(self, queue: str, consumer: str, lease: float) -> None: ...
-    def drop(self, queue: str, consumer: str) -> None: ...
-    async def stop(self) -> None: ...
 
 
 class KeeperDied(Exception):
@@ -110,23 +92,23 @@ class Worker:
         self._tasks = tasks
         self._settings = settings
         self._lifespan = lifespan
-        self._isolate = isolate
-        self._incarnation = 0
         self._started_at = time.time()
         self._lanes = [_lane(queue, tasks) for queue in queues]
         self._hold = Hold(concurrency, threads, asyncio.get_running_loop().time)
-        self._settler = Settler(broker, self._hold, self._lanes, self._fence)
+        self._settler = Settler(broker, self._hold, self._lanes, self._fenced)
         self._runner = Runner(tasks, settings, self._hold, self._settler, longer)
-        self._claimers = [self._claimer(lane) for lane in self._lanes]
+        self._leases = Leases(self.id, settings.lease, broker, keeper, self._hold, self._runner, self._settler)
+        self._claimers: list[Claimer] = []
+        self._suspects = Suspects(
+            broker, self._hold, self._runner, self._settler, self._claimers, fenced=self._fenced, isolate=isolate
+        )
+        self._claimers += [self._claimer(lane) for lane in self._lanes]
         self._registrar = Registrar(broker, self._info)
         self._claiming: list[asyncio.Task[None]] = []
         self._services: list[asyncio.Task[None]] = []
-        self._fencing: set[asyncio.Task[None]] = set()
         self._handing_back: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[Summary] | None = None
-        self._alone = asyncio.Lock()
         self._hurried = asyncio.Event()
-        self._told_of: dict[str, float] = {}
         self._stack = AsyncExitStack()
         self._watch: Watch | None = None
 
@@ -157,7 +139,7 @@ class Worker:
             lane.state = state
         await self._keeper.start()
         for lane in self._lanes:
-            await self._join(lane)
+            await self._leases.join(lane)
         await self._registrar.beat()
         self._watch = Watch(self._describe)
         services: dict[str, Callable[[], Awaitable[None]]] = {
@@ -179,6 +161,11 @@ class Worker:
             *self._hold.sizes,
             self._broker.capabilities.server or "memory",
         )
+
+    async def run_suspects(self) -> None:
+        """Run the suspects of every queue, each with nothing beside it, until none is left."""
+        for lane in self._lanes:
+            await self._suspects.run(lane)
 
     async def until_idle(self) -> None:
         """Wait until nothing is ready or running on any queue, here or elsewhere: for ``--burst``."""
@@ -236,7 +223,8 @@ class Worker:
                 await _step(LAST_WORDS_SECONDS, hold.until_quiet())
             abandoned = self._abandon()
             await _step(LAST_WORDS_SECONDS, self._settler.drained())
-            await _step(LAST_WORDS_SECONDS, self._leave({job._lane for job in abandoned}))
+            await _step(LAST_WORDS_SECONDS, self._leases.leave(self._lanes, {job._lane for job in abandoned}))
+            await _step(LAST_WORDS_SECONDS, self._registrar.leave())
         finally:
             await self._end({job._lane for job in abandoned})
         totals = self._settler.totals
@@ -253,13 +241,13 @@ class Worker:
     async def _claim_no_more(self) -> None:
         await asyncio.gather(*(_step(LAST_WORDS_SECONDS, claimer.stop()) for claimer in self._claimers))
         await _step(LAST_WORDS_SECONDS, asyncio.gather(*self._claiming, return_exceptions=True))
-        for task in self._fencing:
+        for task in self._leases.rejoining:
             task.cancel()  # or it might join again after the last lease was given up
         await asyncio.gather(*(_step(LAST_WORDS_SECONDS, claimer.hand_back(0.0)) for claimer in self._claimers))
 
     async def _end(self, still_running: set[Lane]) -> None:
         """End the services; the keeper last, and not while a job runs that could not be stopped."""
-        tasks = [*self._services, *self._claiming, *self._fencing]
+        tasks = [*self._services, *self._claiming, *self._leases.rejoining]
         if self._handing_back is not None:
             tasks.append(self._handing_back)
         for task in tasks:
@@ -270,25 +258,9 @@ class Worker:
         self._runner.close()
         lanes = [lane for lane in still_running if lane.consumer]
         if lanes and isinstance(self._keeper, KeeperThread):  # under a supervisor the process ends, and the job with it
-            self._keeper.stop_after(self._outlasted(lanes))
+            self._keeper.stop_after(self._leases.outlast(lanes))
         else:
             await _step(LAST_WORDS_SECONDS, self._keeper.stop())
-
-    def _outlasted(self, lanes: Sequence[Lane]) -> Callable[[Broker], Awaitable[None]]:
-        """For the keeper's thread, with its connection: this loop may be gone before the last job has ended."""
-        loop, running, threads = asyncio.get_running_loop(), self._hold.running, self._runner._threads
-
-        async def settle_and_leave(broker: Broker) -> None:
-            while running if loop.is_running() else threads._busy > len(threads._finished):
-                await asyncio.sleep(OUTLAST_SECONDS)
-            for lane in lanes:
-                try:
-                    await broker.settle(lane.queue, lane.consumer, [*lane.settling, *lane.outcomes])
-                    await broker.leave(lane.queue, lane.consumer, blameless=True)
-                except BrokerError as error:
-                    log.warning("queue %r could not be left cleanly, its lease will lapse: %s", lane.queue, error)
-
-        return settle_and_leave
 
     def hurry(self) -> None:
         """While stopping: the grace period is over now."""
@@ -301,120 +273,6 @@ class Worker:
         finally:
             for wait in waits:
                 wait.cancel()
-
-    # -- suspects ----------------------------------------------------------------------------------------------------------
-
-    async def run_suspects(self) -> None:
-        """Run the suspects of every queue, each with nothing beside it, until none is left."""
-        for lane in self._lanes:
-            await self._run_alone(lane)
-
-    async def _suspects(self, lane: Lane) -> None:
-        if self._isolate is not None:
-            now = asyncio.get_running_loop().time()
-            if now >= self._told_of.get(lane.queue, 0.0) + TELL_SECONDS:
-                self._told_of[lane.queue] = now
-                self._isolate(lane.queue)
-            return
-        if self._alone.locked():
-            return
-        async with self._alone:
-            log.warning("queue %r has jobs that were running when workers died; draining to run each alone", lane.queue)
-            self._hold.shut.add(ALONE)
-            try:
-                for claimer in self._claimers:
-                    await claimer.hand_back(0.0)
-                await self._hold.until_quiet()
-                await self._run_alone(lane)
-            finally:
-                self._hold.shut.discard(ALONE)
-                self._runner.pump()
-                self._hold.freed()
-
-    async def _run_alone(self, lane: Lane) -> None:
-        backoff, lost = Backoff(), False
-        while STOPPING not in self._hold.shut:
-            try:
-                claim = await self._claim_alone(lane, lost)
-            except LeaseLost:
-                self._fence(lane, lane.consumer)
-                return
-            except BrokerError as error:
-                lost = True
-                log.warning("suspects of queue %r cannot be claimed: %s", lane.queue, error)
-                await backoff.wait()
-                continue
-            lost = False
-            if not claim.entries:
-                return
-            for entry in claim.entries:
-                self._runner.accept(lane, Claim([entry], claim.now_ms), alone=True)
-                await self._hold.until_quiet()
-            await self._settler.drained()
-
-    async def _claim_alone(self, lane: Lane, lost: bool) -> Claim:
-        """``lost``: the answer to the last claim may be, and what it brought is ours."""
-        if lost:
-            await self._settler.drained()
-            entries = await self._broker.recover(lane.queue, lane.consumer, lane.handed_back)
-            if entries:
-                return Claim(entries, (await self._broker.claim(lane.queue, lane.consumer, 0)).now_ms)
-        return await self._broker.claim(lane.queue, lane.consumer, 1, alone=True, suspect_after=lane.suspect_after)
-
-    # -- leases ------------------------------------------------------------------------------------------------------------
-
-    async def _join(self, lane: Lane) -> None:
-        self._incarnation += 1
-        consumer = f"{self.id}.{self._incarnation}"
-        await self._broker.join(lane.queue, consumer, self._settings.lease)
-        lane.consumer = consumer
-        self._keeper.keep(lane.queue, consumer, self._settings.lease)
-
-    def _fence(self, lane: Lane, consumer: str) -> None:
-        """The lease is gone: cancel what this lane was doing, forget what it held, start as a new incarnation."""
-        if not consumer or lane.consumer != consumer or STOPPING in self._hold.shut:
-            return
-        log.error("worker %s lost its lease on queue %r: its jobs there belong to others now", self.id, lane.queue)
-        lane.consumer = ""
-        hold = self._hold
-        for job in [job for job in hold.running if job._lane is lane]:
-            self._runner.stop_job(job, FENCED)
-        for ready in hold.ready:
-            mine = [job for job in ready if job._lane is not lane]
-            ready.clear()
-            ready.extend(mine)
-        self._settler.totals["refused"] += len(lane.outcomes)
-        hold.unsettled -= len(lane.outcomes)
-        lane.outcomes.clear()
-        lane.handed_back.clear()
-        self._keeper.drop(lane.queue, consumer)
-        task = asyncio.create_task(self._rejoin(lane, consumer))
-        self._fencing.add(task)
-        task.add_done_callback(self._fencing.discard)
-
-    async def _rejoin(self, lane: Lane, lost: str) -> None:
-        backoff = Backoff()
-        while STOPPING not in self._hold.shut:
-            try:
-                await self._broker.leave(lane.queue, lost)
-                await self._join(lane)
-                return
-            except BrokerError as error:
-                log.warning("queue %r cannot be joined again yet: %s", lane.queue, error)
-                await backoff.wait()
-
-    async def _leave(self, still_running: set[Lane]) -> None:
-        for lane in self._lanes:
-            if not lane.consumer:
-                continue
-            try:
-                await self._broker.release(lane.queue, lane.consumer, lane.handed_back)
-                if lane not in still_running:
-                    await self._broker.leave(lane.queue, lane.consumer, blameless=True)
-                    self._keeper.drop(lane.queue, lane.consumer)  # not before: else nobody would give it up in our place
-            except BrokerError as error:
-                log.warning("queue %r could not be left cleanly, its lease will lapse: %s", lane.queue, error)
-        await self._registrar.leave()
 
     def _abandon(self) -> list[CurrentJob]:
         """Threads that did not return. One that may run at most once is dead now: it had started."""
@@ -463,9 +321,12 @@ class Worker:
             len(self._lanes),
             self._hold,
             self._runner,
-            fenced=self._fence,
-            suspects=self._suspects,
+            fenced=self._fenced,
+            suspects=self._suspects.wait_in,
         )
+
+    def _fenced(self, lane: Lane, consumer: str) -> None:
+        self._leases.fence(lane, consumer)
 
     def _info(self) -> WorkerInfo:
         return WorkerInfo(

@@ -50,7 +50,7 @@ class Runner:
         self._hold = hold
         self._settler = settler
         self._loop = asyncio.get_running_loop()
-        self._threads = Threads(hold.sizes[THREAD], _call, self._thread_returned)
+        self.threads = Threads(hold.sizes[THREAD], _call, self._thread_returned)
         limits = [settings.max_payload_bytes, *(t.settings.max_payload_bytes for t in tasks.values())]
         self._look_closer_at = min((limit for limit in limits if limit is not None), default=_NEVER)
         """A body no larger than this is within every task's limit."""
@@ -104,7 +104,7 @@ class Runner:
 
     def close(self) -> None:
         """Let idle threads end."""
-        self._threads.close()
+        self.threads.close()
 
     def _start(self, job: CurrentJob, kind: int) -> None:
         hold = self._hold
@@ -124,7 +124,7 @@ class Runner:
             job._running = self._loop.create_task(self._run(job))
         else:
             try:
-                self._threads.submit(job)
+                self.threads.submit(job)
             except RuntimeError as error:  # no thread can be started: a failed attempt, and the slot comes free
                 self._loop.call_soon(self._thread_returned, job, None, error)
 

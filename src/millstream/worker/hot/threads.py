@@ -30,6 +30,11 @@ class Threads:
         self._started = 0
         self._busy = 0
 
+    @property
+    def busy(self) -> bool:
+        """Whether a function is still running; for other threads, too."""
+        return self._busy > len(self._finished)
+
     def submit(self, job: CurrentJob) -> None:
         """Run a job; the caller keeps count of free threads. RuntimeError if not a single thread can be started."""
         if self._busy >= self._started < self._size:

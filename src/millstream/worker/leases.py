@@ -1,0 +1,123 @@
+"""A worker's leases: taken before the first claim, lost when others took over, given up at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from millstream.backoff import Backoff
+from millstream.broker import Broker
+from millstream.errors import BrokerError
+from millstream.worker.hot.hold import STOPPING, Hold
+from millstream.worker.hot.lane import Lane
+from millstream.worker.hot.runner import FENCED, Runner
+from millstream.worker.hot.settler import Settler
+
+log = logging.getLogger("millstream.worker")
+
+OUTLAST_SECONDS = 0.1
+"""How often the keeper of a worker that has stopped looks whether the last of its jobs has ended."""
+
+
+class LeaseKeeper(Protocol):
+    """Whoever renews this worker's leases."""
+
+    @property
+    def alive(self) -> bool: ...
+    async def start(self) -> None: ...
+    def keep(self, queue: str, consumer: str, lease: float) -> None: ...
+    def drop(self, queue: str, consumer: str) -> None: ...
+    async def stop(self) -> None: ...
+
+
+class Leases:
+    """One lease per lane. A lane whose lease is gone starts again under a new name, with nothing in its hands."""
+
+    def __init__(
+        self, worker_id: str, lease: float, broker: Broker, keeper: LeaseKeeper, hold: Hold, runner: Runner, settler: Settler
+    ) -> None:
+        self._worker_id = worker_id
+        self._lease = lease
+        self._broker = broker
+        self._keeper = keeper
+        self._hold = hold
+        self._runner = runner
+        self._settler = settler
+        self._incarnation = 0
+        self.rejoining: set[asyncio.Task[None]] = set()
+
+    async def join(self, lane: Lane) -> None:
+        """Take a lease under a name never used before."""
+        self._incarnation += 1
+        consumer = f"{self._worker_id}.{self._incarnation}"
+        await self._broker.join(lane.queue, consumer, self._lease)
+        lane.consumer = consumer
+        self._keeper.keep(lane.queue, consumer, self._lease)
+
+    def fence(self, lane: Lane, consumer: str) -> None:
+        """The lease is gone: cancel what this lane was doing, forget what it held, start as a new incarnation."""
+        if not consumer or lane.consumer != consumer or STOPPING in self._hold.shut:
+            return
+        log.error("worker %s lost its lease on queue %r: its jobs there belong to others now", self._worker_id, lane.queue)
+        lane.consumer = ""
+        hold = self._hold
+        for job in [job for job in hold.running if job._lane is lane]:
+            self._runner.stop_job(job, FENCED)
+        for ready in hold.ready:
+            others = [job for job in ready if job._lane is not lane]
+            ready.clear()
+            ready.extend(others)
+        self._settler.totals["refused"] += len(lane.outcomes)
+        hold.unsettled -= len(lane.outcomes)
+        lane.outcomes.clear()
+        lane.handed_back.clear()
+        self._keeper.drop(lane.queue, consumer)
+        task = asyncio.create_task(self._rejoin(lane, consumer))
+        self.rejoining.add(task)
+        task.add_done_callback(self.rejoining.discard)
+
+    async def _rejoin(self, lane: Lane, lost: str) -> None:
+        backoff = Backoff()
+        while STOPPING not in self._hold.shut:
+            try:
+                await self._broker.leave(lane.queue, lost)
+                await self.join(lane)
+                return
+            except BrokerError as error:
+                log.warning("queue %r cannot be joined again yet: %s", lane.queue, error)
+                await backoff.wait()
+
+    async def leave(self, lanes: Sequence[Lane], still_running: set[Lane]) -> None:
+        """Hand back what was stopped and give up the leases, but for lanes where something still runs."""
+        for lane in lanes:
+            if not lane.consumer:
+                continue
+            try:
+                await self._broker.release(lane.queue, lane.consumer, lane.handed_back)
+                if lane not in still_running:
+                    await self._broker.leave(lane.queue, lane.consumer, blameless=True)
+                    self._keeper.drop(lane.queue, lane.consumer)  # not before: else nobody would give it up in our place
+            except BrokerError as error:
+                _not_left(lane, error)
+
+    def outlast(self, lanes: Sequence[Lane]) -> Callable[[Broker], Awaitable[None]]:
+        """For the keeper's thread, with its connection: this loop may be gone before the last job has ended."""
+        loop, running, threads = asyncio.get_running_loop(), self._hold.running, self._runner.threads
+
+        async def settle_and_leave(broker: Broker) -> None:
+            while running if loop.is_running() else threads.busy:
+                await asyncio.sleep(OUTLAST_SECONDS)
+            for lane in lanes:
+                try:
+                    await broker.settle(lane.queue, lane.consumer, [*lane.settling, *lane.outcomes])
+                    await broker.leave(lane.queue, lane.consumer, blameless=True)
+                except BrokerError as error:
+                    _not_left(lane, error)
+
+        return settle_and_leave
+
+
+def _not_left(lane: Lane, error: BrokerError) -> None:
+    log.warning("queue %r could not be left cleanly, its lease will lapse: %s", lane.queue, error)
