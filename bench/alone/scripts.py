@@ -55,7 +55,8 @@ SCRIPTS = Measurement(
     measure=measure,
     limits=(Limit("Server time per script call at the default batch of 200, p99", "p99", "ms", 2),),
     cores=2,
-    how="The server on a core of its own, one worker (concurrency 100) and the client on another; 200,000 no-op jobs "
+    how="The server on a core of its own (with real-time priority where that is allowed, so that nothing preempts it), one "
+    "worker (concurrency 100) and the client on another; 200,000 no-op jobs "
     "enqueued and drained, once without results and once with. Every call is in the server's slow log "
     "(`slowlog-log-slower-than 0`), which measures inside the server; the figure is the worst p99 of the scripts below. "
     "p99 (p50) without results: publish {publish_next_noop} ({publish_next_noop_p50}), claim {claim_noop} "

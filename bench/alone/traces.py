@@ -23,12 +23,12 @@ def measure() -> Figures:
         with stage.workers("-c", "100") as workers:
             for start in range(0, JOBS, PORTION):
                 stage.send("noop", range(start, start + PORTION))
-            highest = server.used_memory()
             stage.until_handled(workers)
             time.sleep(REST)
             running = server.used_memory() - before
         time.sleep(REST)
         left = server.used_memory() - before
+        highest = server.used_memory("used_memory_peak")
         strange = _strange(server)
         keys = int(server.call("DBSIZE"))
     figures = {"keys": keys, "running": running / MB, "highest": highest / MB}

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import redis
@@ -43,9 +43,9 @@ class Server:
         """The sum of what these commands count."""
         return sum(self._count(command) for command in commands)
 
-    def used_memory(self) -> int:
+    def used_memory(self, field: str = "used_memory") -> int:
         info: dict[str, Any] = self._redis.info("memory")
-        used: int = info["used_memory"]
+        used: int = info[field]
         return used
 
     def call(self, *command: Any) -> Any:
@@ -83,9 +83,15 @@ def on_core(core: int | None) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+def _never_preempt(pid: int) -> None:
+    """What else happens to be on its core waits, where we have the right to ask for it."""
+    with suppress(PermissionError):
+        os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))
+
+
 @contextmanager
 def throwaway_server(*more: str, core: int | None = None) -> Iterator[Server]:
-    """``more`` are options of the server, ``core`` the one it has to itself."""
+    """``more`` are options of the server, ``core`` the one it has to itself, as far as we may say so."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -93,6 +99,8 @@ def throwaway_server(*more: str, core: int | None = None) -> Iterator[Server]:
         options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder]
         with on_core(core):
             process = subprocess.Popen([get_binary_path(), *options, *more], stdout=subprocess.DEVNULL)
+        if core is not None:
+            _never_preempt(process.pid)
         server = Server(port)
         try:
             deadline = time.monotonic() + START_TIMEOUT
