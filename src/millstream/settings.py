@@ -10,7 +10,7 @@ from typing import Any
 from millstream.errors import UsageError
 from millstream.policy import RetryPolicy
 
-FORBIDDEN_IN_NAMES = ":{}"
+FORBIDDEN_IN_NAMES = ":{}>"
 """Names are parts of keys; these characters would break out of a key's hash tag."""
 
 
@@ -79,5 +79,5 @@ def name(value: Any, option: str) -> str:
     if not isinstance(value, str) or not value or len(value) > 200:
         raise UsageError(f"{option} must be text of 1 to 200 characters, not {value!r}")
     if any(c in FORBIDDEN_IN_NAMES or ord(c) < 32 or c == "\x7f" for c in value):
-        raise UsageError(f"{option} may not contain ':', '{{', '}}' or control characters: {value!r}")
+        raise UsageError(f"{option} may not contain ':', '{{', '}}', '>' or control characters: {value!r}")
     return value

@@ -39,6 +39,15 @@ class Post(msgspec.Struct, frozen=True, gc=False):
     """Or the moment it expires, in epoch seconds; 0: use ``expires``."""
 
 
+Place = str | float
+"""Where a group reads on in its topic's log: BEGINNING, END, after an entry by its id, or from a moment in epoch seconds."""
+
+BEGINNING = "beginning"
+"""Everything the topic still keeps."""
+END = "end"
+"""What is published from now on."""
+
+
 class Receipt(Enum):
     """What became of one Post."""
 
@@ -127,6 +136,17 @@ class Broker(ABC):
     async def declare(self, queue: str) -> None:
         """Make the queue known by name. Idempotent."""
 
+    @abstractmethod
+    async def open_topic(
+        self, topic: str, groups: Mapping[str, Place], *, keep: float | None = None, keep_count: int | None = None
+    ) -> list[str]:
+        """Make the topic known, and those of its groups that do not exist, each at its place; the names of these.
+
+        A group is a queue under its own address (``group_address``) that feeds itself from the topic's log as it is claimed.
+        An event leaves the log when every group was given it and, if ``keep`` (seconds) or ``keep_count`` is given, it is that
+        old or that many came after it.
+        """
+
     # -- producers ---------------------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -138,6 +158,16 @@ class Broker(ABC):
         Generated ids are recognised by (sender, serial) even after their job left nothing; a serial skipped or refused is not
         taken for accepted. Given ids are recognised while their job lives and ``id_ttl`` after. ``max_length`` counts ready,
         running and scheduled jobs. One sender's calls must arrive in order.
+        """
+
+    @abstractmethod
+    async def emit(
+        self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, lossy: bool = False
+    ) -> list[Receipt]:
+        """Accept a batch of events, in order; one receipt each. Each group is given what is CREATED, once.
+
+        Ids are recognised as by ``publish``, given ones for ``id_ttl`` from now on. At ``max_length`` events in the log or delayed
+        they are FULL, or with ``lossy`` the oldest are dropped.
         """
 
     @abstractmethod
@@ -208,6 +238,14 @@ class Broker(ABC):
     @abstractmethod
     async def resume(self, queue: str) -> None:
         """Undo ``pause``."""
+
+    @abstractmethod
+    async def seek(self, group: str, to: Place) -> bool:
+        """Move a group's place in the log, back or forward; what it was given before is not touched. False: no such group."""
+
+    @abstractmethod
+    async def remove_group(self, group: str) -> bool:
+        """Remove a group with all it holds; the log keeps nothing for it any more. False: there was none."""
 
     @abstractmethod
     async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:

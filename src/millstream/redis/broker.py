@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from millstream.address import split_address, topic_address
 from millstream.broker import (
     Broker,
     Cancellation,
@@ -22,7 +23,7 @@ from millstream.broker import (
     ResultStore,
     WorkerInfo,
 )
-from millstream.broker.contract import SUSPECT_AFTER
+from millstream.broker.contract import BEGINNING, END, SUSPECT_AFTER, Place
 from millstream.errors import BrokerError, LeaseLost
 from millstream.message import ErrorNote
 from millstream.outcome import DONE, Ending, Kind, Letter, Outcome, encode_ending, encode_letter
@@ -76,7 +77,7 @@ class RedisBroker(Broker):
         self._claiming: dict[tuple[str, str], Link] = {}
         self._looks: dict[tuple[str, str], float] = {}
         """Seconds after which a consumer's next wait should end, to look at other consumers' leases."""
-        self._scripts: dict[str, Script] = {}
+        self._scripts: dict[tuple[str, bool], Script] = {}
         self._calls: dict[tuple[str, str | None], tuple[str | int, ...]] = {}
         self._queue_keys: dict[str, dict[str, str]] = {}
         self._clock_ms = 0
@@ -119,7 +120,20 @@ class RedisBroker(Broker):
         return str(answer[1], "ascii") if answer else None
 
     async def declare(self, queue: str) -> None:
-        await self._run("declare", None, queue)
+        parts = split_address(queue)
+        if parts is None:
+            await self._run("declare", None, "queues", queue)
+        else:
+            await self.open_topic(parts[0], {parts[1]: BEGINNING})
+
+    async def open_topic(
+        self, topic: str, groups: Mapping[str, Place], *, keep: float | None = None, keep_count: int | None = None
+    ) -> list[str]:
+        await self._run("declare", None, "topics", topic)
+        starts = [part for group, start in groups.items() for part in (group, _after(start))]
+        keep_ms = "" if keep is None else _ms(keep)
+        made = await self._run("open_topic", topic_address(topic), keep_ms, "" if keep_count is None else keep_count, *starts)
+        return [name.decode() for name in made]
 
     # -- producers ---------------------------------------------------------------------------------------------------------
 
@@ -135,11 +149,26 @@ class RedisBroker(Broker):
                 return [Receipt.CREATED] * len(posts)
         records: list[Any] = []
         for p in posts:
-            due = _ms(p.at) if p.at else f"+{_ms(p.delay)}" if p.delay else 0
-            expires = _ms(p.expires_at) if p.expires_at else f"+{_ms(p.expires)}" if p.expires else 0
-            records += (p.id, p.body, p.serial, due, expires, p.task)
+            records += (p.id, p.body, p.serial, *_times(p), p.task)
         room = -1 if max_length is None else max_length
         reply = await self._run("publish", queue, sender, room, self._id_ttl_ms, *records)
+        return [_RECEIPTS[digit] for digit in reply]
+
+    async def emit(
+        self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, lossy: bool = False
+    ) -> list[Receipt]:
+        if not posts:
+            return []
+        address = topic_address(topic)
+        room = -1 if max_length is None else max_length
+        if not lossy and (mark := _mark_before(posts)) >= 0:
+            bodies = [p.body for p in posts]
+            if await self._run("emit_next", address, sender, self._id_ttl_ms, room, mark, mark + len(bodies), *bodies):
+                return [Receipt.CREATED] * len(posts)
+        records: list[Any] = []
+        for p in posts:
+            records += (p.id, p.body, p.serial, *_times(p))
+        reply = await self._run("emit", address, sender, room, int(lossy), self._id_ttl_ms, *records)
         return [_RECEIPTS[digit] for digit in reply]
 
     async def cancel(self, queue: str, job_id: str) -> Cancellation:
@@ -278,6 +307,14 @@ class RedisBroker(Broker):
     async def resume(self, queue: str) -> None:
         await self._run("pause", queue, 0)
 
+    async def seek(self, group: str, to: Place) -> bool:
+        _, name = _group(group)
+        return bool(await self._run("seek", group, name, _after(to)))
+
+    async def remove_group(self, group: str) -> bool:
+        _, name = _group(group)
+        return bool(await self._run("remove_group", group, name))
+
     async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:
         return [i.decode() for i in await self._run("promote", queue, *job_ids)]
 
@@ -302,6 +339,13 @@ class RedisBroker(Broker):
             self._queue_keys[queue or ""] = cached
         return cached
 
+    def _script(self, name: str, queue: str | None) -> Script:
+        of_group = queue is not None and split_address(queue) is not None
+        script = self._scripts.get((name, of_group))
+        if script is None:
+            script = self._scripts[name, of_group] = Script(name, of_group=of_group)
+        return script
+
     async def _run(
         self,
         name: str,
@@ -315,8 +359,7 @@ class RedisBroker(Broker):
         and so did not run, is sent again."""
         call = self._calls.get((name, queue))
         if call is None:
-            script = self._scripts.setdefault(name, Script(name))
-            call = self._calls[name, queue] = script.call(self._names(queue))
+            call = self._calls[name, queue] = self._script(name, queue).call(self._names(queue))
         link = link or self._commands
         command = (*call, self._clock_ms, *args)
         try:
@@ -325,7 +368,7 @@ class RedisBroker(Broker):
             return (await link.call_together((before, command), block=block))[-1]
         except ScriptMissing:
             # In one write, so that it cannot be flushed in between.
-            return (await link.call_together((("SCRIPT", "LOAD", self._scripts[name].text), command)))[-1]
+            return (await link.call_together((("SCRIPT", "LOAD", self._script(name, queue).text), command)))[-1]
 
 
 def _mark_before(posts: Sequence[Post]) -> int:
@@ -336,6 +379,13 @@ def _mark_before(posts: Sequence[Post]) -> int:
         if p.serial != serial or p.delay or p.at or p.expires or p.expires_at:
             return -1
     return mark
+
+
+def _times(p: Post) -> tuple[int | str, int | str]:
+    """When it is due and when it expires, as scripts read it."""
+    due = _ms(p.at) if p.at else f"+{_ms(p.delay)}" if p.delay else 0
+    expires = _ms(p.expires_at) if p.expires_at else f"+{_ms(p.expires)}" if p.expires else 0
+    return due, expires
 
 
 def _ms(seconds: float) -> int:
@@ -361,3 +411,21 @@ def _record(o: Outcome) -> tuple[Any, ...]:
     if o.kind is Kind.EXPIRED:
         return (3, o.ref, o.id, EXPIRED, ttl_ms, given, b"", 0, b"")
     return (0, o.ref, o.id, o.result or b"", ttl_ms, given, b"", 0, b"")
+
+
+def _group(address: str) -> tuple[str, str]:
+    parts = split_address(address)
+    if parts is None or not parts[1]:
+        raise ValueError(f"{address!r} is not a group's address")
+    return parts
+
+
+def _after(place: Place) -> str:
+    """The entry after which a group reads on."""
+    if place == BEGINNING:
+        return "0"
+    if place == END:
+        return "$"
+    if isinstance(place, str):
+        return place
+    return f"{max(0, _ms(place) - 1)}-18446744073709551615"

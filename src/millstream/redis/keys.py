@@ -20,11 +20,28 @@ All keys of a queue share the hash tag ``{namespace:q:queue}``: one cluster slot
 | given    | ``…:u:<id>``   | string | the task of a caller-given id                      | the job's life and ``id_ttl`` more |
 | sender   | ``…:p:<name>`` | string | high-water mark of generated ids, with its gaps    | ``id_ttl`` after the last call     |
 
+A topic is a log under the tag ``{namespace:t:topic}``, and each of its groups a queue, with the keys of one, under
+``{namespace:t:topic}:g:<group>``, which feeds itself from the log:
+
+| word      | key            | type   | holds                                             | lives                              |
+|-----------|----------------|--------|---------------------------------------------------|------------------------------------|
+| log       | ``…:s``        | stream | events: ``d`` body, ``x`` expiry; one consumer    | an entry until every group was     |
+|           |                |        | group per group, for its place alone              | given it, and retention is over    |
+| log_held  | ``…:held``     | hash   | id → expiry, newline and body of delayed events   | a field until it is published      |
+| log_due   | ``…:due``      | zset   | ids of ``log_held`` by due time, server ms        | as ``log_held``                    |
+| log_meta  | ``…:meta``     | hash   | retention, when it was trimmed                    | with the topic                     |
+| log_stats | ``…:stats``    | hash   | counters                                          | with the topic                     |
+| groups    | ``…:groups``   | set    | names of its groups                               | until they are removed             |
+| topic     | ``…``          |        | the tag itself, from which groups' keys are made  |                                    |
+
+``given`` and ``sender`` are as a queue's, but live ``id_ttl`` from the publish on; a group's ``meta`` also has its ``cursor``.
+
 Of the namespace, under ``{namespace}``:
 
 | word     | key            | type   | holds                                              | lives                              |
 |----------|----------------|--------|----------------------------------------------------|------------------------------------|
 | queues   | ``…:queues``   | set    | names of all queues                                | for ever                           |
+| topics   | ``…:topics``   | set    | names of all topics                                | for ever                           |
 | workers  | ``…:workers``  | set    | ids of registered workers                          | until unregistered or found gone   |
 | worker   | ``…:w:<id>``   | string | what a worker says of itself                       | two beats after the last one       |
 """
@@ -32,6 +49,8 @@ Of the namespace, under ``{namespace}``:
 from __future__ import annotations
 
 import re
+
+from millstream.address import split_address
 
 GROUP = "g"
 """The one consumer group of a queue's stream."""
@@ -58,13 +77,38 @@ _QUEUE_SUFFIX = {
     "sender": ":p:",
 }
 
-_NAMESPACE_SUFFIX = {"queues": ":queues", "workers": ":workers", "worker": ":w:"}
+_TOPIC_SUFFIX = {
+    "topic": "",
+    "log": ":s",
+    "log_held": ":held",
+    "log_due": ":due",
+    "log_meta": ":meta",
+    "log_stats": ":stats",
+    "groups": ":groups",
+    "given": ":u:",
+    "sender": ":p:",
+}
+
+_NAMESPACE_SUFFIX = {"queues": ":queues", "topics": ":topics", "workers": ":workers", "worker": ":w:"}
 
 
-def queue_keys(namespace: str, queue: str) -> dict[str, str]:
-    """The keys of one queue, by word; ``ending``, ``given`` and ``sender`` are prefixes."""
-    tag = f"{{{namespace}:q:{queue}}}"
-    return {word: tag + suffix for word, suffix in _QUEUE_SUFFIX.items()}
+def queue_keys(namespace: str, address: str) -> dict[str, str]:
+    """The keys at an address, by word; ``ending``, ``given`` and ``sender`` are prefixes. A group's: its topic's, too."""
+    parts = split_address(address)
+    if parts is None:
+        tag = f"{{{namespace}:q:{address}}}"
+        return {word: tag + suffix for word, suffix in _QUEUE_SUFFIX.items()}
+    topic, group = parts
+    keys = topic_keys(namespace, topic)
+    if not group:
+        return keys
+    return keys | {word: f"{keys['topic']}:g:{group}{suffix}" for word, suffix in _QUEUE_SUFFIX.items()}
+
+
+def topic_keys(namespace: str, topic: str) -> dict[str, str]:
+    """The keys of one topic, by word; ``given`` and ``sender`` are prefixes."""
+    tag = f"{{{namespace}:t:{topic}}}"
+    return {word: tag + suffix for word, suffix in _TOPIC_SUFFIX.items()}
 
 
 def namespace_keys(namespace: str) -> dict[str, str]:
@@ -72,10 +116,10 @@ def namespace_keys(namespace: str) -> dict[str, str]:
     return {word: f"{{{namespace}}}" + suffix for word, suffix in _NAMESPACE_SUFFIX.items()}
 
 
-def patterns(namespace: str) -> tuple[str, str]:
+def patterns(namespace: str) -> tuple[str, str, str]:
     """What SCAN finds every key of a namespace by, and no other."""
     name = re.sub(r"[*?\[\]^\\-]", r"\\\g<0>", namespace)
-    return f"{{{name}}}:*", f"{{{name}:q:*"
+    return f"{{{name}}}:*", f"{{{name}:q:*", f"{{{name}:t:*"
 
 
 def channel(namespace: str, client: str) -> str:

@@ -1,7 +1,8 @@
 """The scripts: one Lua file per transition, put together with the library parts and keys that its header names.
 
 A file starts with ``-- KEYS: word word …`` (words of ``keys.py``, bound as upper-case locals) and may have
-``-- USES: part part …`` (files of ``lua/lib``, whose keys are bound too). ``ARGV[1]`` is always the clock.
+``-- USES: part part …`` (files of ``lua/lib``, whose keys are bound too). ``ARGV[1]`` is always the clock. One that does more for
+a topic's group than for a queue has ``-- OF A GROUP: part part …``, which are there when the local ``in_group`` is true.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ SURVIVES_FULL_SERVER = "#!lua flags=allow-oom\n"
 class Script:
     """One transition: its text, its digest, and which keys it takes in which order."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, of_group: bool = False) -> None:
         body = _read(f"{name}.lua")
-        parts = [_read(f"lib/{part}.lua") for part in _header(body, "USES")]
+        more = _header(body, "OF A GROUP")
+        parts = [_read(f"lib/{part}.lua") for part in [*_header(body, "USES"), *(more if of_group else [])]]
         words: dict[str, None] = {}
         for text in (body, *parts):
             words.update(dict.fromkeys(_header(text, "KEYS")))
@@ -31,7 +33,9 @@ class Script:
             locals_ = ", ".join(word.upper() for word in words)
             values = ", ".join(f"KEYS[{i + 1}]" for i in range(len(words)))
             binding = f"local {locals_} = {values}\n"
-        flags = PUBLISH_FLAGS if name.startswith("publish") else SURVIVES_FULL_SERVER
+        if more:
+            binding += f"local in_group = {'true' if of_group else 'false'}\n"
+        flags = PUBLISH_FLAGS if name.startswith(("publish", "emit")) else SURVIVES_FULL_SERVER
         self.text = flags + binding + "\n".join((*parts, body))
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 

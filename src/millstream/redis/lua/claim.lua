@@ -2,6 +2,7 @@
 -- On the way: promote what is due, look at overdue leases.
 -- KEYS: stream leases meta due held lapsed overdue stats
 -- USES: clock wake append bury
+-- OF A GROUP: groups feed
 -- ARGV: clock, group, consumer, count, alone (0|1), suspect_after, run_id, released, suspects (names), lost_letter
 -- Returns {now, next_due_ms or -1, flags (1 paused, 2 suspects wait), entries, crashes of each, plain,
 -- ms until leases should be looked at again or -1}, or {-1} if the consumer has no lease. Plain: refs and bodies by turns, of
@@ -61,6 +62,11 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, 20
   redis.call('ZREM', DUE, id)
 end
 
+if in_group then
+  publish_due()
+  trim()
+end
+
 local taken, crashes, plain = {}, {}, {}
 local paused, asked = meta[1] == '1', left
 if alone then left = math.min(left, 1) end
@@ -118,6 +124,9 @@ end
 if left > 0 and not paused and not alone then
   local read = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', left, 'STREAMS', STREAM, '>')
   local fresh = read and read[1][2] or {}
+  if in_group and #fresh < left then
+    for _, entry in ipairs(feed(group, consumer, left - #fresh)) do fresh[#fresh + 1] = entry end
+  end
   left = left - #fresh
   for i, entry in ipairs(fresh) do
     local fields = entry[2]
@@ -150,5 +159,9 @@ if look < 0 and #plain == 0 and #taken == 0 then
   local deadline = redis.call('ZRANGEBYSCORE', LEASES, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
   if deadline then look = deadline - now end
 end
-local next_due = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2]
+local next_due = tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2])
+if in_group then
+  local publishes = tonumber(redis.call('ZRANGE', LOG_DUE, 0, 0, 'WITHSCORES')[2])
+  if publishes and (not next_due or publishes < next_due) then next_due = publishes end
+end
 return { now, next_due and math.max(0, next_due - now) or -1, flags, taken, counts, plain, look }

@@ -1,4 +1,4 @@
--- Make a queue known by name.
--- KEYS: queues
--- ARGV: clock, queue
-return redis.call('SADD', QUEUES, ARGV[2])
+-- Make a queue or topic known by name.
+-- KEYS: queues topics
+-- ARGV: clock, 'queues' or 'topics', name
+return redis.call('SADD', ARGV[2] == 'topics' and TOPICS or QUEUES, ARGV[3])

@@ -1,0 +1,24 @@
+"""Where messages are claimed from: a queue, by its name, or a topic's group, by both names.
+
+To the engine a group is a queue that feeds itself from its topic's log. An address is what tells them apart.
+"""
+
+from __future__ import annotations
+
+_MARK = ">"
+
+
+def group_address(topic: str, group: str) -> str:
+    """The address of a topic's group."""
+    return f"{topic}{_MARK}{group}"
+
+
+def topic_address(topic: str) -> str:
+    """The address of a topic as such, to which events are published."""
+    return f"{topic}{_MARK}"
+
+
+def split_address(address: str) -> tuple[str, str] | None:
+    """A group's topic and name, a topic's name and nothing; None: the address is a queue's."""
+    topic, mark, group = address.partition(_MARK)
+    return (topic, group) if mark else None

@@ -1,0 +1,7 @@
+-- Remove a group with all that waits, runs or is dead in it; the topic no longer keeps anything for it.
+-- KEYS: log groups stream held due index leases overdue lapsed wake dead meta stats waiters
+-- ARGV: clock, group
+-- Returns 1, or 0 if there was none.
+redis.pcall('XGROUP', 'DESTROY', LOG, ARGV[2])
+for i = 3, #KEYS do redis.call('UNLINK', KEYS[i]) end
+return redis.call('SREM', GROUPS, ARGV[2])
