@@ -14,16 +14,20 @@ if TYPE_CHECKING:
     from millstream.call import Call
     from millstream.current import CurrentJob, current_job
     from millstream.dead import DeadJob
+    from millstream.delivery import Delivery
     from millstream.job import Job
     from millstream.policy import RetryPolicy
     from millstream.queue import Queue
     from millstream.task import AsyncTask, SyncTask
+    from millstream.topic import Group, Topic
 
 __all__ = [
     "AsyncTask",
     "Call",
     "CurrentJob",
     "DeadJob",
+    "Delivery",
+    "Group",
     "Job",
     "Millstream",
     "Queue",
@@ -32,6 +36,7 @@ __all__ = [
     "RetryPolicy",
     "Snooze",
     "SyncTask",
+    "Topic",
     "__version__",
     "current_job",
 ]
@@ -41,11 +46,14 @@ _HOMES = {
     "Call": "call",
     "CurrentJob": "current",
     "DeadJob": "dead",
+    "Delivery": "delivery",
+    "Group": "topic",
     "Job": "job",
     "Millstream": "app",
     "Queue": "queue",
     "RetryPolicy": "policy",
     "SyncTask": "task",
+    "Topic": "topic",
     "current_job": "current",
 }
 

@@ -19,6 +19,7 @@ from millstream.broker import Broker
 from millstream.bulk import Bulk
 from millstream.call import Call
 from millstream.client import ClientInspector, Clients, run_sync
+from millstream.codec import Codec, CodecName, EventCodec
 from millstream.config import Url, discover_namespace, discover_url, parse_url
 from millstream.dead import DeadLetters
 from millstream.errors import BrokerUnavailable, BulkError, UsageError
@@ -36,9 +37,11 @@ from millstream.options import (
 from millstream.policy import RetryPolicy
 from millstream.queue import Queue
 from millstream.rooms import make_room
-from millstream.settings import AppSettings, QueueSettings, seconds, whole
+from millstream.settings import AppSettings, QueueSettings, TopicSettings, seconds, whole
 from millstream.settings import name as checked_name
+from millstream.subscription import Subscription
 from millstream.task import AsyncTask, SyncTask, Task, TaskDecorator, default_name
+from millstream.topic import Topic
 from millstream.types import Seconds
 from millstream.worker.inside import run_until_stopped
 from millstream.worker.services.keeper import KeeperThread
@@ -48,6 +51,7 @@ log = logging.getLogger("millstream")
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 Lifespan = Callable[["Millstream"], AbstractAsyncContextManager[Any]]
 """Entered when a worker starts, left when it stops; handlers find what it yields in ``current_job().state``."""
@@ -96,7 +100,10 @@ class Millstream:
         self._tasks: dict[str, Task[..., Any]] = {}
         self._queues: dict[str, QueueSettings] = {}
         self._declared: dict[str, Queue] = {}
-        self._clients = Clients(lambda: make_room(self.url, self.settings), MappingProxyType(self._queues))
+        self._topics: dict[str, Topic[Any]] = {}
+        self._clients = Clients(
+            lambda: make_room(self.url, self.settings), MappingProxyType(self._queues), MappingProxyType(self._topics)
+        )
         self._stops: set[Callable[[], None]] = set()
         self.inspector = ClientInspector(self._clients)
         self.dead = DeadLetters(self._clients)
@@ -169,6 +176,48 @@ class Millstream:
         elif known.settings != settings:
             raise UsageError(f"queue {name!r} is declared with max_length={known.max_length}, and again with {max_length=}")
         return known
+
+    def topic(
+        self,
+        name: str,
+        type: type[T],
+        *,
+        codec: CodecName | Codec = "msgpack",
+        max_length: int | None = 1_000_000,
+        retention: Seconds | int | None = None,
+    ) -> Topic[T]:
+        """Declare a topic of events of one type, each of which every group of it is given.
+
+        ``max_length``: how many events it keeps for groups that have not been given them, or for want of a group, before
+        ``publish`` raises TopicFull; None: no bound. ``retention``: how long, or with an int how many of the latest, it keeps
+        although all groups were given them, for groups that are made later or rewound. Declared twice with another type:
+        UsageError.
+        """
+        if max_length is not None:
+            whole(max_length, "max_length", minimum=1)
+        by_count = isinstance(retention, int)
+        settings = TopicSettings(
+            name=checked_name(name, "topic"),
+            max_length=max_length,
+            keep=None if retention is None or by_count else seconds(retention, "retention", above=True),
+            keep_count=whole(retention, "retention", minimum=1) if by_count else None,
+        )
+        known = self._topics.get(name)
+        if known is None:
+            known = self._topics[name] = Topic(settings, EventCodec(name, type, codec), self._clients, self.settings)
+        elif known.settings != settings or known.type is not type:
+            raise UsageError(f"topic {name!r} is declared already, with another type or other options: {known!r}")
+        return known
+
+    @property
+    def topics(self) -> Mapping[str, Topic[Any]]:
+        """Its topics by name."""
+        return MappingProxyType(self._topics)
+
+    @property
+    def subscriptions(self) -> Mapping[str, Subscription]:
+        """What handles events, by the address of its group."""
+        return {each.address: each for topic in self._topics.values() for each in topic.subscriptions.values()}
 
     def _add_task(self, fn: Any, own_name: str, options: TaskOptions) -> Task[..., Any]:
         settings = task_settings(options, own_name, self.settings)
@@ -283,15 +332,17 @@ class Millstream:
     def queues_to_serve(self, wanted: Iterable[str]) -> list[str]:
         """The queues a worker serves: those wanted, else every queue its tasks are sent to. UsageError if that is none."""
         names = list(dict.fromkeys(wanted))
-        if not self._tasks:
+        served = [*(self._queues if self._tasks else ()), *self.subscriptions]
+        if not served:
             raise UsageError(
-                "this app has no tasks, so there is nothing to serve; does include= name the modules that declare them?"
+                "this app has no tasks and no subscriptions, so there is nothing to serve; does include= name the modules that "
+                "declare them?"
             )
         for name in names:
-            if name not in self._queues:
-                known = ", ".join(map(repr, self._queues))
+            if name not in served:
+                known = ", ".join(map(repr, served))
                 raise UsageError(f"the app declares no queue {name!r}; it has {known}")
-        return names or list(self._queues)
+        return names or served
 
     async def connect_patiently(self, seconds: float = 30.0) -> Broker:
         """``broker()``, trying again for a while if the server is away; a server that refuses us is not tried again."""
@@ -311,6 +362,7 @@ class Millstream:
             broker=await self.broker(),
             keeper=KeeperThread(self._clients.room.connect),
             tasks=self._tasks,
+            subscriptions=self.subscriptions,
             settings=self.settings,
             queues=queues,
             concurrency=whole(concurrency, "concurrency", minimum=1),

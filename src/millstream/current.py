@@ -13,8 +13,9 @@ from millstream.errors import UsageError
 if TYPE_CHECKING:
     import asyncio
 
+    from millstream.handler import Handler
     from millstream.message import Message
-    from millstream.task import Task
+    from millstream.outcome import Said
     from millstream.worker.hot.lane import Lane
 
 
@@ -28,7 +29,7 @@ class CurrentJob(msgspec.Struct, eq=False, gc=False):
     _lane: Lane
     _ref: bytes
     _message: Message
-    _task: Task[..., Any]
+    _task: Handler
     _crashes: int
     _expires_ms: int
     _since: float
@@ -39,6 +40,8 @@ class CurrentJob(msgspec.Struct, eq=False, gc=False):
     """The asyncio task of a coroutine; None in a thread."""
     _stop: str = ""
     """Why it should stop: timeout, shutdown or fenced."""
+    _said: Said | None = None
+    """How a handler of events said that it ends."""
 
     @property
     def id(self) -> str:

@@ -68,8 +68,10 @@ class Move(Protocol):
 class DeadLetters:
     """``app.dead``: the dead letters of every queue, or of one."""
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: Clients, *, queue: str | None = None) -> None:
+        """``queue``: of that one only."""
         self._clients = clients
+        self._only = queue
         self._inspector = ClientInspector(clients)
 
     async def list(
@@ -134,6 +136,8 @@ class DeadLetters:
     purge_sync = twin(purge)
 
     async def _queues(self, queue: str | None) -> Ids:
+        if self._only is not None:
+            return [self._only]
         return [queue] if queue is not None else await self._inspector.queues()
 
     async def _matching(self, queue: str, reason: DeadReason | None, task: str | None) -> AsyncIterator[DeadLetter]:
@@ -155,7 +159,7 @@ class DeadLetters:
     ) -> Ids:
         _check_reason(reason)
         wanted = None if ids is None else _ids(ids)
-        if wanted is None and queue is None and reason is None and task is None:
+        if wanted is None and queue is None and self._only is None and reason is None and task is None:
             raise UsageError(f"{verb}() must say which: an id, several, or a filter by queue, reason or task")
         client = self._clients.here()
         moved: Ids = []

@@ -70,6 +70,10 @@ class QueueFull(MillstreamError):
     """The queue holds ``max_length`` jobs; nothing was written."""
 
 
+class TopicFull(MillstreamError):
+    """The topic keeps ``max_length`` events that some group has not been given; nothing was written."""
+
+
 class IdConflict(MillstreamError):
     """The given id is in use by a job of another task; nothing was written."""
 

@@ -25,13 +25,28 @@ class ErrorNote(msgspec.Struct, array_like=True, frozen=True, gc=False):
     traceback: str = ""
 
 
+class EventFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What travels with an event beside its value."""
+
+    headers: dict[str, str] = {}
+    key: str = ""
+    kind: str = ""
+    source: str = ""
+    correlation_id: str = ""
+    traceparent: str = ""
+    """W3C trace context."""
+    content_type: str = ""
+    version: str = ""
+
+
 class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One job as it travels. Its wire form is a positional msgpack array; new fields are appended with defaults."""
+    """One job or event as it travels. Its wire form is a positional msgpack array; new fields are appended with defaults."""
 
     id: str
     task: str
+    """Of an event: its topic."""
     args: msgspec.Raw
-    """msgpack of the arguments, made and read by the task's ArgumentCodec."""
+    """msgpack of the arguments, made and read by the task's ArgumentCodec, or of the event, by its topic's EventCodec."""
     enqueued_ms: int
     """The enqueuing machine's wall clock, shown to people; no decision rests on it."""
     attempt: int = 1
@@ -41,6 +56,10 @@ class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
     last_error: ErrorNote | None = None
     unknown_since_ms: int = 0
     """Server time at which a worker first met this message without knowing its task; 0: never."""
+    event: EventFields | None = None
+    """Of an event that says more than its value."""
+    first_received_ms: int = 0
+    """Of one that is tried again: when a worker first received it, by its wall clock."""
 
 
 encode_message = msgspec.msgpack.Encoder().encode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Literal
 
 import msgspec
 
@@ -21,6 +22,15 @@ class Kind(IntEnum):
 
 DONE = Kind.DONE
 """For hot paths: a member costs as much to look up as an outcome to make."""
+
+
+class Said(msgspec.Struct, frozen=True, gc=False):
+    """What a handler said of its delivery, before it returned or raised."""
+
+    verb: Literal["ack", "nack", "retry"]
+    reason: str = ""
+    delay: float | None = None
+    """retry: seconds; None: as the policy says."""
 
 
 class Letter(msgspec.Struct, array_like=True, frozen=True, gc=False):

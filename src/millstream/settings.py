@@ -39,6 +39,18 @@ class QueueSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TopicSettings:
+    """What holds for one topic."""
+
+    name: str
+    max_length: int | None = 1_000_000
+    keep: float | None = None
+    """Seconds for which an event is kept although every group was given it; None: not at all."""
+    keep_count: int | None = None
+    """How many of the latest are."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TaskSettings:
     """What holds for one task, with the app's defaults filled in. Seconds throughout."""
 

@@ -166,8 +166,8 @@ class Broker(ABC):
     ) -> list[Receipt]:
         """Accept a batch of events, in order; one receipt each. Each group is given what is CREATED, once.
 
-        Ids are recognised as by ``publish``, given ones for ``id_ttl`` from now on. At ``max_length`` events in the log or delayed
-        they are FULL, or with ``lossy`` the oldest are dropped.
+        Ids are recognised as by ``publish``, given ones for ``id_ttl`` from now on. At ``max_length`` events, in the log or
+        delayed, they are FULL, or with ``lossy`` the oldest are dropped.
         """
 
     @abstractmethod

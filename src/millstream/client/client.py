@@ -10,18 +10,36 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from millstream.address import split_address
 from millstream.backoff import pauses
 from millstream.broker import Broker, Post, Receipt
+from millstream.broker.contract import Place
 from millstream.client.outbox import PATIENCE_SECONDS, Outbox
 from millstream.client.template import Template
-from millstream.errors import BrokerUnavailable, IdConflict, QueueFull
-from millstream.settings import QueueSettings
+from millstream.errors import BrokerUnavailable, IdConflict, QueueFull, TopicFull
+from millstream.settings import QueueSettings, TopicSettings
 
 T = TypeVar("T")
 
 SENDER_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 SENDER_LENGTH = 11
 """57 random bits: of a million clients of a queue a day, two are alike once in 260,000 days. An id is stored twice per job."""
+
+
+class Declared(Protocol):
+    """A group as an app declares it."""
+
+    @property
+    def start(self) -> Place: ...
+
+
+class TopicDeclaration(Protocol):
+    """A topic as an app declares it."""
+
+    @property
+    def settings(self) -> TopicSettings: ...
+    @property
+    def subscriptions(self) -> Mapping[str, Declared]: ...
 
 
 class Room(Protocol):
@@ -44,6 +62,7 @@ class Client:
         self,
         room: Room,
         queues: Mapping[str, QueueSettings],
+        topics: Mapping[str, TopicDeclaration],
         *,
         clock: Callable[[], float] = time.time,
         new_sender: Callable[[], str] = new_sender,
@@ -53,6 +72,9 @@ class Client:
         self.loop = asyncio.get_running_loop()
         self._room = room
         self._queues = queues
+        self._topics = topics
+        self._opened: dict[str, int] = {}
+        """How many groups each topic had when it was opened."""
         self._clock = clock
         self._new_sender = new_sender
         self._broker: Broker | None = None
@@ -68,7 +90,14 @@ class Client:
             return self._broker
         async with self._connecting:
             if self._broker is None:
-                self._broker = await self._room.connect()
+                broker = await self._room.connect()
+                try:
+                    for topic in self._topics.values():
+                        await self._open(broker, topic)
+                except BaseException:
+                    await broker.close()
+                    raise
+                self._broker = broker
                 # The loop's shutdown closes every async generator begun on it: ours closes the connections.
                 self._until_shutdown = self._close_at_shutdown()
                 await anext(self._until_shutdown)
@@ -107,6 +136,10 @@ class Client:
             return post.serial > 0
         if receipt is Receipt.CONFLICT:
             raise IdConflict(f"id {post.id!r} in queue {queue!r} is that of a job of another task than {post.task!r}")
+        parts = split_address(queue)
+        if parts is not None:
+            most = self._topics[parts[0]].settings.max_length
+            raise TopicFull(f"topic {parts[0]!r} keeps max_length={most} events that are not all handled; nothing was written")
         raise QueueFull(f"queue {queue!r} holds max_length={self.max_length(queue)} jobs; nothing was written")
 
     def outbox(self, queue: str) -> Outbox:
@@ -128,10 +161,25 @@ class Client:
 
     async def _publish(self, queue: str, posts: list[Post], sender: str) -> list[Receipt]:
         broker = self._broker or await self.broker()
+        parts = split_address(queue)
+        if parts is not None:
+            return await self._emit(broker, parts[0], posts, sender)
         if queue not in self._declared:
             await broker.declare(queue)
             self._declared.add(queue)
         return await broker.publish(queue, posts, sender=sender, max_length=self.max_length(queue))
+
+    async def _emit(self, broker: Broker, name: str, posts: list[Post], sender: str) -> list[Receipt]:
+        topic = self._topics[name]
+        if self._opened.get(name) != len(topic.subscriptions):
+            await self._open(broker, topic)
+        return await broker.emit(name, posts, sender=sender, max_length=topic.settings.max_length)
+
+    async def _open(self, broker: Broker, topic: TopicDeclaration) -> None:
+        settings, groups = topic.settings, topic.subscriptions
+        starts = {name: subscription.start for name, subscription in groups.items()}
+        await broker.open_topic(settings.name, starts, keep=settings.keep, keep_count=settings.keep_count)
+        self._opened[settings.name] = len(groups)
 
     # -- closing -----------------------------------------------------------------------------------------------------------
 

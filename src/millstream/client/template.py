@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Raw
 
 from millstream.broker import Post
 from millstream.client.outbox import Outbox
-from millstream.codec import ArgumentCodec
 from millstream.errors import PayloadTooLarge
-from millstream.message import CallOverrides, Message, encode_message
+from millstream.message import CallOverrides, EventFields, Message, encode_message
+
+
+class Packs(Protocol):
+    """Turns what a caller gave into bytes, or says what is wrong with it: TypeError."""
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes: ...
 
 
 class Template:
@@ -18,6 +23,7 @@ class Template:
 
     __slots__ = (
         "_encode",
+        "_event",
         "_max_payload_bytes",
         "_overrides",
         "_plain",
@@ -35,7 +41,7 @@ class Template:
         *,
         task: str,
         queue: str,
-        arguments: ArgumentCodec,
+        arguments: Packs,
         max_payload_bytes: int | None,
         id: str = "",
         delay: float = 0.0,
@@ -43,6 +49,7 @@ class Template:
         expires: float = 0.0,
         expires_at: float = 0.0,
         overrides: CallOverrides | None = None,
+        event: EventFields | None = None,
     ) -> None:
         self.queue = queue
         self.id = id
@@ -54,14 +61,15 @@ class Template:
         self._encode = arguments.encode
         self._max_payload_bytes = max_payload_bytes
         self._overrides = overrides
-        self._plain = not (id or delay or at or expires or expires_at)
+        self._event = event
+        self._plain = not (id or delay or at or expires or expires_at or event)
 
     def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The arguments as they travel. TypeError if they do not fit the task, PayloadTooLarge if they are too many bytes."""
         payload = self._encode(args, kwargs)
         if self._max_payload_bytes is not None and len(payload) > self._max_payload_bytes:
             raise PayloadTooLarge(
-                f"the arguments of task {self._task!r} take {len(payload):,} bytes, and max_payload_bytes is "
+                f"what is sent to {self._task!r} takes {len(payload):,} bytes, and max_payload_bytes is "
                 f"{self._max_payload_bytes:,}: send a reference to the data instead, or raise the limit"
             )
         return payload
@@ -81,5 +89,5 @@ class Template:
         if not job_id:
             serial = outbox.serial = outbox.serial + 1
             job_id = f"{outbox.sender}-{serial}"
-        message = Message(job_id, self._task, Raw(payload), now_ms, 1, bool(self.id), self._overrides)
+        message = Message(job_id, self._task, Raw(payload), now_ms, 1, bool(self.id), self._overrides, event=self._event)
         return Post(job_id, encode_message(message), self._task, serial, self.delay, self.at, self.expires, self.expires_at)

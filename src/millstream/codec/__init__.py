@@ -34,7 +34,8 @@ What is promised, and what is not:
 from __future__ import annotations
 
 from millstream.codec.arguments import ArgumentCodec
+from millstream.codec.event import Codec, CodecName, EventCodec
 from millstream.codec.result import InvalidResult, ResultCodec
 from millstream.codec.signature import InvalidArguments
 
-__all__ = ["ArgumentCodec", "InvalidArguments", "InvalidResult", "ResultCodec"]
+__all__ = ["ArgumentCodec", "Codec", "CodecName", "EventCodec", "InvalidArguments", "InvalidResult", "ResultCodec"]

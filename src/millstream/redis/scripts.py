@@ -1,8 +1,8 @@
 """The scripts: one Lua file per transition, put together with the library parts and keys that its header names.
 
 A file starts with ``-- KEYS: word word …`` (words of ``keys.py``, bound as upper-case locals) and may have
-``-- USES: part part …`` (files of ``lua/lib``, whose keys are bound too). ``ARGV[1]`` is always the clock. One that does more for
-a topic's group than for a queue has ``-- OF A GROUP: part part …``, which are there when the local ``in_group`` is true.
+``-- USES: part part …`` (files of ``lua/lib``, whose keys are bound too). ``ARGV[1]`` is always the clock. One that does more
+for a topic's group than for a queue has ``-- OF A GROUP: part part …``, which are there when the local ``in_group`` is true.
 """
 
 from __future__ import annotations

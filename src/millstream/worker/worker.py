@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from millstream._version import __version__
@@ -19,7 +20,9 @@ from millstream.broker import Broker, WorkerInfo
 from millstream.broker.contract import SUSPECT_AFTER
 from millstream.current import CurrentJob
 from millstream.errors import BrokerError, BrokerUnavailable
+from millstream.handler import Handler
 from millstream.settings import AppSettings
+from millstream.subscription import Subscription
 from millstream.task import Task
 from millstream.worker import verdict
 from millstream.worker.hot.claimer import Claimer
@@ -75,6 +78,7 @@ class Worker:
         broker: Broker,
         keeper: LeaseKeeper,
         tasks: Mapping[str, Task[..., Any]],
+        subscriptions: Mapping[str, Subscription] = MappingProxyType({}),
         settings: AppSettings,
         queues: Sequence[str],
         concurrency: int = 32,
@@ -93,10 +97,10 @@ class Worker:
         self._settings = settings
         self._lifespan = lifespan
         self._started_at = time.time()
-        self._lanes = [_lane(queue, tasks) for queue in queues]
+        self._lanes = [_lane(queue, tasks, subscriptions.get(queue)) for queue in queues]
         self._hold = Hold(concurrency, threads, asyncio.get_running_loop().time)
         self._settler = Settler(broker, self._hold, self._lanes, self._fenced)
-        self._runner = Runner(tasks, settings, self._hold, self._settler, longer)
+        self._runner = Runner(tasks, subscriptions.values(), settings, self._hold, self._settler, longer)
         self._leases = Leases(self.id, settings.lease, broker, keeper, self._hold, self._runner, self._settler)
         self._claimers: list[Claimer] = []
         self._suspects = Suspects(
@@ -347,10 +351,13 @@ class Worker:
         return "something that is not a job"
 
 
-def _lane(queue: str, tasks: Mapping[str, Task[..., Any]]) -> Lane:
+def _lane(queue: str, tasks: Mapping[str, Task[..., Any]], subscription: Subscription | None) -> Lane:
     """A lane that fits the tasks which are sent to this queue by default; others may come, and find slots too."""
-    mine = [task.settings for task in tasks.values() if task.settings.queue == queue]
-    kinds = {ASYNC if task.is_async else THREAD for task in tasks.values() if task.settings.queue == queue}
+    handlers: list[Handler] = [task for task in tasks.values() if task.settings.queue == queue]
+    if subscription is not None:
+        handlers = [subscription]
+    mine = [handler.settings for handler in handlers]
+    kinds = {ASYNC if handler.is_async else THREAD for handler in handlers}
     # On its last allowed crash a job runs alone, so that it dies for its own crashes only.
     limits = [settings.max_crashes for settings in mine if settings.max_crashes > 0]
     return Lane(
@@ -358,6 +365,9 @@ def _lane(queue: str, tasks: Mapping[str, Task[..., Any]]) -> Lane:
         kinds=tuple(sorted(kinds)) or (ASYNC,),
         buffered=all(settings.max_crashes > 0 for settings in mine),
         suspect_after=min([SUSPECT_AFTER, *limits]),
+        handler=subscription,
+        limit=None if subscription is None else subscription.concurrency,
+        acks_first=subscription is not None and subscription.ack == "on_receive",
     )
 
 

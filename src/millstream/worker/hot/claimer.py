@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from millstream.backoff import Backoff
-from millstream.broker import Broker, Claim
+from millstream.broker import Broker, Claim, Entry
 from millstream.errors import BrokerError, BrokerUnavailable, LeaseLost
+from millstream.outcome import DONE, Outcome
 from millstream.worker.hot.hold import ASYNC, BATCH, BATCH_BYTES, STOPPING, THREAD, Hold
 from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.runner import Runner
@@ -105,6 +106,8 @@ class Claimer:
             await asyncio.sleep(REJOIN_SECONDS)
             return
         room = min(await hold.turn(lane.kinds, lane.buffered, WAIT_SECONDS, self._careful), self._most())
+        if lane.limit is not None:
+            room = min(room, await self._below_limit(lane.limit))
         if self._stopping or not lane.consumer:
             return
         if self._away:
@@ -118,6 +121,13 @@ class Claimer:
         if room and not claim.entries and not self._stopping:
             self.empty.set()
             await self._wait(claim)
+
+    async def _below_limit(self, limit: int) -> int:
+        """How many more this lane may hold, once it is any."""
+        lane = self._lane
+        while lane.active >= limit and not self._stopping and lane.consumer:
+            await self._hold.until_freed(WAIT_SECONDS)
+        return max(0, limit - lane.active)
 
     @property
     def _careful(self) -> bool:
@@ -134,6 +144,8 @@ class Claimer:
         lane, hold = self._lane, self._hold
         while not claim.entries and not self._stopping and lane.consumer and (claim.next_due != 0 or claim.paused):
             room = hold.room(lane.kinds, False, self._careful)
+            if lane.limit is not None:
+                room = min(room, lane.limit - lane.active)
             if room <= 0:
                 # Every slot is taken: claiming into the buffer would bring nothing, again and again, until one comes free.
                 await hold.turn(lane.kinds, False, WAIT_SECONDS, self._careful)
@@ -160,6 +172,8 @@ class Claimer:
     async def _take(self, claim: Claim) -> None:
         if claim.entries:
             self.empty.clear()
+            if self._lane.acks_first:
+                await self._settle_first(claim.entries)
             self._runner.accept(self._lane, claim)
             size = 1 + sum(len(entry.body or b"") for entry in claim.entries) / len(claim.entries)
             self._size = size if size > self._size else (self._size + size) / 2
@@ -175,6 +189,13 @@ class Claimer:
             await self.hand_back(0.0)
         if claim.suspects and not claim.paused and not self._stopping:
             await self._suspects(self._lane)
+
+    async def _settle_first(self, entries: Sequence[Entry]) -> None:
+        """At most once: what was not acknowledged is not handled. If this fails the next claim finds them again."""
+        lane = self._lane
+        for start in range(0, len(entries), BATCH):
+            batch = [Outcome(DONE, entry.ref, "") for entry in entries[start : start + BATCH]]
+            await self._broker.settle(lane.queue, lane.consumer, batch)
 
     async def hand_back(self, older_than: float) -> None:
         """Release what has been buffered for so many seconds: it will not start soon here, others may be idle."""

@@ -136,6 +136,14 @@ class Hold:
                         return room
         return max(0, self.room(kinds, buffered, careful))
 
+    async def until_freed(self, patience: float) -> None:
+        """Wait until room is made somewhere, at most so many seconds."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._turns.append((future, ()))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await future
+
     def freed(self) -> None:
         """Room was made: those who wait look again, in the order they asked."""
         if self._turns:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+from millstream.handler import Handler
 from millstream.outcome import Outcome
 from millstream.worker.hot.hold import ASYNC
 
@@ -11,10 +13,46 @@ from millstream.worker.hot.hold import ASYNC
 class Lane:
     """What is in flight for one queue. ``consumer`` is the worker's present incarnation."""
 
-    __slots__ = ("buffered", "consumer", "handed_back", "kinds", "outcomes", "queue", "settling", "state", "suspect_after")
+    __slots__ = (
+        "acks_first",
+        "active",
+        "buffered",
+        "consumer",
+        "handed_back",
+        "handler",
+        "kinds",
+        "limit",
+        "outcomes",
+        "queue",
+        "settling",
+        "state",
+        "suspect_after",
+        "watched",
+    )
 
-    def __init__(self, queue: str, *, kinds: tuple[int, ...] = (ASYNC,), buffered: bool = True, suspect_after: int = 2) -> None:
+    def __init__(
+        self,
+        queue: str,
+        *,
+        kinds: tuple[int, ...] = (ASYNC,),
+        buffered: bool = True,
+        suspect_after: int = 2,
+        handler: Handler | None = None,
+        limit: int | None = None,
+        acks_first: bool = False,
+    ) -> None:
         self.queue = queue
+        """Its address: a queue's name, or a group's topic and name."""
+        self.handler = handler
+        """What handles all that comes; None: each message names its task."""
+        self.limit = limit
+        """How many of it run at once; None: as many as there are slots."""
+        self.active = 0
+        """How many run or wait here, if there is a limit."""
+        self.acks_first = acks_first
+        """Settled as done before they start: at most once, whatever happens to the handler."""
+        self.watched: dict[bytes, asyncio.Future[None]] = {}
+        """Who waits for an outcome to be on the server, by ref."""
         self.consumer = ""
         self.kinds = kinds
         """Which kinds of slots this queue's tasks need."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from millstream.broker import Claim, Entry
 from millstream.codec import InvalidResult
 from millstream.current import CurrentJob, set_current_job
+from millstream.errors import Reject, Retry
+from millstream.handler import Handler
 from millstream.message import ErrorNote, Message, decode_message
 from millstream.outcome import DONE, Kind, Outcome
 from millstream.settings import AppSettings
-from millstream.task import Task
 from millstream.worker import verdict
 from millstream.worker.hot.hold import ASYNC, THREAD, Hold
 from millstream.worker.hot.lane import Lane
@@ -39,7 +40,8 @@ class Runner:
 
     def __init__(
         self,
-        tasks: Mapping[str, Task[..., Any]],
+        tasks: Mapping[str, Handler],
+        subscriptions: Iterable[Handler],
         settings: AppSettings,
         hold: Hold,
         settler: Settler,
@@ -51,10 +53,11 @@ class Runner:
         self._settler = settler
         self._loop = asyncio.get_running_loop()
         self.threads = Threads(hold.sizes[THREAD], _call, self._thread_returned)
-        limits = [settings.max_payload_bytes, *(t.settings.max_payload_bytes for t in tasks.values())]
+        handlers = [*tasks.values(), *subscriptions]
+        limits = [settings.max_payload_bytes, *(handler.settings.max_payload_bytes for handler in handlers)]
         self._look_closer_at = min((limit for limit in limits if limit is not None), default=_NEVER)
         """A body no larger than this is within every task's limit."""
-        self._longest = longest_timeout(tasks, settings)
+        self._longest = longest_timeout(handlers, settings)
         self._longer = longer
         """Told of a job that may run longer than any before it."""
         settler.pump = self.pump
@@ -63,6 +66,7 @@ class Runner:
         """Hot. Start or buffer what a claim brought; settle at once what can never run. ``alone``: start it although nothing
         else may start now. What may not be buffered is left in ``lane.handed_back``."""
         hold, tasks, add = self._hold, self._tasks, self._settler.add
+        handler = lane.handler
         now = self._loop.time()
         limit = self._look_closer_at
         for entry in claim.entries:
@@ -71,7 +75,7 @@ class Runner:
             except Exception as error:  # whatever bytes can provoke: deep nesting is a RecursionError
                 add(lane, self._malformed(lane, entry, error))
                 continue
-            task = tasks.get(message.task)
+            task = handler or tasks.get(message.task)
             if task is None or entry.crashes or entry.expires_ms or len(entry.body or b"") > limit:
                 outcome = self._unfit(lane, entry, message, task, claim.now_ms)
                 if outcome is not None:
@@ -79,6 +83,8 @@ class Runner:
                     continue
                 assert task is not None
             job = CurrentJob(lane, entry.ref, message, task, entry.crashes, entry.expires_ms, now)
+            if lane.limit is not None:
+                lane.active += 1
             kind = ASYNC if task.is_async else THREAD
             if hold.free[kind] > 0 and (alone or not hold.shut):
                 hold.free[kind] -= 1
@@ -136,7 +142,7 @@ class Runner:
         try:
             args, kwargs = task.arguments.decode(job._message.args)
             value = await task.fn(*args, **kwargs)
-            outcome = self._done(job, value) if not job._stop else self._stopped(job, value, None)
+            outcome = self._ended(job, value) if job._stop or job._said else self._done(job, value)
         except BaseException as error:
             outcome = self._failed(job, error)
         finally:
@@ -148,7 +154,7 @@ class Runner:
             if error is not None:
                 outcome = self._failed(job, error)
             else:
-                outcome = self._done(job, value) if not job._stop else self._stopped(job, value, None)
+                outcome = self._ended(job, value) if job._stop or job._said else self._done(job, value)
         except InvalidResult as unfit:
             outcome = self._failed(job, unfit)
         self._finish(job, THREAD, outcome)
@@ -157,9 +163,13 @@ class Runner:
         """Hot. Hand over the outcome; the slot goes to the next in the buffer, or is free."""
         hold = self._hold
         hold.running.discard(job)
+        lane = job._lane
+        if lane.limit is not None:
+            lane.active -= 1
+            hold.freed()
         job._running = None  # task, context and job would keep each other alive until the garbage collector finds them
-        if outcome is not None:
-            self._settler.add(job._lane, outcome)
+        if outcome is not None and not lane.acks_first:
+            self._settler.add(lane, outcome)
         ready = hold.ready[kind]
         if ready and not hold.shut:
             self._start(ready.popleft(), kind)
@@ -183,6 +193,18 @@ class Runner:
             raise InvalidResult(f"the result takes {len(encoded):,} bytes, more than max_payload_bytes={limit:,}")
         return Outcome(DONE, job._ref, message.id, _DONE_HEAD + encoded + _DONE_TAIL, ttl, message.given_id)
 
+    def _ended(self, job: CurrentJob, value: Any) -> Outcome | None:
+        """A job that returned, and was told to stop or had said how it ends."""
+        return self._stopped(job, value, None) if job._stop else self._as_said(job)
+
+    def _as_said(self, job: CurrentJob) -> Outcome:
+        """What a handler of events said wins over what it did then."""
+        said = job._said
+        assert said is not None
+        if said.verb == "ack":
+            return Outcome(DONE, job._ref, job._message.id, None, 0.0, job._message.given_id)
+        return self._judge(job, Reject(said.reason) if said.verb == "nack" else Retry(delay=said.delay), timed_out=False)
+
     def _stopped(self, job: CurrentJob, value: Any, error: BaseException | None) -> Outcome | None:
         """What a job becomes that was told to stop, now that it really has ended."""
         if job._stop == FENCED:
@@ -202,6 +224,9 @@ class Runner:
         try:
             if job._stop:
                 return self._stopped(job, None, error)
+            if job._said is not None or job._lane.acks_first:
+                log.error("%r failed after its end was settled or said", job, exc_info=error)
+                return None if job._lane.acks_first else self._as_said(job)
             return self._judge(job, error, timed_out=False)
         except Exception as bug:
             # Whatever goes wrong in judging, the job must end in a visible place and its slot must come free.
@@ -240,7 +265,7 @@ class Runner:
         log.error("entry %s of queue %r is dead, malformed: %s", entry.ref.decode("ascii", "replace"), lane.queue, why)
         return verdict.malformed(entry.ref, body, why, entry.crashes)
 
-    def _unfit(self, lane: Lane, entry: Entry, message: Message, task: Task[..., Any] | None, now_ms: int) -> Outcome | None:
+    def _unfit(self, lane: Lane, entry: Entry, message: Message, task: Handler | None, now_ms: int) -> Outcome | None:
         """Why this message must not run here and now, as an outcome; None if it may."""
         ttl = self._settings.result_ttl if task is None else task.settings.result_ttl
         if message.overrides is not None and message.overrides.result_ttl is not None:
@@ -286,9 +311,9 @@ class Runner:
         return verdict.retry(entry.ref, message, delay, entry.expires_ms, unknown_since_ms=since)
 
 
-def longest_timeout(tasks: Mapping[str, Task[..., Any]], settings: AppSettings) -> float:
+def longest_timeout(handlers: Iterable[Handler], settings: AppSettings) -> float:
     """How long a job may run unless its call says otherwise; 0: for ever."""
-    timeouts = [task.settings.timeout for task in tasks.values()]
+    timeouts = [handler.settings.timeout for handler in handlers]
     return 0.0 if 0.0 in timeouts else max(timeouts, default=settings.timeout)
 
 

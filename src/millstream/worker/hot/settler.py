@@ -94,6 +94,8 @@ class Settler:
                 self._refused(batch, error)
             else:
                 self._count(batch)
+                if lane.watched:
+                    _tell(lane, batch)
             break
         lane.settling = []
         self._suspected = max(0, self._suspected - 1)
@@ -132,3 +134,10 @@ def _take(outcomes: list[Outcome], count: int) -> list[Outcome]:
     batch = outcomes[:count]
     del outcomes[:count]
     return batch
+
+
+def _tell(lane: Lane, batch: Sequence[Outcome]) -> None:
+    for outcome in batch:
+        future = lane.watched.pop(outcome.ref, None)
+        if future is not None and not future.done():
+            future.set_result(None)

@@ -1,0 +1,96 @@
+"""The events of a topic, as they travel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from millstream.codec import hints, wire
+from millstream.codec.signature import InvalidArguments
+from millstream.codec.wire import Payload
+from millstream.errors import UsageError
+
+
+class Codec(Protocol):
+    """A wire form of the user's own: text or bytes of his making."""
+
+    def encode(self, event: Any, /) -> bytes:
+        """The event as bytes."""
+        ...
+
+    def decode(self, data: bytes, /) -> Any:
+        """The event these bytes are."""
+        ...
+
+
+CodecName = Literal["msgpack", "json", "raw"]
+
+_bin = msgspec.msgpack.Encoder().encode
+_from_bin = msgspec.msgpack.Decoder(bytes).decode
+
+
+class EventCodec:
+    """One topic's events: checked when they are published, decoded into their type for each handler.
+
+    msgpack travels as it is; what another codec makes travels as bytes within.
+    """
+
+    def __init__(self, topic: str, type_: Any, codec: CodecName | Codec = "msgpack") -> None:
+        self._topic = topic
+        self.type = type_
+        what = f"topic {topic!r}: its type"
+        kind = Any if type_ is Any else hints.resolve(_nowhere, type_, {}, what)
+        self._write: Callable[[Any], bytes]
+        self._read: Callable[[Payload], Any]
+        if codec == "msgpack":
+            self._write, self._read = wire.encode, wire.decoder(kind)
+        elif codec == "json":
+            write = msgspec.json.Encoder(enc_hook=wire.encode_foreign).encode
+            self._write, self._read = _within(write, msgspec.json.Decoder(kind, dec_hook=wire.decode_foreign).decode)
+        elif codec == "raw":
+            if type_ is not bytes:
+                raise UsageError(f"topic {topic!r} has codec='raw', so its events are bytes, not {hints.describe(type_)}")
+            self._write, self._read = _within(_as_it_is, _as_it_is)
+        elif callable(getattr(codec, "encode", None)) and callable(getattr(codec, "decode", None)):
+            self._write, self._read = _within(codec.encode, codec.decode)
+        else:
+            raise UsageError(
+                f"topic {topic!r}: codec must be 'msgpack', 'json', 'raw' or an object with encode and decode, not {codec!r}"
+            )
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """The bytes of one event, known to be decodable; TypeError if it is not of the topic's type."""
+        try:
+            payload = self._write(args[0])
+            self._read(payload)
+        except Exception as error:
+            raise TypeError(
+                f"topic {self._topic!r} takes {hints.describe(self.type)}, and this is not one that travels: {error}; "
+                f"it was {args[0]!r:.200}"
+            ) from error
+        return payload
+
+    def decode(self, payload: Payload) -> Any:
+        """The event; InvalidArguments if it is not of the topic's type any more."""
+        try:
+            return self._read(payload)
+        except Exception as error:
+            raise InvalidArguments(f"the event is no {hints.describe(self.type)}: {error}") from error
+
+
+def _within(
+    write: Callable[[Any], bytes], read: Callable[[bytes], Any]
+) -> tuple[Callable[[Any], bytes], Callable[[Payload], Any]]:
+    return (lambda event: _bin(write(event))), (lambda payload: read(_from_bin(payload)))
+
+
+def _as_it_is(data: bytes) -> bytes:
+    if not isinstance(data, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"expected bytes, got {type(data).__qualname__}")
+    return data
+
+
+def _nowhere() -> None:
+    """Where a topic's type is looked up: it is a type already."""

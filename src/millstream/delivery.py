@@ -1,0 +1,157 @@
+"""A delivery: one event in the hands of one group's handler."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from millstream.address import split_address
+from millstream.errors import UsageError
+from millstream.message import EventFields
+from millstream.outcome import Said
+from millstream.settings import seconds
+from millstream.types import Seconds
+
+if TYPE_CHECKING:
+    from millstream.current import CurrentJob
+
+_PLAIN = EventFields()
+
+
+class Delivery:
+    """What a handler may know of the event it was given, and say about it.
+
+    ``ack``, ``nack`` and ``retry`` record how it ends, once; they win over what the handler returns or raises. Where events are
+    acknowledged on receipt they do nothing.
+    """
+
+    __slots__ = ("_job", "_received")
+
+    def __init__(self, job: CurrentJob) -> None:
+        self._job = job
+        self._received = datetime.now(UTC)
+
+    @property
+    def id(self) -> str:
+        """The event's id: given by its publisher, or made by it."""
+        return self._job._message.id
+
+    @property
+    def topic(self) -> str:
+        return self._names[0]
+
+    @property
+    def group(self) -> str:
+        return self._names[1]
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first."""
+        return self._job._message.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        return self._job._task.settings.retry.max_retries + 1
+
+    @property
+    def crashes(self) -> int:
+        """How many workers died while handling it."""
+        return self._job._crashes
+
+    @property
+    def published_at(self) -> datetime:
+        """By the clock of whoever published it."""
+        return datetime.fromtimestamp(self._job._message.enqueued_ms / 1000, UTC)
+
+    @property
+    def received_at(self) -> datetime:
+        """When this attempt began, by this machine's clock."""
+        return self._received
+
+    @property
+    def first_received_at(self) -> datetime:
+        """When the first attempt began, by the clock of the machine that made it."""
+        first = self._job._message.first_received_ms
+        return datetime.fromtimestamp(first / 1000, UTC) if first else self._received
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._fields.headers
+
+    @property
+    def key(self) -> str:
+        return self._fields.key
+
+    @property
+    def kind(self) -> str:
+        return self._fields.kind
+
+    @property
+    def source(self) -> str:
+        return self._fields.source
+
+    @property
+    def correlation_id(self) -> str:
+        return self._fields.correlation_id
+
+    @property
+    def traceparent(self) -> str:
+        """W3C trace context."""
+        return self._fields.traceparent
+
+    @property
+    def content_type(self) -> str:
+        return self._fields.content_type
+
+    @property
+    def version(self) -> str:
+        return self._fields.version
+
+    @property
+    def state(self) -> Any:
+        """What the app's lifespan yielded."""
+        return self._job._lane.state
+
+    def ack(self) -> None:
+        """It is done, whatever happens next in the handler."""
+        self._say(Said("ack"))
+
+    def nack(self, reason: str) -> None:
+        """It is dead: ``rejected``, with this reason."""
+        if not isinstance(reason, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"nack() takes the reason as text, not {reason!r}")
+        self._say(Said("nack", reason))
+
+    def retry(self, delay: Seconds | None = None) -> None:
+        """Try it again after ``delay`` seconds, or when the retry policy says; spends an attempt."""
+        self._say(Said("retry", delay=None if delay is None else seconds(delay, "delay")))
+
+    async def settled(self) -> None:
+        """Wait until its end is on the server; UsageError in a handler that has not said how it ends."""
+        if self._job._said is None:
+            raise UsageError(f"{self!r} has no end yet: settled() waits for what ack(), nack() or retry() said")
+        future = self._job._lane.watched.get(self._job._ref)
+        if future is None:
+            future = self._job._lane.watched[self._job._ref] = asyncio.get_running_loop().create_future()
+        await asyncio.shield(future)
+
+    def _say(self, said: Said) -> None:
+        job = self._job
+        if job._lane.acks_first:
+            return
+        if job._said is not None:
+            raise UsageError(f"{self!r} ends once: {job._said.verb}() was called before")
+        job._said = said
+
+    @property
+    def _fields(self) -> EventFields:
+        return self._job._message.event or _PLAIN
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        return split_address(self._job._lane.queue) or (self._job._lane.queue, "")
+
+    def __repr__(self) -> str:
+        return f"<delivery of event {self.id} of topic {self.topic!r} to group {self.group!r}, attempt {self.attempt}>"
