@@ -54,6 +54,10 @@ _LOST_LETTER = encode_letter(
 _RECEIPTS = {ord("1"): Receipt.CREATED, ord("2"): Receipt.EXISTS, ord("3"): Receipt.FULL, ord("4"): Receipt.CONFLICT}
 
 
+IN_LOG = b"L"
+"""Marks the ref of an entry that a group has claimed in its topic's log."""
+
+
 class RedisBroker(Broker):
     """The Broker contract on one Redis or Valkey server. Belongs to one event loop."""
 
@@ -124,16 +128,31 @@ class RedisBroker(Broker):
         if parts is None:
             await self._run("declare", None, "queues", queue)
         else:
-            await self.open_topic(parts[0], {parts[1]: BEGINNING})
+            await self._run("declare", None, "topics", parts[0])
+            await self._open_groups(parts[0], {parts[1]: BEGINNING})
 
     async def open_topic(
         self, topic: str, groups: Mapping[str, Place], *, keep: float | None = None, keep_count: int | None = None
     ) -> list[str]:
         await self._run("declare", None, "topics", topic)
+        return await self._open_groups(
+            topic, groups, "" if keep is None else _ms(keep), "" if keep_count is None else keep_count
+        )
+
+    async def _open_groups(
+        self, topic: str, groups: Mapping[str, Place], keep_ms: int | str = "=", keep_count: int | str = "="
+    ) -> list[str]:
+        """The groups that are new. "=": retention stays as it is."""
         starts = [part for group, start in groups.items() for part in (group, _after(start))]
-        keep_ms = "" if keep is None else _ms(keep)
-        made = await self._run("open_topic", topic_address(topic), keep_ms, "" if keep_count is None else keep_count, *starts)
-        return [name.decode() for name in made]
+        made = await self._run("open_topic", topic_address(topic), keep_ms, keep_count, *starts)
+        new: list[str] = []
+        for name, is_new, at in zip(made[::3], made[1::3], made[2::3], strict=True):
+            if is_new:
+                new.append(name.decode())
+            else:
+                where = (name.decode(), topic, at.decode())
+                log.error("group %r of topic %r had lost its place in the log; it goes on after entry %s", *where)
+        return new
 
     # -- producers ---------------------------------------------------------------------------------------------------------
 
@@ -205,22 +224,32 @@ class RedisBroker(Broker):
         except BrokerError as error:
             if "NOGROUP" not in str(error):
                 raise
-            log.warning("queue %r had lost its consumer group; it is made again", queue)
-            try:
-                await self._commands.call("XGROUP", "CREATE", self._names(queue)["stream"], GROUP, "0", "MKSTREAM")
-            except BrokerError as busy:
-                if "BUSYGROUP" not in str(busy):  # another worker was quicker
-                    raise
+            await self._restore(queue)
             reply = await self._run("claim", queue, *args, link=link)
         if len(reply) == 1:
             raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}")
-        now_ms, next_due_ms, flags, taken, crashes, plain, look_ms = reply
+        now_ms, next_due_ms, flags, taken, crashes, plain, look_ms, logged = reply
         self._looks[queue, consumer] = math.inf if look_ms < 0 else look_ms / 1000 + 0.005
         entries = [_entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(taken)]
         each = iter(plain)
         entries += map(Entry, each, each)  # hot: one struct per entry, made in C
+        if logged:
+            each = iter(logged)
+            entries += [Entry(IN_LOG + entry, body) for entry, body in zip(each, each, strict=True)]
         next_due = None if next_due_ms < 0 else next_due_ms / 1000
         return Claim(entries, now_ms, next_due, bool(flags & 1), bool(flags & 2))
+
+    async def _restore(self, queue: str) -> None:
+        """Make the consumer groups of a queue or group again."""
+        parts = split_address(queue)
+        if parts is not None:
+            await self._open_groups(parts[0], {parts[1]: BEGINNING})
+        try:
+            await self._commands.call("XGROUP", "CREATE", self._names(queue)["stream"], GROUP, "0", "MKSTREAM")
+            log.warning("queue %r had lost its consumer group; it is made again", queue)
+        except BrokerError as busy:
+            if "BUSYGROUP" not in str(busy):  # it is not gone, or another worker was quicker
+                raise
 
     async def nudge(self, queue: str, consumer: str) -> None:
         link = self._claiming.get((queue, consumer))
@@ -246,6 +275,10 @@ class RedisBroker(Broker):
                         kept.append(o)
                     else:
                         records += _record(o)
+        logged: list[bytes] = []
+        if split_address(queue) is not None:
+            logged = [o.ref[1:] for o in plain if o.ref.startswith(IN_LOG)]
+            plain = [o for o in plain if not o.ref.startswith(IN_LOG)] if logged else plain
         bulk = plain + kept
         settled: int = await self._run(
             "settle",
@@ -258,9 +291,11 @@ class RedisBroker(Broker):
             len(plain),
             len(kept),
             max(1, _ms(kept_ttl)),
+            len(logged),
             *[o.ref for o in bulk],
             *[o.id for o in bulk],
             *[o.result for o in kept],
+            *logged,
             *records,
         )
         if settled < 0:

@@ -20,13 +20,13 @@ All keys of a queue share the hash tag ``{namespace:q:queue}``: one cluster slot
 | given    | ``…:u:<id>``   | string | the task of a caller-given id                      | the job's life and ``id_ttl`` more |
 | sender   | ``…:p:<name>`` | string | high-water mark of generated ids, with its gaps    | ``id_ttl`` after the last call     |
 
-A topic is a log under the tag ``{namespace:t:topic}``, and each of its groups a queue, with the keys of one, under
-``{namespace:t:topic}:g:<group>``, which feeds itself from the log:
+A topic is a log under the tag ``{namespace:t:topic}``. Each of its groups is a queue, with the keys of one, under
+``{namespace:t:topic}:g:<group>``, for what is tried again or replayed, and reads on in the log:
 
 | word      | key            | type   | holds                                             | lives                              |
 |-----------|----------------|--------|---------------------------------------------------|------------------------------------|
-| log       | ``…:s``        | stream | events: ``d`` body, ``x`` expiry; one consumer    | an entry until every group was     |
-|           |                |        | group per group, for its place alone              | given it, and retention is over    |
+| log       | ``…:s``        | stream | events: ``d`` body, ``x`` expiry; per group a     | an entry until every group has     |
+|           |                |        | consumer group                                    | settled it, and retention is over  |
 | log_held  | ``…:held``     | hash   | id → expiry, newline and body of delayed events   | a field until it is published      |
 | log_due   | ``…:due``      | zset   | ids of ``log_held`` by due time, server ms        | as ``log_held``                    |
 | log_meta  | ``…:meta``     | hash   | retention, when it was trimmed                    | with the topic                     |

@@ -1,22 +1,36 @@
 -- Make a topic's groups that do not exist yet, each where it starts to read.
 -- KEYS: log_meta
 -- USES: groups
--- ARGV: clock, keep_ms, keep_count ('': as long as it takes), then two each: group, start ('$': what comes from now on; or after
+-- ARGV: clock, keep_ms, keep_count ('': none, '=': as it was), then two each: group, start ('$': what comes from now on; or after
 --   which entry)
--- Returns the names of those that were made.
-local made = {}
+-- Returns the names of those that were made or had lost their place, each with whether it was new (0|1) and where it goes on.
 for i, word in ipairs({ 'keep_ms', 'keep_count' }) do
-  if ARGV[i + 1] == '' then redis.call('HDEL', LOG_META, word) else redis.call('HSET', LOG_META, word, ARGV[i + 1]) end
+  if ARGV[i + 1] == '' then
+    redis.call('HDEL', LOG_META, word)
+  elseif ARGV[i + 1] ~= '=' then
+    redis.call('HSET', LOG_META, word, ARGV[i + 1])
+  end
 end
-local known = cursors()
+local made, known = {}, places()
 for i = 4, #ARGV, 2 do
   local group, start = ARGV[i], ARGV[i + 1]
   if not known[group] then
-    local meta = TOPIC .. ':g:' .. group .. ':meta'
     -- One that lost its place in the log goes on from our note of it.
-    redis.call('XGROUP', 'CREATE', LOG, group, redis.call('HGET', meta, 'cursor') or start, 'MKSTREAM')
+    local noted = redis.call('HGET', key_of(group, 'meta'), 'cursor')
+    redis.call('XGROUP', 'CREATE', LOG, group, noted or start, 'MKSTREAM')
     made[#made + 1] = group
+    made[#made + 1] = noted and 0 or 1
+    made[#made + 1] = noted or start
+    known[group] = true
   end
   redis.call('SADD', GROUPS, group)
+end
+if #made > 0 then
+  local at = places()
+  for i = 1, #made, 3 do
+    made[i + 2] = at[made[i]]
+    redis.call('HSET', key_of(made[i], 'meta'), 'cursor', made[i + 2])
+  end
+  wake_groups()
 end
 return made

@@ -1,15 +1,27 @@
 -- A queue in numbers.
 -- KEYS: stream leases due dead meta stats
+-- USES: homes
+-- OF A GROUP: log_home
 -- ARGV: clock, group
 -- Returns {entries, running, scheduled, dead, paused, consumers, counters}.
-local running = 0
-local summary = redis.pcall('XPENDING', STREAM, ARGV[2])
-if not summary.err then
-  for _, held in ipairs(summary[4] or {}) do
-    if redis.call('ZSCORE', LEASES, held[1]) then running = running + tonumber(held[2]) end
+local running, entries = 0, redis.call('XLEN', STREAM)
+for _, home in ipairs(homes) do
+  local summary = redis.pcall('XPENDING', home.key, home.group)
+  if not summary.err then
+    for _, held in ipairs(summary[4] or {}) do
+      if redis.call('ZSCORE', LEASES, held[1]) then running = running + tonumber(held[2]) end
+    end
+  end
+end
+if in_group then  -- what it holds of the log, and what it was not given yet
+  local groups = redis.pcall('XINFO', 'GROUPS', LOG)
+  for _, info in ipairs(groups.err and {} or groups) do
+    local words = {}
+    for k = 1, #info, 2 do words[info[k]] = info[k + 1] end
+    if words.name == homes[2].group then entries = entries + words.pending + (words.lag or 0) end
   end
 end
 return {
-  redis.call('XLEN', STREAM), running, redis.call('ZCARD', DUE), redis.call('XLEN', DEAD),
+  entries, running, redis.call('ZCARD', DUE), redis.call('XLEN', DEAD),
   redis.call('HGET', META, 'paused') == '1' and 1 or 0, redis.call('ZCARD', LEASES), redis.call('HGETALL', STATS),
 }

@@ -1,15 +1,17 @@
 -- Hand back what was claimed and not finished; others claim it before anything else.
 -- KEYS: stream leases stats
--- USES: wake hand_back
+-- USES: wake hand_back homes
+-- OF A GROUP: log_home
 -- ARGV: clock, group, consumer, released (name), then refs
 -- Returns how many, or -1 if the consumer has no lease.
-local group, consumer, released = ARGV[2], ARGV[3], ARGV[4]
+local consumer, released = ARGV[3], ARGV[4]
 if not redis.call('ZSCORE', LEASES, consumer) then return -1 end
 local n = 0
 for i = 5, #ARGV do
-  local pending = redis.pcall('XPENDING', STREAM, group, ARGV[i], ARGV[i], 1, consumer)[1]  -- nil if the group is gone
+  local home, entry = home_of(ARGV[i])
+  local pending = redis.pcall('XPENDING', home.key, home.group, entry, entry, 1, consumer)[1]  -- nil if the group is gone
   if pending then
-    hand_back(group, released, ARGV[i], pending[4])
+    hand_back(home, released, entry, pending[4])
     n = n + 1
   end
 end

@@ -2,6 +2,7 @@
 -- KEYS: log groups stream held due index leases overdue lapsed wake dead meta stats waiters
 -- ARGV: clock, group
 -- Returns 1, or 0 if there was none.
+if redis.call('SREM', GROUPS, ARGV[2]) == 0 then return 0 end
 redis.pcall('XGROUP', 'DESTROY', LOG, ARGV[2])
 for i = 3, #KEYS do redis.call('UNLINK', KEYS[i]) end
-return redis.call('SREM', GROUPS, ARGV[2])
+return 1

@@ -1,15 +1,17 @@
 -- End deliveries. The fence comes first: a consumer without its lease changes nothing.
 -- KEYS: stream leases index stats
--- USES: clock wake schedule ending bury retire
--- ARGV: clock, group, consumer, id_ttl_ms, dead_max_count, dead_oldest_ms (age), plain, kept, kept_ttl_ms
+-- USES: clock wake schedule ending bury retire homes
+-- OF A GROUP: log_home
+-- ARGV: clock, group, consumer, id_ttl_ms, dead_max_count, dead_oldest_ms (age), plain, kept, kept_ttl_ms, logged
 --   plain + kept refs, plain + kept ids, kept endings: jobs that are done, without and with an ending to keep
+--   logged entries of the log that are done
 --   then nine each: kind (0 done, 1 retry, 2 dead, 3 expired), ref, id, ending, ttl_ms, given (0|1), body, delay_ms or task,
 --   expires or letter
 -- Returns how many were settled now, or -1 if the consumer has no lease.
 local group, consumer, id_ttl_ms = ARGV[2], ARGV[3], tonumber(ARGV[4])
 if not redis.call('ZSCORE', LEASES, consumer) then return -1 end
 local plain, kept, kept_ttl_ms = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local n, at = plain + kept, 9
+local n, at, logged = plain + kept, 10, tonumber(ARGV[10])
 local settled, done = 0, 0
 local watched = redis.call('EXISTS', WAITERS) == 1
 
@@ -43,12 +45,18 @@ if n > 0 then
   done = acked
 end
 
+if logged > 0 then
+  done = done + redis.call('XACK', homes[2].key, homes[2].group, unpack(ARGV, at + 1, at + logged))
+  at = at + logged
+end
+
 local retried, expired, buried, earlier = 0, 0, 0, false
 for i = at + 1, #ARGV, 9 do
   local kind, ref, id, ending, ttl_ms = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], tonumber(ARGV[i + 4])
   local forget_ms = ARGV[i + 5] == '1' and id_ttl_ms or 0
-  if redis.call('XACK', STREAM, group, ref) == 1 then
-    redis.call('XDEL', STREAM, ref)
+  local home, entry = home_of(ref)
+  if redis.call('XACK', home.key, home.group, entry) == 1 then
+    if home.mark == '' then redis.call('XDEL', STREAM, entry) end
     if kind == '1' then
       earlier = schedule(id, now + ARGV[i + 7], ARGV[i + 8], ARGV[i + 6]) or earlier
       retried = retried + 1

@@ -1,8 +1,9 @@
 -- KEYS: topic log groups
 -- The groups of a topic, each with keys of its own under the topic's.
+local function key_of(group, word) return TOPIC .. ':g:' .. group .. ':' .. word end
 
--- Name → the last entry it was given; of other programs' groups too. Empty if the topic has no log yet.
-local function cursors()
+-- Name → the last entry it was given, as the log has it; of other programs' groups too. Empty if the topic has no log yet.
+local function places()
   local found = {}
   local groups = redis.pcall('XINFO', 'GROUPS', LOG)
   for _, info in ipairs(groups.err and {} or groups) do
@@ -15,17 +16,12 @@ local function cursors()
   return found
 end
 
--- One token each: there is something to claim.
+-- One token each: there is something to claim. Returns how many groups there are.
 local function wake_groups()
-  for _, name in ipairs(redis.call('SMEMBERS', GROUPS)) do
-    local list = TOPIC .. ':g:' .. name .. ':wake'
+  local groups = redis.call('SMEMBERS', GROUPS)
+  for _, name in ipairs(groups) do
+    local list = key_of(name, 'wake')
     if redis.call('LLEN', list) == 0 then redis.call('LPUSH', list, 1) end
   end
-end
-
-local function before(a, b)
-  local a_ms, a_seq = string.match(a, '^(%d+)-(%d+)$')
-  local b_ms, b_seq = string.match(b, '^(%d+)-(%d+)$')
-  if a_ms ~= b_ms then return tonumber(a_ms) < tonumber(b_ms) end
-  return tonumber(a_seq) < tonumber(b_seq)
+  return #groups
 end
