@@ -22,3 +22,11 @@ def split_address(address: str) -> tuple[str, str] | None:
     """A group's topic and name, a topic's name and nothing; None: the address is a queue's."""
     topic, mark, group = address.partition(_MARK)
     return (topic, group) if mark else None
+
+
+def split_group(address: str) -> tuple[str, str]:
+    """A group's topic and name. ValueError: the address is none of a group."""
+    parts = split_address(address)
+    if parts is None or not parts[1]:
+        raise ValueError(f"{address!r} is not a group's address")
+    return parts

@@ -13,7 +13,17 @@ from millstream.broker.contract import (
     Post,
     Receipt,
 )
-from millstream.broker.inspector import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, WorkerInfo
+from millstream.broker.inspector import (
+    DeadLetter,
+    Finding,
+    GroupState,
+    Inspector,
+    JobView,
+    Listed,
+    QueueState,
+    TopicState,
+    WorkerInfo,
+)
 from millstream.broker.results import ResultStore
 
 __all__ = [
@@ -24,6 +34,7 @@ __all__ = [
     "DeadLetter",
     "Entry",
     "Finding",
+    "GroupState",
     "Inspector",
     "JobView",
     "Listed",
@@ -31,5 +42,6 @@ __all__ = [
     "QueueState",
     "Receipt",
     "ResultStore",
+    "TopicState",
     "WorkerInfo",
 ]

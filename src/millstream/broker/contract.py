@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
@@ -46,6 +47,16 @@ BEGINNING = "beginning"
 """Everything the topic still keeps."""
 END = "end"
 """What is published from now on."""
+
+_ENTRY = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
+
+
+def parse_entry(place: str) -> tuple[int, int]:
+    """The numbers that are an entry's id: its millisecond, and which of that millisecond's. ValueError: it is none."""
+    found = _ENTRY.fullmatch(place)
+    if found is None:
+        raise ValueError(f"{place!r} is no place in a topic's log: {BEGINNING!r}, {END!r}, an entry's id, or epoch seconds")
+    return int(found[1]), int(found[2] or 0)
 
 
 class Receipt(Enum):
@@ -144,7 +155,8 @@ class Broker(ABC):
 
         A group is a queue under its own address (``group_address``) that feeds itself from the topic's log as it is claimed.
         An event leaves the log when every group was given it and, if ``keep`` (seconds) or ``keep_count`` is given, it is that
-        old or that many came after it.
+        old or that many came after it: within a second, by the next claim of any group. While there is no group, only ``keep``
+        and ``keep_count`` end it, by the next emit.
         """
 
     # -- producers ---------------------------------------------------------------------------------------------------------
@@ -241,7 +253,11 @@ class Broker(ABC):
 
     @abstractmethod
     async def seek(self, group: str, to: Place) -> bool:
-        """Move a group's place in the log, back or forward; what it was given before is not touched. False: no such group."""
+        """Move a group's place in the log, back or forward; what it was given before is not touched. False: no such group.
+
+        An event given again is another delivery; if it is retried or dies, that takes the place of what was scheduled or dead
+        under its id.
+        """
 
     @abstractmethod
     async def remove_group(self, group: str) -> bool:

@@ -1,4 +1,4 @@
-"""Reading: everything that can be seen of queues, jobs, dead letters and workers. Changes nothing."""
+"""Reading: everything that can be seen of queues, topics, jobs, dead letters and workers. Changes nothing."""
 
 from __future__ import annotations
 
@@ -32,6 +32,38 @@ class QueueState(msgspec.Struct, frozen=True):
     """How many consumers hold a lease."""
     totals: dict[str, int]
     """Since the queue began: published, done, retried, dead, expired, cancelled, released, lapsed."""
+
+
+class GroupState(msgspec.Struct, frozen=True):
+    """A topic's group in numbers: how far it is, and what it was given and has not finished."""
+
+    name: str
+    place: str
+    """The last entry of the log it was given."""
+    lag: int | None
+    """Entries of the log it was not given yet; None: the server cannot tell."""
+    ready: int
+    """Given, and to be claimed again: handed back, left behind, or due for a retry."""
+    running: int
+    scheduled: int
+    """Waiting for a retry."""
+    dead: int
+    paused: bool
+    consumers: int
+
+
+class TopicState(msgspec.Struct, frozen=True):
+    """A topic in numbers."""
+
+    name: str
+    length: int
+    """Events in the log."""
+    delayed: int
+    """Events that are not in the log yet."""
+    totals: dict[str, int]
+    """Since the topic began: published."""
+    groups: list[GroupState]
+    """By name."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -136,7 +168,15 @@ class Inspector(ABC):
 
     @abstractmethod
     async def queue(self, queue: str) -> QueueState:
-        """One queue in numbers."""
+        """One queue in numbers, or one group, by its address."""
+
+    @abstractmethod
+    async def topics(self) -> list[str]:
+        """Every topic ever opened, sorted."""
+
+    @abstractmethod
+    async def topic(self, topic: str) -> TopicState:
+        """One topic in numbers, with its groups."""
 
     @abstractmethod
     async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, WorkerInfo
+from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, TopicState, WorkerInfo
 from millstream.client.background import twin
 from millstream.client.clients import Clients
 from millstream.types import Status
@@ -22,6 +22,12 @@ class ClientInspector(Inspector):
 
     async def queue(self, queue: str) -> QueueState:
         return await self._clients.here().ask(lambda broker: broker.inspector.queue(queue))
+
+    async def topics(self) -> list[str]:
+        return await self._clients.here().ask(lambda broker: broker.inspector.topics())
+
+    async def topic(self, topic: str) -> TopicState:
+        return await self._clients.here().ask(lambda broker: broker.inspector.topic(topic))
 
     async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
         return await self._clients.here().ask(lambda broker: broker.inspector.jobs(queue, status, after=after, limit=limit))
@@ -44,6 +50,8 @@ class ClientInspector(Inspector):
     status_sync = twin(status)
     queues_sync = twin(queues)
     queue_sync = twin(queue)
+    topics_sync = twin(topics)
+    topic_sync = twin(topic)
     jobs_sync = twin(jobs)
     job_sync = twin(job)
     dead_letters_sync = twin(dead_letters)

@@ -1,4 +1,4 @@
-"""The memory room's Broker: one lock around the rules of ``queue.py``, the clocks, and the waiting."""
+"""The memory room's Broker: one lock around the rules of ``queue.py`` and ``topic.py``, the clocks, and the waiting."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from threading import Lock
 from typing import ClassVar
 from weakref import WeakValueDictionary
 
+from millstream.address import group_address, split_address, split_group
 from millstream.broker import Broker, Cancellation, Capabilities, Claim, Entry, Post, Receipt, ResultStore, WorkerInfo
-from millstream.broker.contract import SUSPECT_AFTER
+from millstream.broker.contract import BEGINNING, SUSPECT_AFTER, Place
 from millstream.memory.inspector import MemoryInspector
 from millstream.memory.queue import Keeping, MemoryQueue
 from millstream.memory.results import MemoryResults
 from millstream.memory.state import Moment, State, Waiter
+from millstream.memory.topic import MemoryGroup, MemoryTopic
 from millstream.outcome import Outcome
 
 
@@ -68,7 +70,24 @@ class MemoryBroker(Broker):
 
     async def declare(self, queue: str) -> None:
         with self._state.lock:
-            self._state.declared.add(queue)
+            parts = split_address(queue)
+            if parts is None:
+                self._state.declared.add(queue)
+            else:
+                self._open_topic(parts[0], {parts[1]: BEGINNING})
+
+    async def open_topic(
+        self, topic: str, groups: Mapping[str, Place], *, keep: float | None = None, keep_count: int | None = None
+    ) -> list[str]:
+        with self._state.lock:
+            made = self._open_topic(topic, groups)
+            rules = self._topic(topic)
+            rules.keep, rules.keep_count = keep, keep_count
+            return made
+
+    def _open_topic(self, topic: str, groups: Mapping[str, Place]) -> list[str]:
+        self._state.opened.add(topic)
+        return self._topic(topic).open({name: (self._group(topic, name), place) for name, place in groups.items()})
 
     # -- producers ---------------------------------------------------------------------------------------------------------
 
@@ -77,6 +96,12 @@ class MemoryBroker(Broker):
     ) -> list[Receipt]:
         with self._locked(queue) as rules:
             return rules.publish(posts, sender, max_length, self._now(), self._keeping)
+
+    async def emit(
+        self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, lossy: bool = False
+    ) -> list[Receipt]:
+        with self._state.lock:
+            return self._topic(topic).emit(posts, sender, max_length, lossy, self._now(), self._keeping)
 
     async def cancel(self, queue: str, job_id: str) -> Cancellation:
         with self._locked(queue) as rules:
@@ -158,6 +183,23 @@ class MemoryBroker(Broker):
         with self._locked(queue) as rules:
             rules.resume()
 
+    async def seek(self, group: str, to: Place) -> bool:
+        topic, name = split_group(group)
+        with self._state.lock:
+            rules = self._topic(topic).groups.get(name)
+            if rules is not None:
+                rules.seek(to)
+            return rules is not None
+
+    async def remove_group(self, group: str) -> bool:
+        topic, name = split_group(group)
+        with self._state.lock:
+            removed = self._topic(topic).groups.pop(name, None)
+            if removed is not None:
+                del self._state.queues[group]
+                removed.wake()
+            return removed is not None
+
     async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:
         with self._locked(queue) as rules:
             return rules.promote(job_ids)
@@ -198,7 +240,24 @@ class MemoryBroker(Broker):
     @contextmanager
     def _locked(self, queue: str) -> Iterator[MemoryQueue]:
         with self._state.lock:
+            parts = split_address(queue)
+            if parts is not None:
+                yield self._group(*parts)
+                return
             rules = self._state.queues.get(queue)
             if rules is None:
                 rules = self._state.queues[queue] = self._rules(queue)
             yield rules
+
+    def _topic(self, topic: str) -> MemoryTopic:
+        rules = self._state.topics.get(topic)
+        if rules is None:
+            rules = self._state.topics[topic] = MemoryTopic(topic)
+        return rules
+
+    def _group(self, topic: str, group: str) -> MemoryGroup:
+        address = group_address(topic, group)
+        rules = self._state.queues.get(address)
+        if not isinstance(rules, MemoryGroup):
+            rules = self._state.queues[address] = MemoryGroup(self._topic(topic), group)
+        return rules

@@ -7,9 +7,10 @@ from itertools import islice
 
 import msgspec
 
-from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, WorkerInfo
+from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, TopicState, WorkerInfo
 from millstream.memory.queue import MemoryQueue
 from millstream.memory.state import Dead, Job, Moment, Place, State
+from millstream.memory.topic import MemoryTopic
 from millstream.outcome import decode_ending
 from millstream.types import Status
 
@@ -32,6 +33,14 @@ class MemoryInspector(Inspector):
     async def queue(self, queue: str) -> QueueState:
         with self._state.lock:
             return self._queue(queue).state()
+
+    async def topics(self) -> list[str]:
+        with self._state.lock:
+            return sorted(self._state.opened)
+
+    async def topic(self, topic: str) -> TopicState:
+        with self._state.lock:
+            return (self._state.topics.get(topic) or MemoryTopic(topic)).state()
 
     async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
         if status == "dead":

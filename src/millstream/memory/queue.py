@@ -42,14 +42,15 @@ class MemoryQueue:
         self.paused = False
         self.totals: dict[str, int] = dict.fromkeys(TOTALS, 0)
         self._numbers = count(1)
-        # alive, by id
+        # alive, by id; not an entry that a group was given by its topic
         self.jobs: dict[str, Job] = {}
         # the stream's entries, by where they are and ref; the others are put in order when they are taken
         self._fresh: OrderedDict[bytes, Job] = OrderedDict()
         self._released: dict[bytes, Job] = {}
         self._aside: dict[bytes, Job] = {}
         self._held: dict[str, dict[bytes, Job]] = {}
-        # scheduled jobs by due time, then id; one that was cancelled since stays until it is met
+        # scheduled jobs by id, and by due time, then id; there one that was cancelled since stays until it is met
+        self._scheduled: dict[str, Job] = {}
         self._due: list[tuple[int, bytes, int, Job]] = []
         self._leases: dict[str, Lease] = {}
         # what ended jobs left behind
@@ -79,14 +80,14 @@ class MemoryQueue:
             return Receipt.EXISTS
         if not post.serial and (found := self._find_given(post, now)):
             return found
-        if max_length is not None and len(self.jobs) >= max_length:
+        if max_length is not None and self._entries() + len(self._scheduled) >= max_length:
             return Receipt.FULL
         if post.serial:
             sender.accept(post.serial)
         else:
             self._given.put(post.id, post.task, None, now.wall)
-        due_ms = _absolute_ms(post.at, post.delay, now.ms)
-        expires_ms = _absolute_ms(post.expires_at, post.expires, now.ms) if post.expires_at or post.expires else 0
+        due_ms = absolute_ms(post.at, post.delay, now.ms)
+        expires_ms = absolute_ms(post.expires_at, post.expires, now.ms) if post.expires_at or post.expires else 0
         job = Job(post.id, post.body, expires_ms, due_ms)
         if due_ms > now.ms:
             self._schedule(job)
@@ -204,16 +205,25 @@ class MemoryQueue:
         self.totals["expired"] += 1
 
     def _settle_retry(self, job: Job, outcome: Outcome, now: Moment, keeping: Keeping) -> None:
+        self._supersede(job.id)
         self._schedule(Job(job.id, outcome.body, outcome.expires_ms, now.ms + round(outcome.delay * 1000)))
         self.totals["retried"] += 1
 
     def _settle_dead(self, job: Job, outcome: Outcome, now: Moment, keeping: Keeping) -> None:
         assert outcome.letter is not None, "a DEAD outcome says why"
         source = job.ref.decode()
+        self._supersede(job.id)
         self.dead[job.id] = Dead(next(self._numbers), job.id, outcome.task, outcome.letter, outcome.body, now.ms, source)
         self._end(job, outcome.result, outcome.result_ttl, outcome.given_id, now, keeping)
         self.totals["dead"] += 1
         self._retire(now, keeping)
+
+    def _supersede(self, job_id: str) -> None:
+        """A group may be given an event again: what was scheduled or dead under its id gives way to the newer delivery."""
+        self.dead.pop(job_id, None)
+        job = self.jobs.pop(job_id, None)
+        if job is not None and job.place is Place.SCHEDULED:
+            self._take_out(job)
 
     def _retire(self, now: Moment, keeping: Keeping) -> None:
         """The oldest dead letters go, beyond the bounds of count and age."""
@@ -290,16 +300,25 @@ class MemoryQueue:
         return decode_ending(ending).status if ending is not None else "unknown"  # type: ignore[return-value]
 
     def state(self) -> QueueState:
-        scheduled = sum(job.place is Place.SCHEDULED for job in self.jobs.values())
         running = sum(len(self._held[consumer]) for consumer in self._leases)
-        ready = len(self.jobs) - scheduled - running
-        dead = len(self.dead)
-        return QueueState(self.name, ready, running, scheduled, dead, self.paused, len(self._leases), dict(self.totals))
+        return QueueState(
+            self.name,
+            ready=self._entries() - running,
+            running=running,
+            scheduled=len(self._scheduled),
+            dead=len(self.dead),
+            paused=self.paused,
+            consumers=len(self._leases),
+            totals=dict(self.totals),
+        )
+
+    def _entries(self) -> int:
+        """How many jobs are ready or running."""
+        return sum(map(len, (self._fresh, self._released, self._aside, *self._held.values())))
 
     def scheduled(self) -> list[Job]:
         """By due time, then id."""
-        waiting = [job for job in self.jobs.values() if job.place is Place.SCHEDULED]
-        return sorted(waiting, key=lambda job: (job.due_ms, job.id.encode()))
+        return sorted(self._scheduled.values(), key=lambda job: (job.due_ms, job.id.encode()))
 
     def running(self) -> list[Job]:
         """Consumer by consumer."""
@@ -314,31 +333,40 @@ class MemoryQueue:
 
     def next_due(self, now_ms: int) -> float | None:
         """Seconds until the earliest scheduled job is due."""
+        due_ms = self._earliest_ms()
+        return None if due_ms is None else max(0.0, (due_ms - now_ms) / 1000)
+
+    def _earliest_ms(self) -> int | None:
         while self._due and self._due[0][-1].place is not Place.SCHEDULED:
             heapq.heappop(self._due)
-        return max(0.0, (self._due[0][0] - now_ms) / 1000) if self._due else None
+        return self._due[0][0] if self._due else None
 
     # -- the arrows between the places -------------------------------------------------------------------------------------
 
     def _append(self, job: Job) -> None:
-        """A new entry at the end of the stream."""
+        """A new entry at the end of the stream, known by its id."""
+        self._enter(job)
+        self.jobs[job.id] = job
+
+    def _enter(self, job: Job) -> None:
         job.number = next(self._numbers)
         job.ref = b"%d" % job.number
         job.place = Place.FRESH
         self._fresh[job.ref] = job
-        self.jobs[job.id] = job
 
     def _schedule(self, job: Job) -> None:
-        earliest = self.next_due(0)
+        earliest_ms = self._earliest_ms()
         job.place = Place.SCHEDULED
         heapq.heappush(self._due, (job.due_ms, job.id.encode(), next(self._numbers), job))
-        self.jobs[job.id] = job
-        if earliest is None or job.due_ms < earliest * 1000:
+        self.jobs[job.id] = self._scheduled[job.id] = job
+        if earliest_ms is None or job.due_ms < earliest_ms:
             self.wake()
 
     def _promote(self, now_ms: int) -> None:
-        while self.next_due(now_ms) == 0:
-            self._append(heapq.heappop(self._due)[-1])
+        while (due_ms := self._earliest_ms()) is not None and due_ms <= now_ms:
+            job = heapq.heappop(self._due)[-1]
+            del self._scheduled[job.id]
+            self._append(job)
 
     def _move(self, job: Job, place: Place, holder: str = "") -> None:
         """An entry stays what it is and goes to another place."""
@@ -349,7 +377,8 @@ class MemoryQueue:
     def _take_out(self, job: Job) -> None:
         """A job leaves the place it was in."""
         if job.place is Place.SCHEDULED:
-            job.place = Place.NOWHERE  # next_due skips it from now on
+            job.place = Place.NOWHERE  # it is skipped where it is due
+            del self._scheduled[job.id]
             return
         del self._shelf(job)[job.ref]
         if job.place is Place.HELD:
@@ -371,7 +400,8 @@ class MemoryQueue:
 
     def _end(self, job: Job, ending: bytes | None, ttl: float, given: bool, now: Moment, keeping: Keeping) -> None:
         """A job is alive no more: what it leaves behind, and who is told."""
-        self.jobs.pop(job.id, None)
+        if self.jobs.get(job.id) is job:
+            del self.jobs[job.id]
         if ttl <= 0:
             ending = None
         if ending is not None:
@@ -414,7 +444,8 @@ _SETTLE: dict[Kind, Callable[[MemoryQueue, Job, Outcome, Moment, Keeping], None]
 }
 
 
-def _absolute_ms(at: float, after: float, now_ms: int) -> int:
+def absolute_ms(at: float, after: float, now_ms: int) -> int:
+    """The moment that a Post gives one way or the other."""
     return round(at * 1000) if at else now_ms + round(after * 1000)
 
 

@@ -1,4 +1,4 @@
-"""What the memory room holds: plain records and two small containers. The rules are in ``queue.py``."""
+"""What the memory room holds: plain records and two small containers. The rules are in ``queue.py`` and ``topic.py``."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from millstream.outcome import Letter
 
 if TYPE_CHECKING:
     from millstream.memory.queue import MemoryQueue
+    from millstream.memory.topic import MemoryTopic
 
 V = TypeVar("V")
 
@@ -161,10 +162,15 @@ class Waiter(Generic[V]):
 
 
 class State:
-    """All queues and workers of one name and namespace. Whoever looks or writes holds ``lock``, and never awaits with it."""
+    """All queues, topics and workers of one name and namespace. Whoever looks or writes holds ``lock``, and never awaits with it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.queues: dict[str, MemoryQueue] = {}
+        """Groups too, by their addresses."""
+        self.topics: dict[str, MemoryTopic] = {}
         self.declared: set[str] = set()
+        """Names of queues."""
+        self.opened: set[str] = set()
+        """Names of topics."""
         self.workers: Kept[WorkerInfo] = Kept()

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import msgspec
 
-from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, WorkerInfo
+from millstream.address import topic_address
+from millstream.broker import DeadLetter, Finding, GroupState, Inspector, JobView, Listed, QueueState, TopicState, WorkerInfo
 from millstream.message import ErrorNote
 from millstream.outcome import Letter, decode_ending, decode_letter
 from millstream.redis.keys import GROUP
@@ -51,6 +52,15 @@ class RedisInspector(Inspector):
         totals = dict.fromkeys(_TOTALS, 0)
         totals.update({k.decode(): int(v) for k, v in zip(counters[::2], counters[1::2], strict=True)})
         return QueueState(queue, entries - running, running, scheduled, dead, bool(paused), consumers, totals)
+
+    async def topics(self) -> list[str]:
+        names = await self._call("SMEMBERS", self._names(None)["topics"])
+        return sorted(name.decode() for name in names)
+
+    async def topic(self, topic: str) -> TopicState:
+        length, delayed, counters, groups = await self._run("topic", topic_address(topic), GROUP)
+        totals = {"published": 0} | {k.decode(): int(v) for k, v in zip(counters[::2], counters[1::2], strict=True)}
+        return TopicState(topic, length, delayed, totals, sorted(map(_group, groups), key=lambda group: group.name))
 
     async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
         at, _, whose = after.partition(" ")
@@ -108,6 +118,21 @@ class RedisInspector(Inspector):
         from millstream.redis.doctor import Doctor  # an idle worker never needs it
 
         return await Doctor(self, self._run, self._call, self._names).examine()
+
+
+def _group(row: list[Any]) -> GroupState:
+    name, place, lag, entries, running, scheduled, dead, paused, consumers = row
+    return GroupState(
+        name.decode(),
+        place.decode(),
+        None if lag < 0 else lag,
+        ready=entries - running,
+        running=running,
+        scheduled=scheduled,
+        dead=dead,
+        paused=bool(paused),
+        consumers=consumers,
+    )
 
 
 def _dead_letter(queue: str, entry: bytes, fields: list[bytes]) -> DeadLetter:

@@ -1,0 +1,229 @@
+"""One topic and its rules: a log of events, and groups, each a queue that feeds itself from the log as it is claimed.
+
+Nothing here locks, awaits or reads a clock; ``broker.py`` does.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from millstream.address import group_address
+from millstream.broker import GroupState, Post, Receipt, TopicState
+from millstream.broker.contract import BEGINNING, END, Place, parse_entry
+from millstream.memory.queue import Keeping, MemoryQueue, absolute_ms
+from millstream.memory.state import Job, Kept, Moment, Sender
+
+At = tuple[int, int]
+"""Which entry of a log: the millisecond it was written in, and its number among those of that millisecond."""
+
+# milliseconds between two trims of a log
+TRIM_MS = 1000
+
+LAST_NUMBER = 2**64 - 1
+
+
+@dataclass(slots=True, frozen=True)
+class Event:
+    """An entry of the log, or one that is yet to be."""
+
+    id: str
+    body: bytes
+    expires_ms: int
+    due_ms: int
+    at: At = (0, 0)
+
+
+class MemoryTopic:
+    """The events that are kept, those that are delayed, and the groups."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.groups: dict[str, MemoryGroup] = {}
+        self.keep: float | None = None
+        self.keep_count: int | None = None
+        self.published = 0
+        self._log: list[Event] = []
+        self._last: At = (0, 0)
+        # delayed events, by id, and by due time, then id
+        self._delayed: dict[str, Event] = {}
+        self._due: list[tuple[int, bytes]] = []
+        self._trimmed_ms: int | None = None
+        self._given: Kept[str] = Kept()
+        self._senders: Kept[Sender] = Kept()
+
+    # -- publishing --------------------------------------------------------------------------------------------------------
+
+    def emit(
+        self, posts: Sequence[Post], sender: str, max_length: int | None, lossy: bool, now: Moment, keeping: Keeping
+    ) -> list[Receipt]:
+        known = self._senders.get(sender, now.wall) or Sender()
+        bound = None if lossy else max_length
+        receipts = [self._accept(post, known, bound, now, keeping) for post in posts]
+        if known.mark:
+            self._senders.put(sender, known, now.wall + keeping.id_ttl, now.wall)
+        if Receipt.CREATED in receipts:
+            if lossy and max_length is not None:
+                self._drop(len(self._log) - max_length)
+            if not self.groups:
+                self.trim(now.ms)  # nobody claims, so nobody else will
+            self.wake()
+        return receipts
+
+    def _accept(self, post: Post, sender: Sender, max_length: int | None, now: Moment, keeping: Keeping) -> Receipt:
+        if self._accepted_before(post, sender, now):
+            return Receipt.EXISTS
+        if max_length is not None and len(self._log) + len(self._delayed) >= max_length:
+            return Receipt.FULL
+        if post.serial:
+            sender.accept(post.serial)
+        else:
+            self._given.put(post.id, "", now.wall + keeping.id_ttl, now.wall)
+        due_ms = absolute_ms(post.at, post.delay, now.ms)
+        expires_ms = absolute_ms(post.expires_at, post.expires, now.ms) if post.expires_at or post.expires else 0
+        event = Event(post.id, post.body, expires_ms, due_ms)
+        if due_ms > now.ms:
+            self._delayed[event.id] = event
+            heapq.heappush(self._due, (due_ms, event.id.encode()))
+        else:
+            self._append(event, now.ms)
+        self.published += 1
+        return Receipt.CREATED
+
+    def _accepted_before(self, post: Post, sender: Sender, now: Moment) -> bool:
+        if post.id in self._delayed:
+            return True
+        if post.serial:
+            return sender.accepted(post.serial)
+        if self._given.get(post.id, now.wall) is not None:
+            return True
+        name, _, serial = post.id.rpartition("-")
+        by = self._senders.get(name, now.wall)
+        return bool(by and serial.isdecimal() and serial == str(int(serial)) and by.accepted(int(serial)))
+
+    def _append(self, event: Event, now_ms: int) -> None:
+        ms, number = self._last
+        self._last = (now_ms, 0) if now_ms > ms else (ms, number + 1)
+        self._log.append(Event(event.id, event.body, event.expires_ms, event.due_ms, self._last))
+
+    def publish_due(self, now_ms: int) -> None:
+        """Delayed events go to the end of the log when they are due."""
+        if self.next_due(now_ms) != 0:
+            return
+        while self.next_due(now_ms) == 0:
+            _, event_id = heapq.heappop(self._due)
+            self._append(self._delayed.pop(event_id.decode()), now_ms)
+        self.wake()
+
+    def next_due(self, now_ms: int) -> float | None:
+        """Seconds until the earliest delayed event is due."""
+        return max(0.0, (self._due[0][0] - now_ms) / 1000) if self._due else None
+
+    # -- groups ------------------------------------------------------------------------------------------------------------
+
+    def open(self, groups: Mapping[str, tuple[MemoryGroup, Place]]) -> list[str]:
+        """Add the groups that are not there yet, each at its place."""
+        made = {name: group for name, group in groups.items() if name not in self.groups}
+        for name, (group, place) in made.items():
+            group.place = self.locate(place)
+            self.groups[name] = group
+            group.wake()
+        return list(made)
+
+    def locate(self, place: Place) -> At:
+        """The entry after which a group reads on."""
+        if place == BEGINNING:
+            return (0, 0)
+        if place == END:
+            return self._last
+        if isinstance(place, str):
+            return parse_entry(place)
+        return (max(0, round(place * 1000) - 1), LAST_NUMBER)
+
+    def after(self, place: At, count: int) -> list[Event]:
+        """The next entries."""
+        first = self._position(place)
+        return self._log[first : first + count]
+
+    def lag(self, place: At) -> int:
+        """How many entries come after a place."""
+        return len(self._log) - self._position(place)
+
+    def trim(self, now_ms: int) -> None:
+        """Remove what every group was given, but for what is to be kept; what nobody reads is only bounded by retention."""
+        if self._trimmed_ms is not None and 0 <= now_ms - self._trimmed_ms < TRIM_MS:
+            return
+        self._trimmed_ms = now_ms
+        given = min((self._position(group.place) for group in self.groups.values()), default=len(self._log))
+        if self.keep is None and self.keep_count is None:
+            over = given if self.groups else 0
+        else:
+            too_old = 0 if self.keep is None else bisect_left(self._log, (now_ms - round(self.keep * 1000), 0), key=_at)
+            too_many = 0 if self.keep_count is None else len(self._log) - self.keep_count
+            over = max(too_old, too_many)
+        self._drop(min(given, over))
+
+    def _drop(self, count: int) -> None:
+        del self._log[: max(0, count)]
+
+    def _position(self, place: At) -> int:
+        """How many of the log's entries are not after the place."""
+        return bisect_right(self._log, place, key=_at)
+
+    def wake(self) -> None:
+        for group in self.groups.values():
+            group.wake()
+
+    def state(self) -> TopicState:
+        groups = [self.groups[name].group_state() for name in sorted(self.groups)]
+        return TopicState(self.name, len(self._log), len(self._delayed), {"published": self.published}, groups)
+
+
+class MemoryGroup(MemoryQueue):
+    """A queue that is given, as it is claimed, what comes after its place in the log. Then it is its own."""
+
+    def __init__(self, topic: MemoryTopic, group: str) -> None:
+        super().__init__(group_address(topic.name, group))
+        self.topic = topic
+        self.group = group
+        self.place: At = (0, 0)
+
+    def _promote(self, now_ms: int) -> None:
+        super()._promote(now_ms)
+        self.topic.publish_due(now_ms)
+        self.topic.trim(now_ms)
+
+    def _take(self, count: int, suspect_after: int) -> list[Job]:
+        taken = super()._take(count, suspect_after)
+        for event in self.topic.after(self.place, count - len(taken)):
+            # not known by its id: that is for what was retried, replayed or is dead
+            job = Job(event.id, event.body, event.expires_ms)
+            self._enter(job)
+            taken.append(job)
+            self.place = event.at
+        return taken
+
+    def claimable(self, now_ms: int, alone: bool = False) -> bool:
+        if super().claimable(now_ms, alone):
+            return True
+        return not (self.paused or alone) and (bool(self.topic.lag(self.place)) or self.topic.next_due(now_ms) == 0)
+
+    def next_due(self, now_ms: int) -> float | None:
+        found = [due for due in (super().next_due(now_ms), self.topic.next_due(now_ms)) if due is not None]
+        return min(found, default=None)
+
+    def seek(self, to: Place) -> None:
+        self.place = self.topic.locate(to)
+        self.wake()
+
+    def group_state(self) -> GroupState:
+        s = self.state()
+        place = "{}-{}".format(*self.place)
+        lag = self.topic.lag(self.place)
+        return GroupState(self.group, place, lag, s.ready, s.running, s.scheduled, s.dead, s.paused, s.consumers)
+
+
+def _at(event: Event) -> At:
+    return event.at
