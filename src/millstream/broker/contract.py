@@ -153,10 +153,10 @@ class Broker(ABC):
     ) -> list[str]:
         """Make the topic known, and those of its groups that do not exist, each at its place; the names of these.
 
-        A group is a queue under its own address (``group_address``) that feeds itself from the topic's log as it is claimed.
-        An event leaves the log when every group was given it and, if ``keep`` (seconds) or ``keep_count`` is given, it is that
-        old or that many came after it: within a second, by the next claim of any group. While there is no group, only ``keep``
-        and ``keep_count`` end it, by the next emit.
+        A group is a queue under its own address (``group_address``) that also claims in the topic's log. An event leaves the log
+        when every group has settled it and, if ``keep`` (seconds) or ``keep_count`` is given, it is that old or that many came
+        after it: by the first claim of any group a second after the last time. While there is no group, only ``keep`` and
+        ``keep_count`` end it, by an emit.
         """
 
     # -- producers ---------------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class Broker(ABC):
     async def emit(
         self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, lossy: bool = False
     ) -> list[Receipt]:
-        """Accept a batch of events, in order; one receipt each. Each group is given what is CREATED, once.
+        """Accept a batch of events, in order; one receipt each. Each group is given what is CREATED.
 
         Ids are recognised as by ``publish``, given ones for ``id_ttl`` from now on. At ``max_length`` events, in the log or
         delayed, they are FULL, or with ``lossy`` the oldest are dropped.
@@ -253,10 +253,10 @@ class Broker(ABC):
 
     @abstractmethod
     async def seek(self, group: str, to: Place) -> bool:
-        """Move a group's place in the log, back or forward; what it was given before is not touched. False: no such group.
+        """Move a group's place in the log, back or forward. False: no such group.
 
-        An event given again is another delivery; if it is retried or dies, that takes the place of what was scheduled or dead
-        under its id.
+        Back: an event that it was given before is given again, as a new delivery, also if somebody holds it; if it is then
+        retried or dies, that takes the place of what was scheduled or dead under its id. Forward: what it holds stays its own.
         """
 
     @abstractmethod

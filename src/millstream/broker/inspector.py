@@ -35,7 +35,7 @@ class QueueState(msgspec.Struct, frozen=True):
 
 
 class GroupState(msgspec.Struct, frozen=True):
-    """A topic's group in numbers: how far it is, and what it was given and has not finished."""
+    """A topic's group in numbers: how far it is, and what is to be done."""
 
     name: str
     place: str
@@ -43,7 +43,7 @@ class GroupState(msgspec.Struct, frozen=True):
     lag: int | None
     """Entries of the log it was not given yet; None: the server cannot tell."""
     ready: int
-    """Given, and to be claimed again: handed back, left behind, or due for a retry."""
+    """To be claimed: what it was not given yet, as far as that is known, handed back, left behind, or due for a retry."""
     running: int
     scheduled: int
     """Waiting for a retry."""

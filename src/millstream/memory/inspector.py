@@ -9,7 +9,7 @@ import msgspec
 
 from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, TopicState, WorkerInfo
 from millstream.memory.queue import MemoryQueue
-from millstream.memory.state import Dead, Job, Moment, Place, State
+from millstream.memory.state import Dead, Job, Moment, Number, Place, State
 from millstream.memory.topic import MemoryTopic
 from millstream.outcome import decode_ending
 from millstream.types import Status
@@ -108,13 +108,13 @@ def _view(queue: str, job: Job, status: Status) -> JobView:
     )
 
 
-Position = tuple[int, str, int, str]
+Position = tuple[int, str, Number, str]
 """Whether it is fresh, who left it, its number or due time, its id: jobs of one state are listed in this order."""
 
 
 def _position(job: Job) -> Position:
     if job.place is Place.SCHEDULED:
-        return (0, "", job.due_ms, job.id)
+        return (0, "", (job.due_ms, 0), job.id)
     name = {Place.RELEASED: "!released", Place.ASIDE: "!suspects", Place.HELD: job.holder}.get(job.place, "")
     return (int(job.place is Place.FRESH), name, job.number, "")
 

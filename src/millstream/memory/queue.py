@@ -42,7 +42,7 @@ class MemoryQueue:
         self.paused = False
         self.totals: dict[str, int] = dict.fromkeys(TOTALS, 0)
         self._numbers = count(1)
-        # alive, by id; not an entry that a group was given by its topic
+        # alive, by id; not what a group has claimed in its topic's log
         self.jobs: dict[str, Job] = {}
         # the stream's entries, by where they are and ref; the others are put in order when they are taken
         self._fresh: OrderedDict[bytes, Job] = OrderedDict()
@@ -314,7 +314,10 @@ class MemoryQueue:
 
     def _entries(self) -> int:
         """How many jobs are ready or running."""
-        return sum(map(len, (self._fresh, self._released, self._aside, *self._held.values())))
+        return sum(map(len, self._shelves()))
+
+    def _shelves(self) -> list[dict[bytes, Job]]:
+        return [self._fresh, self._released, self._aside, *self._held.values()]
 
     def scheduled(self) -> list[Job]:
         """By due time, then id."""
@@ -344,15 +347,10 @@ class MemoryQueue:
     # -- the arrows between the places -------------------------------------------------------------------------------------
 
     def _append(self, job: Job) -> None:
-        """A new entry at the end of the stream, known by its id."""
-        self._enter(job)
-        self.jobs[job.id] = job
-
-    def _enter(self, job: Job) -> None:
-        job.number = next(self._numbers)
-        job.ref = b"%d" % job.number
-        job.place = Place.FRESH
-        self._fresh[job.ref] = job
+        """A new entry at the end of the stream."""
+        number = next(self._numbers)
+        job.number, job.ref, job.place = (0, number), b"%d" % number, Place.FRESH
+        self._fresh[job.ref] = self.jobs[job.id] = job
 
     def _schedule(self, job: Job) -> None:
         earliest_ms = self._earliest_ms()

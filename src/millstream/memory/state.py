@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 
+Number = tuple[int, int]
+"""What entries are ordered by. In a topic's log: the millisecond one was written in, and which of that millisecond's it is."""
+
+
 class Moment(NamedTuple):
     """One reading of the clocks, taken once per verb."""
 
@@ -50,8 +54,8 @@ class Job:
     body: bytes
     expires_ms: int
     due_ms: int = 0
-    number: int = 0
-    """The entry's position in the stream; every promotion gives a new one."""
+    number: Number = (0, 0)
+    """The entry's position: of the queue's own, which come first, the second part; every promotion gives a new one."""
     ref: bytes = b""
     claims: int = 0
     """How often the entry was claimed, hand-backs deducted: one more than the consumers that died holding it."""
@@ -162,7 +166,7 @@ class Waiter(Generic[V]):
 
 
 class State:
-    """All queues, topics and workers of one name and namespace. Whoever looks or writes holds ``lock``, and never awaits with it."""
+    """All of one name and namespace. Whoever looks or writes holds ``lock``, and never awaits with it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

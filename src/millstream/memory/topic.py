@@ -1,4 +1,4 @@
-"""One topic and its rules: a log of events, and groups, each a queue that feeds itself from the log as it is claimed.
+"""One topic and its rules: a log of events, and groups, each a queue that also claims in the log.
 
 Nothing here locks, awaits or reads a clock; ``broker.py`` does.
 """
@@ -10,19 +10,21 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from millstream.address import group_address
-from millstream.broker import GroupState, Post, Receipt, TopicState
+from millstream.broker import GroupState, Post, QueueState, Receipt, TopicState
 from millstream.broker.contract import BEGINNING, END, Place, parse_entry
 from millstream.memory.queue import Keeping, MemoryQueue, absolute_ms
-from millstream.memory.state import Job, Kept, Moment, Sender
-
-At = tuple[int, int]
-"""Which entry of a log: the millisecond it was written in, and its number among those of that millisecond."""
+from millstream.memory.state import Job, Kept, Moment, Number, Sender
 
 # milliseconds between two trims of a log
 TRIM_MS = 1000
 
-LAST_NUMBER = 2**64 - 1
+LAST_SEQ = 2**64 - 1
+
+# what a queue's own entries are numbered by is less, an entry of the log is more
+OWN = (0, LAST_SEQ)
 
 
 @dataclass(slots=True, frozen=True)
@@ -33,7 +35,7 @@ class Event:
     body: bytes
     expires_ms: int
     due_ms: int
-    at: At = (0, 0)
+    number: Number = (0, 0)
 
 
 class MemoryTopic:
@@ -46,7 +48,7 @@ class MemoryTopic:
         self.keep_count: int | None = None
         self.published = 0
         self._log: list[Event] = []
-        self._last: At = (0, 0)
+        self._last: Number = (0, 0)
         # delayed events, by id, and by due time, then id
         self._delayed: dict[str, Event] = {}
         self._due: list[tuple[int, bytes]] = []
@@ -132,7 +134,7 @@ class MemoryTopic:
             group.wake()
         return list(made)
 
-    def locate(self, place: Place) -> At:
+    def locate(self, place: Place) -> Number:
         """The entry after which a group reads on."""
         if place == BEGINNING:
             return (0, 0)
@@ -140,37 +142,42 @@ class MemoryTopic:
             return self._last
         if isinstance(place, str):
             return parse_entry(place)
-        return (max(0, round(place * 1000) - 1), LAST_NUMBER)
+        return (max(0, round(place * 1000) - 1), LAST_SEQ)
 
-    def after(self, place: At, count: int) -> list[Event]:
+    def after(self, place: Number, count: int) -> list[Event]:
         """The next entries."""
         first = self._position(place)
         return self._log[first : first + count]
 
-    def lag(self, place: At) -> int:
+    def lag(self, place: Number) -> int:
         """How many entries come after a place."""
         return len(self._log) - self._position(place)
 
     def trim(self, now_ms: int) -> None:
-        """Remove what every group was given, but for what is to be kept; what nobody reads is only bounded by retention."""
+        """Remove what every group has settled, but for what is to be kept; what nobody reads is only bounded by retention."""
         if self._trimmed_ms is not None and 0 <= now_ms - self._trimmed_ms < TRIM_MS:
             return
         self._trimmed_ms = now_ms
-        given = min((self._position(group.place) for group in self.groups.values()), default=len(self._log))
+        settled = min((self._settled(group) for group in self.groups.values()), default=len(self._log))
         if self.keep is None and self.keep_count is None:
-            over = given if self.groups else 0
+            over = settled if self.groups else 0
         else:
-            too_old = 0 if self.keep is None else bisect_left(self._log, (now_ms - round(self.keep * 1000), 0), key=_at)
+            too_old = 0 if self.keep is None else bisect_left(self._log, (now_ms - round(self.keep * 1000), 0), key=_number)
             too_many = 0 if self.keep_count is None else len(self._log) - self.keep_count
             over = max(too_old, too_many)
-        self._drop(min(given, over))
+        self._drop(min(settled, over))
+
+    def _settled(self, group: MemoryGroup) -> int:
+        """How many of the log's entries a group has settled, from the first on without a gap."""
+        unsettled = min((job.number for job in group.claimed()), default=None)
+        return self._position(group.place) if unsettled is None else bisect_left(self._log, unsettled, key=_number)
 
     def _drop(self, count: int) -> None:
         del self._log[: max(0, count)]
 
-    def _position(self, place: At) -> int:
+    def _position(self, place: Number) -> int:
         """How many of the log's entries are not after the place."""
-        return bisect_right(self._log, place, key=_at)
+        return bisect_right(self._log, place, key=_number)
 
     def wake(self) -> None:
         for group in self.groups.values():
@@ -182,13 +189,17 @@ class MemoryTopic:
 
 
 class MemoryGroup(MemoryQueue):
-    """A queue that is given, as it is claimed, what comes after its place in the log. Then it is its own."""
+    """A queue that also claims what comes after its place in the log. What is tried again or replayed is its own."""
 
     def __init__(self, topic: MemoryTopic, group: str) -> None:
         super().__init__(group_address(topic.name, group))
         self.topic = topic
         self.group = group
-        self.place: At = (0, 0)
+        self.place: Number = (0, 0)
+
+    def claimed(self) -> list[Job]:
+        """Entries of the log that it was given and has not settled."""
+        return [job for shelf in self._shelves() for job in shelf.values() if job.number > OWN]
 
     def _promote(self, now_ms: int) -> None:
         super()._promote(now_ms)
@@ -197,12 +208,14 @@ class MemoryGroup(MemoryQueue):
 
     def _take(self, count: int, suspect_after: int) -> list[Job]:
         taken = super()._take(count, suspect_after)
+        again = {job.number: job for job in self.claimed()}
         for event in self.topic.after(self.place, count - len(taken)):
-            # not known by its id: that is for what was retried, replayed or is dead
-            job = Job(event.id, event.body, event.expires_ms)
-            self._enter(job)
+            if event.number in again:  # the group was moved back meanwhile: whoever held it holds it no more
+                self._take_out(again[event.number])
+            job = _job(event)
+            self._fresh[job.ref] = job
             taken.append(job)
-            self.place = event.at
+            self.place = event.number
         return taken
 
     def claimable(self, now_ms: int, alone: bool = False) -> bool:
@@ -218,6 +231,13 @@ class MemoryGroup(MemoryQueue):
         self.place = self.topic.locate(to)
         self.wake()
 
+    def state(self) -> QueueState:
+        state = super().state()
+        return msgspec.structs.replace(state, ready=state.ready + self.topic.lag(self.place))
+
+    def waiting_to_run(self) -> list[Job]:
+        return super().waiting_to_run() + [_job(event) for event in self.topic.after(self.place, self.topic.lag(self.place))]
+
     def group_state(self) -> GroupState:
         s = self.state()
         place = "{}-{}".format(*self.place)
@@ -225,5 +245,9 @@ class MemoryGroup(MemoryQueue):
         return GroupState(self.group, place, lag, s.ready, s.running, s.scheduled, s.dead, s.paused, s.consumers)
 
 
-def _at(event: Event) -> At:
-    return event.at
+def _job(event: Event) -> Job:
+    return Job(event.id, event.body, event.expires_ms, number=event.number, ref=b"L%d-%d" % event.number)
+
+
+def _number(event: Event) -> Number:
+    return event.number

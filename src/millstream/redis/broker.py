@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from millstream.address import split_address, topic_address
+from millstream.address import split_address, split_group, topic_address
 from millstream.broker import (
     Broker,
     Cancellation,
@@ -23,7 +23,7 @@ from millstream.broker import (
     ResultStore,
     WorkerInfo,
 )
-from millstream.broker.contract import BEGINNING, END, SUSPECT_AFTER, Place
+from millstream.broker.contract import BEGINNING, END, SUSPECT_AFTER, Place, parse_entry
 from millstream.errors import BrokerError, LeaseLost
 from millstream.message import ErrorNote
 from millstream.outcome import DONE, Ending, Kind, Letter, Outcome, encode_ending, encode_letter
@@ -266,7 +266,7 @@ class RedisBroker(Broker):
         records: list[Any] = []
         if len(plain) < len(outcomes):
             for o in outcomes:
-                if o.kind is not DONE or o.given_id:
+                if o.kind is not DONE or o.given_id or (o.result is not None and o.ref.startswith(IN_LOG)):
                     records += _record(o)
                 elif o.result is not None:
                     if not kept:
@@ -343,11 +343,11 @@ class RedisBroker(Broker):
         await self._run("pause", queue, 0)
 
     async def seek(self, group: str, to: Place) -> bool:
-        _, name = _group(group)
+        _, name = split_group(group)
         return bool(await self._run("seek", group, name, _after(to)))
 
     async def remove_group(self, group: str) -> bool:
-        _, name = _group(group)
+        _, name = split_group(group)
         return bool(await self._run("remove_group", group, name))
 
     async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:
@@ -448,13 +448,6 @@ def _record(o: Outcome) -> tuple[Any, ...]:
     return (0, o.ref, o.id, o.result or b"", ttl_ms, given, b"", 0, b"")
 
 
-def _group(address: str) -> tuple[str, str]:
-    parts = split_address(address)
-    if parts is None or not parts[1]:
-        raise ValueError(f"{address!r} is not a group's address")
-    return parts
-
-
 def _after(place: Place) -> str:
     """The entry after which a group reads on."""
     if place == BEGINNING:
@@ -462,5 +455,5 @@ def _after(place: Place) -> str:
     if place == END:
         return "$"
     if isinstance(place, str):
-        return place
+        return "{}-{}".format(*parse_entry(place))
     return f"{max(0, _ms(place) - 1)}-18446744073709551615"

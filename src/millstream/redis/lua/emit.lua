@@ -1,6 +1,6 @@
 -- Accept a batch of events: to the log at once, or held until due.
 -- KEYS: log_held log_due log_stats given
--- USES: clock groups accepted
+-- USES: clock groups log order trim accepted
 -- ARGV: clock, sender, max_length (-1: none), at the bound (0 refuse, 1 drop the oldest), id_ttl_ms, then five each: id, body,
 --       serial (0: caller-given), due, expires (due, expires: 0, '+ms' from now, or a moment in ms)
 -- Returns one digit each: 1 created, 2 exists, 3 full.
@@ -18,14 +18,21 @@ local function moment(text)
   if string.sub(text, 1, 1) == '+' then return now + tonumber(string.sub(text, 2)) end
   return tonumber(text)
 end
+local function receipt(id, serial)
+  if redis.call('HEXISTS', LOG_HELD, id) == 1 then return 2 end
+  if serial > 0 then
+    if accepted(state, serial) then return 2 end
+  else
+    if redis.call('EXISTS', GIVEN .. id) == 1 then return 2 end
+    local by, number = string.match(id, '^(.*)%-([1-9]%d*)$')
+    if by and #number < 15 and accepted(load_sender(by), tonumber(number)) then return 2 end
+  end
+  if room <= 0 then return 3 end
+  return 1
+end
 for i = 6, #ARGV, 5 do
   local id, body, serial = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
-  local answer = 1
-  if serial > 0 and accepted(state, serial) or serial == 0 and redis.call('EXISTS', GIVEN .. id) == 1 then
-    answer = 2
-  elseif room <= 0 then
-    answer = 3
-  end
+  local answer = receipt(id, serial)
   receipts[#receipts + 1] = answer
   if answer == 1 then
     local due, expires = moment(ARGV[i + 3]), moment(ARGV[i + 4])
@@ -34,11 +41,8 @@ for i = 6, #ARGV, 5 do
       redis.call('HSET', LOG_HELD, id, expires .. '\n' .. body)
       redis.call('ZADD', LOG_DUE, due, id)
       earlier = earlier or not first or due < tonumber(first)
-    elseif expires > 0 then
-      redis.call('XADD', LOG, '*', 'd', body, 'x', expires)
-      ready = true
     else
-      redis.call('XADD', LOG, '*', 'd', body)
+      record(body, expires)
       ready = true
     end
     if serial > 0 then accept(state, serial) else redis.call('SET', GIVEN .. id, '', 'PX', id_ttl_ms) end
@@ -48,8 +52,8 @@ for i = 6, #ARGV, 5 do
 end
 
 if created > 0 then
-  if lossy and bound >= 0 then redis.call('XTRIM', LOG, 'MAXLEN', '~', bound) end
-  if ready or earlier then wake_groups() end
+  if lossy and bound >= 0 then redis.call('XTRIM', LOG, 'MAXLEN', bound) end
+  if (ready or earlier) and wake_groups() == 0 then trim() end  -- nobody claims, so nobody else will
   if state then save_sender(sender, state, id_ttl_ms) end
   redis.call('HINCRBY', LOG_STATS, 'published', created)
 end

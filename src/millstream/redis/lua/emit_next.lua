@@ -1,7 +1,7 @@
 -- The common publish of events: to the log at once, serials that follow the sender's last, no bound reached. Anything else
 -- changes nothing here and goes through `emit`.
 -- KEYS: log_due log_stats sender
--- USES: groups
+-- USES: clock groups log order trim
 -- ARGV: clock, sender, id_ttl_ms, max_length (-1: none), mark before, mark after, then one body each
 -- Returns 1 if all were created.
 local bound, mark = tonumber(ARGV[4]), SENDER .. ARGV[2]
@@ -11,7 +11,7 @@ if (was or '0') ~= ARGV[5] then
   if was then redis.call('SET', mark, was, 'PX', ARGV[3]) else redis.call('DEL', mark) end
   return 0
 end
-for i = 7, #ARGV do redis.call('XADD', LOG, '*', 'd', ARGV[i]) end
-wake_groups()
+for i = 7, #ARGV do redis.call('XADD', LOG, stamp, 'd', ARGV[i]) end
+if wake_groups() == 0 then trim() end  -- nobody claims, so nobody else will
 redis.call('HINCRBY', LOG_STATS, 'published', #ARGV - 6)
 return 1

@@ -1,7 +1,7 @@
 -- A queue in numbers.
 -- KEYS: stream leases due dead meta stats
 -- USES: homes
--- OF A GROUP: log_home
+-- OF A GROUP: log_home order readers
 -- ARGV: clock, group
 -- Returns {entries, running, scheduled, dead, paused, consumers, counters}.
 local running, entries = 0, redis.call('XLEN', STREAM)
@@ -14,12 +14,8 @@ for _, home in ipairs(homes) do
   end
 end
 if in_group then  -- what it holds of the log, and what it was not given yet
-  local groups = redis.pcall('XINFO', 'GROUPS', LOG)
-  for _, info in ipairs(groups.err and {} or groups) do
-    local words = {}
-    for k = 1, #info, 2 do words[info[k]] = info[k + 1] end
-    if words.name == homes[2].group then entries = entries + words.pending + (words.lag or 0) end
-  end
+  local reader = readers()[homes[2].group]
+  if reader then entries = entries + reader.pending + (reader.lag or 0) end
 end
 return {
   entries, running, redis.call('ZCARD', DUE), redis.call('XLEN', DEAD),

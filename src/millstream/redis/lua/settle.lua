@@ -1,7 +1,7 @@
 -- End deliveries. The fence comes first: a consumer without its lease changes nothing.
 -- KEYS: stream leases index stats
 -- USES: clock wake schedule ending bury retire homes
--- OF A GROUP: log_home
+-- OF A GROUP: log_home supersede
 -- ARGV: clock, group, consumer, id_ttl_ms, dead_max_count, dead_oldest_ms (age), plain, kept, kept_ttl_ms, logged
 --   plain + kept refs, plain + kept ids, kept endings: jobs that are done, without and with an ending to keep
 --   logged entries of the log that are done
@@ -23,13 +23,17 @@ if n > 0 then
   end
   local acked = redis.call('XACK', STREAM, group, unpack(refs))
   redis.call('XDEL', STREAM, unpack(refs))
-  if acked == n then
+  if acked == n and not in_group then
     redis.call('HDEL', INDEX, unpack(ids))
   else
     -- Some were settled before (this is a call sent again): how they ended stands, and an id that is back under another
-    -- entry is not ours to remove.
+    -- entry is not ours to remove. (In a group one may be so anyway: an event that it was given again.)
     for i = 1, n do
-      if redis.call('HGET', INDEX, ids[i]) == refs[i] then redis.call('HDEL', INDEX, ids[i]) else before[i] = true end
+      if redis.call('HGET', INDEX, ids[i]) == refs[i] then
+        redis.call('HDEL', INDEX, ids[i])
+      else
+        before[i] = acked < n
+      end
     end
   end
   at = at + 2 * n
@@ -57,6 +61,7 @@ for i = at + 1, #ARGV, 9 do
   local home, entry = home_of(ref)
   if redis.call('XACK', home.key, home.group, entry) == 1 then
     if home.mark == '' then redis.call('XDEL', STREAM, entry) end
+    if in_group and kind ~= '0' and kind ~= '3' then supersede(id) end
     if kind == '1' then
       earlier = schedule(id, now + ARGV[i + 7], ARGV[i + 8], ARGV[i + 6]) or earlier
       retried = retried + 1
@@ -65,7 +70,7 @@ for i = at + 1, #ARGV, 9 do
       ended(id, ending, ttl_ms, forget_ms)
       buried = buried + 1
     else
-      redis.call('HDEL', INDEX, id)
+      if not in_group or redis.call('HGET', INDEX, id) == ref then redis.call('HDEL', INDEX, id) end
       ended(id, ending, ttl_ms, forget_ms)
       if kind == '0' then done = done + 1 else expired = expired + 1 end
     end

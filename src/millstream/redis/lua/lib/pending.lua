@@ -1,27 +1,40 @@
--- KEYS: stream leases
+-- KEYS: leases
 -- Puts on the page what consumers hold, name by name in order: those with a lease (what runs) or those without (what waits to
 -- be taken over). Goes on after an entry of a name. Rows: {entry, fields, name, idle_ms, deliveries}. True while there is room.
-local function put_pending(group, leased, after, after_name)
-  local summary = redis.pcall('XPENDING', STREAM, group)
-  if summary.err then return true end
-  local names = {}
-  for _, held in ipairs(summary[4] or {}) do
-    local has_lease = redis.call('ZSCORE', LEASES, held[1]) and true or false
-    if has_lease == leased and held[1] >= after_name then names[#names + 1] = held[1] end
+local function put_pending(leased, after, after_name)
+  local names, seen = {}, {}
+  for _, home in ipairs(homes) do
+    local summary = redis.pcall('XPENDING', home.key, home.group)
+    for _, held in ipairs(not summary.err and summary[4] or {}) do
+      local name = held[1]
+      local has_lease = redis.call('ZSCORE', LEASES, name) and true or false
+      if has_lease == leased and name >= after_name and not seen[name] then
+        seen[name] = true
+        names[#names + 1] = name
+      end
+    end
   end
   table.sort(names)
+  local after_home, after_entry = home_of(after)
   for _, name in ipairs(names) do
-    local start = name == after_name and '(' .. after or '-'
-    local pending
-    repeat
-      pending = redis.call('XPENDING', STREAM, group, start, '+', 20, name)
-      for _, p in ipairs(pending) do
-        local entry = redis.call('XRANGE', STREAM, p[1], p[1])[1]
-        local fields = entry and entry[2] or {}
-        if not put({ p[1], fields, name, p[3], p[4] }, size_of(fields)) then return false end
-        start = '(' .. p[1]
+    for i, home in ipairs(homes) do
+      local start = '-'
+      if name == after_name and home == after_home then
+        start = '(' .. after_entry
+      elseif name == after_name and i == 1 then
+        start = nil  -- it went on in the log already
       end
-    until #pending < 20
+      while start do
+        local pending = redis.pcall('XPENDING', home.key, home.group, start, '+', 20, name)
+        if pending.err then break end
+        for _, p in ipairs(pending) do
+          local entry = redis.call('XRANGE', home.key, p[1], p[1])[1]
+          local fields = entry and entry[2] or {}
+          if not put({ home.mark .. p[1], fields, name, p[3], p[4] }, size_of(fields)) then return false end
+        end
+        start = #pending == 20 and '(' .. pending[20][1] or nil
+      end
+    end
   end
   return true
 end

@@ -1,0 +1,57 @@
+-- KEYS: log log_meta groups
+-- Removes from the log what every group has settled, but for what retention keeps; at most once a second, whoever claims.
+local GO = 20000
+
+-- Removes entries up to `last`, at most so many. False: there may be more, for another go.
+local function drop(last, most)
+  local go = math.min(most, GO)
+  -- Whole nodes are cheap to remove; what is left of the last one is removed exactly.
+  local dropped = redis.call('XTRIM', LOG, 'MINID', '~', last, 'LIMIT', go)
+  if dropped > go / 2 then return dropped == most end
+  local rest = redis.call('XRANGE', LOG, '-', last, 'COUNT', math.min(most - dropped, 200))
+  if #rest > 0 then
+    local ms, seq = number(rest[#rest][1])
+    redis.call('XTRIM', LOG, 'MINID', string.format('%.0f-%.0f', ms, seq + 1))
+  end
+  return #rest < 200
+end
+
+-- Up to which entry every group has settled all; nil if there is no group. That is noted of each, so that one whose place in the
+-- log is lost holds on to it, and goes on from there.
+local function settled_by_all()
+  local at, lowest = places(), nil
+  for name, last in pairs(at) do
+    local unsettled = redis.call('XPENDING', LOG, name)[2]
+    at[name] = unsettled and id_before(unsettled) or last
+  end
+  for _, name in ipairs(redis.call('SMEMBERS', GROUPS)) do
+    if at[name] then
+      redis.call('HSET', key_of(name, 'meta'), 'cursor', at[name])
+    else
+      at[name] = redis.call('HGET', key_of(name, 'meta'), 'cursor') or '0-0'
+    end
+  end
+  for _, place in pairs(at) do
+    if not lowest or before(place, lowest) then lowest = place end
+  end
+  return lowest
+end
+
+local function trim()
+  local meta = redis.call('HMGET', LOG_META, 'trimmed', 'keep_ms', 'keep_count')
+  local since = now - tonumber(meta[1] or '0')
+  if since >= 0 and since < 1000 then return end
+  local settled, all = settled_by_all(), true
+  if meta[2] or meta[3] then
+    settled = settled or '18446744073709551615' .. LAST_SEQ
+    if meta[2] then
+      local old = string.format('%.0f', math.max(0, now - meta[2] - 1)) .. LAST_SEQ
+      all = drop(before(old, settled) and old or settled, math.huge)
+    end
+    local excess = meta[3] and redis.call('XLEN', LOG) - meta[3] or 0
+    if excess > 0 then all = drop(settled, excess) and all end
+  elseif settled then
+    all = drop(settled, math.huge)
+  end
+  if all then redis.call('HSET', LOG_META, 'trimmed', now) end
+end
