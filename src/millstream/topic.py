@@ -117,12 +117,9 @@ class Topic(Generic[T]):
         """
         if options.get("id") is not None:
             raise UsageError("publish_many(id=…) would give all events one id: give each its own with topic.bind(event, id=…)")
-        common: Any = self._sender(options) if options else self._plain
+        common = self._sender(options) if options else self._plain
         bulk = Bulk(self._clients)
-        await bulk.send(
-            Call(cast(Any, event.sender), (event.event,), {}) if isinstance(event, Publication) else Call(common, (event,), {})
-            for event in events
-        )
+        await bulk.send(_call(event, common) for event in events)
         if bulk.refused and not return_exceptions:
             raise BulkError(bulk.results)
         return [result.id if isinstance(result, Job) else result for result in bulk.results]
@@ -226,6 +223,14 @@ class _Sender:
             event=_fields(options),
         )
         self.origin = Origin(topic._clients, self.template.queue, topic.name, _no_result, False)
+
+
+def _call(event: Any, common: _Sender) -> Call[Any]:
+    """As ``Bulk`` takes it."""
+    sender: Any = common
+    if isinstance(event, Publication):
+        event, sender = cast("tuple[Any, Any]", (event.event, event.sender))  # pyright: ignore[reportUnknownMemberType]
+    return Call(sender, (event,), {})
 
 
 _FIELDS = ("key", "kind", "source", "correlation_id", "traceparent", "content_type", "version")

@@ -80,7 +80,9 @@ def dead(ref: bytes, message: Message, reason: DeadReason, error: ErrorNote, cra
         result=encode_ending(Ending("dead", letter=letter)) if result_ttl > 0 else None,
         result_ttl=result_ttl,
         given_id=message.given_id,
-        body=encode_message(msgspec.structs.replace(message, attempt=1, last_error=None, unknown_since_ms=0)),
+        body=encode_message(
+            msgspec.structs.replace(message, attempt=1, last_error=None, unknown_since_ms=0, first_received_ms=0)
+        ),
         task=message.task,
         letter=letter,
     )
@@ -108,11 +110,13 @@ def judge(
     crashes: int,
     expires_ms: int,
     result_ttl: float,
+    received_ms: int,
     random: Callable[[], float],
 ) -> Outcome:
-    """What an attempt that ended with ``error`` becomes."""
+    """What an attempt that ended with ``error`` becomes. ``received_ms``: when it began, by this machine's wall clock."""
+    first = message.first_received_ms or received_ms
     if isinstance(error, Snooze):
-        return retry(ref, message, error.delay, expires_ms)
+        return retry(ref, message, error.delay, expires_ms, first_received_ms=first)
     reason: DeadReason
     if isinstance(error, Reject):
         reason = "rejected"
@@ -127,7 +131,13 @@ def judge(
                 error.delay if isinstance(error, Retry) and error.delay is not None else policy.wait(message.attempt, random)
             )
             return retry(
-                ref, message, delay, expires_ms, attempt=message.attempt + 1, last_error=note(error, NOTE_TRACEBACK_LIMIT)
+                ref,
+                message,
+                delay,
+                expires_ms,
+                attempt=message.attempt + 1,
+                last_error=note(error, NOTE_TRACEBACK_LIMIT),
+                first_received_ms=first,
             )
         reason = "timeout" if timed_out else "exhausted"
     else:

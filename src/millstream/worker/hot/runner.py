@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -246,10 +247,12 @@ class Runner:
             crashes=job._crashes,
             expires_ms=job._expires_ms,
             result_ttl=_result_ttl(job),
+            received_ms=int((time.time() - self._loop.time() + job._since) * 1000),
             random=random.random,
         )
         said = verdict.describe(error)
-        what = f"job {message.id} (task {message.task!r}, attempt {message.attempt} of {policy.max_retries + 1})"
+        kind = "task" if job._lane.handler is None else "handler"
+        what = f"job {message.id} ({kind} {job.task!r}, attempt {message.attempt} of {policy.max_retries + 1})"
         if outcome.letter is not None:
             trace = (type(error), error, verdict.users_part(error.__traceback__))
             log.error("%s is dead, %s: %s: %s", what, outcome.letter.reason, type(error).__name__, said, exc_info=trace)
