@@ -26,6 +26,12 @@ class TestMemoryBroker(BrokerContract):
         return MemoryBroker(self.name, **options)
 
 
+class TestGroupInMemory(TestMemoryBroker):
+    """A group is a queue."""
+
+    queue, other_queue = "t>g", "t>h"
+
+
 def broker(**options: Any) -> MemoryBroker:
     return MemoryBroker(f"test-{uuid.uuid4().hex}", **options)
 

@@ -31,3 +31,13 @@ class TestOnRedis(RedisContract):
     @pytest.fixture(autouse=True)
     def _server(self, redis_server: str) -> None:
         self.url = redis_server
+
+
+class TestGroupOnValkey(TestOnValkey):
+    """A group is a queue."""
+
+    queue, other_queue = "t>g", "t>h"
+
+
+class TestGroupOnRedis(TestOnRedis):
+    queue, other_queue = "t>g", "t>h"

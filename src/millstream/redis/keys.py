@@ -50,7 +50,7 @@ from __future__ import annotations
 
 import re
 
-from millstream.address import split_address
+from millstream.address import group_address, split_address
 
 GROUP = "g"
 """The one consumer group of a queue's stream."""
@@ -109,6 +109,17 @@ def topic_keys(namespace: str, topic: str) -> dict[str, str]:
     """The keys of one topic, by word; ``given`` and ``sender`` are prefixes."""
     tag = f"{{{namespace}:t:{topic}}}"
     return {word: tag + suffix for word, suffix in _TOPIC_SUFFIX.items()}
+
+
+_WAITERS = re.compile(r"\{.*?:[qt]:(.*)\}(?::g:(.*))?:waiters", re.DOTALL)
+
+
+def address_of_waiters(key: str) -> str:
+    """Whose key of waiters this is."""
+    found = _WAITERS.fullmatch(key)
+    assert found is not None, key
+    name, group = found.groups()
+    return name if group is None else group_address(name, group)
 
 
 def namespace_keys(namespace: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from millstream.backoff import Backoff
 from millstream.broker import ResultStore
 from millstream.errors import BrokerError, BrokerUnavailable
 from millstream.redis.connect import CONNECT_TIMEOUT, Connector, ask, read
+from millstream.redis.keys import address_of_waiters
 from millstream.redis.link import CALL_TIMEOUT
 
 log = logging.getLogger("millstream.redis")
@@ -147,9 +148,7 @@ class RedisResults(ResultStore):
 
     def _hear(self, data: bytes) -> None:
         waiters, job_id, ending = data.split(b"\n", 2)
-        # The key of the queue's waiters names the queue: {namespace:q:queue}:waiters.
-        queue = waiters.decode().rpartition("}")[0].split(":q:", 1)[1]
-        self._resolve((queue, job_id.decode()), ending)
+        self._resolve((address_of_waiters(waiters.decode()), job_id.decode()), ending)
 
     def _resolve(self, key: Key, ending: bytes) -> None:
         for future in self._waiting.get(key, ()):

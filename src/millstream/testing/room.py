@@ -38,7 +38,9 @@ class _Clocked(Protocol):
 class Room:
     """One test's broker. Ids are bodies, so that entries of every room can be told apart by ``ids``."""
 
-    def __init__(self, make_broker: Callable[..., Broker], **options: Any) -> None:
+    def __init__(self, make_broker: Callable[..., Broker], queue: str = QUEUE, other_queue: str = "q2", **options: Any) -> None:
+        self.queue = queue
+        self.other_queue = other_queue
         self._make_broker = make_broker
         self._options = options
         self._brokers: list[Broker] = []
@@ -46,7 +48,7 @@ class Room:
 
     async def __aenter__(self) -> Self:
         self.broker = await self.another()
-        await self.broker.declare(QUEUE)
+        await self.broker.declare(self.queue)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -75,34 +77,39 @@ class Room:
         for broker in self._brokers:
             cast(_Clocked, broker).set_clock(self._time)
 
-    async def publish(self, *ids: str, queue: str = QUEUE, max_length: int | None = None, **fields: Any) -> list[Receipt]:
+    async def publish(self, *ids: str, queue: str = "", max_length: int | None = None, **fields: Any) -> list[Receipt]:
         """Jobs whose ids the caller gave."""
         fields.setdefault("task", "t")
-        return await self.broker.publish(queue, [Post(i, i.encode(), **fields) for i in ids], max_length=max_length)
+        return await self.broker.publish(
+            queue or self.queue, [Post(i, i.encode(), **fields) for i in ids], max_length=max_length
+        )
 
-    async def send(self, sender: str, *serials: int, queue: str = QUEUE, max_length: int | None = None) -> list[Receipt]:
+    async def send(self, sender: str, *serials: int, queue: str = "", max_length: int | None = None) -> list[Receipt]:
         """Jobs with generated ids."""
         posts = [Post(f"{sender}-{n}", f"{sender}-{n}".encode(), serial=n) for n in serials]
-        return await self.broker.publish(queue, posts, sender=sender, max_length=max_length)
+        return await self.broker.publish(queue or self.queue, posts, sender=sender, max_length=max_length)
 
-    async def join(self, *consumers: str, lease: float = 30.0, queue: str = QUEUE) -> None:
+    async def join(self, *consumers: str, lease: float = 30.0, queue: str = "") -> None:
         for consumer in consumers:
-            await self.broker.join(queue, consumer, lease)
+            await self.broker.join(queue or self.queue, consumer, lease)
 
-    async def claim(self, consumer: str, count: int = 100, *, queue: str = QUEUE, **options: Any) -> Claim:
-        return await self.broker.claim(queue, consumer, count, **options)
+    async def claim(self, consumer: str, count: int = 100, *, queue: str = "", **options: Any) -> Claim:
+        return await self.broker.claim(queue or self.queue, consumer, count, **options)
 
     async def take(self, consumer: str, count: int = 100, **options: Any) -> list[Entry]:
         return (await self.claim(consumer, count, **options)).entries
 
-    async def wait_for_work(self, consumer: str, count: int = 100) -> list[Entry]:
+    async def wait_for_work(self, consumer: str, count: int = 100, *, queue: str = "") -> list[Entry]:
         """Wait until a claim brings something, as a worker does: a wait may also end for nothing."""
         while True:
-            if entries := await self.take(consumer, count, wait=LONG):
+            if entries := await self.take(consumer, count, queue=queue, wait=LONG):
                 return entries
 
-    async def settle(self, consumer: str, entries: Iterable[Entry], kind: Kind = Kind.DONE, **fields: Any) -> int:
-        return await self.broker.settle(QUEUE, consumer, [outcome(entry, kind, **fields) for entry in entries])
+    async def settle(
+        self, consumer: str, entries: Iterable[Entry], kind: Kind = Kind.DONE, *, queue: str = "", **fields: Any
+    ) -> int:
+        outcomes = [outcome(entry, kind, **fields) for entry in entries]
+        return await self.broker.settle(queue or self.queue, consumer, outcomes)
 
     async def die(self, consumer: str, *ids: str, **fields: Any) -> None:
         """Publish jobs, claim them and settle them as dead, one by one."""
@@ -116,28 +123,32 @@ class Room:
             name = f"{consumer}{life}"
             await self.join(name)
             await self.claim(name, suspect_after=1000)
-            await self.broker.leave(QUEUE, name)
+            await self.broker.leave(self.queue, name)
 
-    async def release(self, consumer: str, entries: Iterable[Entry]) -> int:
-        return await self.broker.release(QUEUE, consumer, [entry.ref for entry in entries])
+    async def release(self, consumer: str, entries: Iterable[Entry], *, queue: str = "") -> int:
+        return await self.broker.release(queue or self.queue, consumer, [entry.ref for entry in entries])
 
-    async def status(self, job_id: str, queue: str = QUEUE) -> Status:
-        return await self.broker.inspector.status(queue, job_id)
+    async def status(self, job_id: str, queue: str = "") -> Status:
+        return await self.broker.inspector.status(queue or self.queue, job_id)
 
     async def totals(self) -> dict[str, int]:
-        return (await self.broker.inspector.queue(QUEUE)).totals
+        return (await self.broker.inspector.queue(self.queue)).totals
 
     async def begun(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """A task that has most likely begun to wait: others have talked to the server since. No promise rests on it."""
         task = asyncio.create_task(coroutine)
         for _ in range(5):
-            await self.broker.inspector.queue(QUEUE)
+            await self.broker.inspector.queue(self.queue)
             await asyncio.sleep(0)
         return task
 
 
 class Promises:
     """What the groups of promises share."""
+
+    queue = QUEUE
+    other_queue = "q2"
+    """Where the promises of queues are tested: a group's address will do, too."""
 
     def make_broker(self, **options: Any) -> Broker:
         """A broker that is not open yet; all of one test see the same queues. Options: id_ttl, dead_max_age, dead_max_count."""
@@ -150,7 +161,7 @@ def promise(**options: Any) -> Callable[[Callable[[T, Room], Coroutine[Any, Any,
     def decorate(test: Callable[[T, Room], Coroutine[Any, Any, None]]) -> Callable[[T], None]:
         def run(self: T) -> None:
             async def main() -> None:
-                async with asyncio.timeout(PATIENCE), Room(self.make_broker, **options) as room:
+                async with asyncio.timeout(PATIENCE), Room(self.make_broker, self.queue, self.other_queue, **options) as room:
                     await test(self, room)
 
             asyncio.run(main())

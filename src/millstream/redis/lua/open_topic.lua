@@ -28,9 +28,10 @@ end
 if #made > 0 then
   local at = places()
   for i = 1, #made, 3 do
-    made[i + 2] = at[made[i]]
-    redis.call('HSET', key_of(made[i], 'meta'), 'cursor', made[i + 2])
+    local group, place = made[i], at[made[i]]
+    made[i + 2] = place
+    redis.call('HSET', key_of(group, 'meta'), 'cursor', place)
+    if #redis.call('XRANGE', LOG, '(' .. place, '+', 'COUNT', 1) > 0 then wake_group(group) end
   end
-  wake_groups()
 end
 return made

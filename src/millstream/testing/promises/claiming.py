@@ -6,7 +6,7 @@ import pytest
 
 from millstream.errors import LeaseLost
 from millstream.outcome import Kind
-from millstream.testing.room import QUEUE, START, Promises, Room, ids, promise
+from millstream.testing.room import START, Promises, Room, ids, promise
 
 
 class ClaimingPromises(Promises):
@@ -48,7 +48,7 @@ class ClaimingPromises(Promises):
     async def test_a_lease_on_one_queue_is_none_on_another(self, room: Room) -> None:
         await room.join("c")
         with pytest.raises(LeaseLost):
-            await room.claim("c", queue="q2")
+            await room.claim("c", queue=room.other_queue)
 
     @promise()
     async def test_a_claim_tells_the_servers_time(self, room: Room) -> None:
@@ -78,7 +78,7 @@ class ClaimingPromises(Promises):
         await room.take("c", 1)
         await room.release("d", await room.take("d", 1))
         await room.publish("fresh")
-        await room.broker.leave(QUEUE, "c")
+        await room.broker.leave(room.queue, "c")
         assert ids(await room.take("e")) == ["released", "orphan", "fresh"]
 
     @promise()
@@ -96,7 +96,7 @@ class ClaimingPromises(Promises):
         await room.join("c", "d")
         await room.publish("a", "b", "c")
         await room.take("c")
-        await room.broker.leave(QUEUE, "c")
+        await room.broker.leave(room.queue, "c")
         assert ids(await room.take("d", 2)) == ["a", "b"]
         assert ids(await room.take("d", 2)) == ["c"]
 
@@ -145,7 +145,7 @@ class ClaimingPromises(Promises):
         await room.join("c")
         await room.publish("a", "b", "c", expires=60)
         entries = await room.take("c")
-        recovered = await room.broker.recover(QUEUE, "c", {entries[1].ref})
+        recovered = await room.broker.recover(room.queue, "c", {entries[1].ref})
         assert recovered == [entries[0], entries[2]]
 
     @promise()
@@ -153,7 +153,7 @@ class ClaimingPromises(Promises):
         await room.join("c")
         await room.publish("a", "b")
         held = {entry.ref for entry in await room.take("c")}
-        assert await room.broker.recover(QUEUE, "c", held) == []
+        assert await room.broker.recover(room.queue, "c", held) == []
 
     @promise()
     async def test_recover_brings_nothing_of_others(self, room: Room) -> None:
@@ -161,7 +161,7 @@ class ClaimingPromises(Promises):
         await room.publish("a", "b")
         await room.take("d", 1)
         await room.release("c", await room.take("c", 1))
-        assert await room.broker.recover(QUEUE, "c", set()) == []
+        assert await room.broker.recover(room.queue, "c", set()) == []
 
     @promise()
     async def test_recovering_counts_no_crash(self, room: Room) -> None:
@@ -170,8 +170,8 @@ class ClaimingPromises(Promises):
         await room.join("c", "d")
         await room.take("c")
         for _ in range(3):
-            assert [entry.crashes for entry in await room.broker.recover(QUEUE, "c", set())] == [1]
-        await room.release("c", await room.broker.recover(QUEUE, "c", set()))
+            assert [entry.crashes for entry in await room.broker.recover(room.queue, "c", set())] == [1]
+        await room.release("c", await room.broker.recover(room.queue, "c", set()))
         assert [entry.crashes for entry in await room.take("d")] == [1]
 
     @promise()
@@ -179,13 +179,13 @@ class ClaimingPromises(Promises):
         await room.join("c")
         await room.publish("a")
         await room.take("c")
-        assert await room.settle("c", await room.broker.recover(QUEUE, "c", [])) == 1
-        assert await room.broker.recover(QUEUE, "c", []) == []
+        assert await room.settle("c", await room.broker.recover(room.queue, "c", [])) == 1
+        assert await room.broker.recover(room.queue, "c", []) == []
 
     @promise()
     async def test_recover_without_a_lease_is_refused(self, room: Room) -> None:
         with pytest.raises(LeaseLost):
-            await room.broker.recover(QUEUE, "stranger", set())
+            await room.broker.recover(room.queue, "stranger", set())
 
     # -- release -----------------------------------------------------------------------------------------------------------
 
@@ -227,6 +227,6 @@ class ClaimingPromises(Promises):
         await room.join("c")
         await room.publish("a")
         entries = await room.take("c")
-        await room.broker.leave(QUEUE, "c")
+        await room.broker.leave(room.queue, "c")
         with pytest.raises(LeaseLost):
             await room.release("c", entries)

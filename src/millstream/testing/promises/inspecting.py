@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 
+from millstream.address import group_address
 from millstream.broker import Entry, JobView, Listed, Post, QueueState
 from millstream.broker.contract import SUSPECT_AFTER
 from millstream.message import Message, decode_message, encode_message
 from millstream.outcome import Kind, Outcome, decode_ending
-from millstream.testing.room import DEAD_ENDING, DONE_ENDING, LETTER, QUEUE, START, Promises, Room, outcome, promise
+from millstream.testing.room import DEAD_ENDING, DONE_ENDING, LETTER, START, Promises, Room, outcome, promise
 
 NOTHING = {"published": 0, "done": 0, "retried": 0, "dead": 0, "expired": 0, "cancelled": 0, "released": 0, "lapsed": 0}
 
@@ -19,22 +20,30 @@ async def send(room: Room, *ids: str, size: int = 0, **fields: Any) -> None:
     """Whole messages, which a room can read the id of."""
     args = msgspec.Raw(msgspec.msgpack.encode([bytes(size)]))
     posts = [Post(i, encode_message(Message(i, "t", args, 17)), "t", **fields) for i in ids]
-    await room.broker.publish(QUEUE, posts)
+    await room.broker.publish(room.queue, posts)
 
 
 async def listed(room: Room, status: Listed, limit: int = 100) -> list[str]:
     """The ids of all jobs of one state, read in pages."""
     found: list[JobView] = []
-    while page := await room.broker.inspector.jobs(QUEUE, status, after=found[-1].cursor if found else "", limit=limit):
+    while page := await room.broker.inspector.jobs(room.queue, status, after=found[-1].cursor if found else "", limit=limit):
         assert len(page) <= limit
         assert {view.status for view in page} == {status}
         found += page
     return [view.id for view in found]
 
 
+async def addresses(room: Room) -> list[str]:
+    """Every queue and every group that is known."""
+    found = await room.broker.inspector.queues()
+    for name in await room.broker.inspector.topics():
+        found += [group_address(name, group.name) for group in (await room.broker.inspector.topic(name)).groups]
+    return found
+
+
 async def view_of(room: Room, job_id: str) -> JobView:
-    view = await room.broker.inspector.job(QUEUE, job_id)
-    assert view is not None and (view.id, view.queue) == (job_id, QUEUE)
+    view = await room.broker.inspector.job(room.queue, job_id)
+    assert view is not None and (view.id, view.queue) == (job_id, room.queue)
     return view
 
 
@@ -48,14 +57,14 @@ class InspectingPromises(Promises):
     @promise()
     async def test_opening_twice_is_opening_once(self, room: Room) -> None:
         await room.broker.open()
-        assert await room.broker.inspector.queues() == [QUEUE]
+        assert await addresses(room) == [room.queue]
 
     @promise()
     async def test_closing_twice_is_closing_once(self, room: Room) -> None:
         other = await room.another()
         await other.close()
         await other.close()
-        assert await room.broker.inspector.queues() == [QUEUE]
+        assert await addresses(room) == [room.queue]
 
     @promise()
     async def test_a_server_has_a_name(self, room: Room) -> None:
@@ -109,12 +118,13 @@ class InspectingPromises(Promises):
         await room.join("c", queue="b")
         await room.broker.declare("a")
         await room.broker.declare("a")
-        assert await room.broker.inspector.queues() == ["a", "b", QUEUE, "z"]
+        assert sorted(await addresses(room)) == sorted(["a", "b", "z", room.queue])
+        assert [name for name in await room.broker.inspector.queues() if name != room.queue] == ["a", "b", "z"]
 
     @promise()
     async def test_a_queue_nobody_used_is_empty(self, room: Room) -> None:
         assert await room.broker.inspector.queue("none") == QueueState("none", 0, 0, 0, 0, False, 0, NOTHING)
-        assert await room.broker.inspector.queues() == [QUEUE]
+        assert await addresses(room) == [room.queue]
 
     @promise()
     async def test_a_queue_in_numbers(self, room: Room) -> None:
@@ -123,9 +133,9 @@ class InspectingPromises(Promises):
         await room.publish("r1", "r2", "r3", "w1", "w2")
         await room.take("c", 3)
         await room.publish("s1", delay=5)
-        await room.broker.pause(QUEUE)
-        state = await room.broker.inspector.queue(QUEUE)
-        assert state == QueueState(QUEUE, 2, 3, 1, 1, True, 2, {**NOTHING, "published": 7, "dead": 1})
+        await room.broker.pause(room.queue)
+        state = await room.broker.inspector.queue(room.queue)
+        assert state == QueueState(room.queue, 2, 3, 1, 1, True, 2, {**NOTHING, "published": 7, "dead": 1})
 
     @promise()
     async def test_released_orphaned_and_set_aside_jobs_are_counted_as_ready(self, room: Room) -> None:
@@ -136,8 +146,8 @@ class InspectingPromises(Promises):
         await room.publish("orphan", "released")
         await room.take("d", 1)
         await room.release("c", await room.take("c", 1))
-        await room.broker.leave(QUEUE, "d")
-        state = await room.broker.inspector.queue(QUEUE)
+        await room.broker.leave(room.queue, "d")
+        state = await room.broker.inspector.queue(room.queue)
         assert (state.ready, state.running, state.consumers) == (3, 0, 1)
 
     @promise()
@@ -145,9 +155,9 @@ class InspectingPromises(Promises):
         await room.join("c", "d")
         await room.publish("done", "retry", "dead", "expired", "release", "cancel")
         done, retry, dead, expired, release = await room.take("c", 5)
-        await room.broker.cancel(QUEUE, "cancel")
+        await room.broker.cancel(room.queue, "cancel")
         kinds = zip((done, retry, dead, expired), Kind, strict=True)
-        await room.broker.settle(QUEUE, "c", [outcome(entry, kind) for entry, kind in kinds])
+        await room.broker.settle(room.queue, "c", [outcome(entry, kind) for entry, kind in kinds])
         await room.release("c", [release])
         await room.publish("done2", "release2")
         await room.release("c", (await room.take("d"))[:0])
@@ -168,7 +178,7 @@ class InspectingPromises(Promises):
     async def test_every_job_is_in_the_list_of_its_state(self, room: Room) -> None:
         await room.join("c")
         await send(room, "dead")
-        await room.broker.settle(QUEUE, "c", [dies(entry) for entry in await room.take("c")])
+        await room.broker.settle(room.queue, "c", [dies(entry) for entry in await room.take("c")])
         await send(room, "running", "ready")
         await room.take("c", 1)
         await send(room, "scheduled", delay=5)
@@ -179,7 +189,7 @@ class InspectingPromises(Promises):
     async def test_lists_of_a_queue_nobody_used_are_empty(self, room: Room) -> None:
         for status in ("scheduled", "ready", "running", "dead"):
             assert await room.broker.inspector.jobs("none", status) == []
-        assert await room.broker.inspector.queues() == [QUEUE]
+        assert await addresses(room) == [room.queue]
 
     @promise()
     async def test_jobs_are_ready_before_the_first_consumer_came(self, room: Room) -> None:
@@ -195,7 +205,7 @@ class InspectingPromises(Promises):
         await send(room, "orphan1", "orphan2", "released", "fresh1", "fresh2")
         await room.take("d", 2)
         await room.release("c", await room.take("c", 1))
-        await room.broker.leave(QUEUE, "d")
+        await room.broker.leave(room.queue, "d")
         for limit in (1, 2, 3, 100):
             assert await listed(room, "ready", limit) == [
                 "released",
@@ -231,19 +241,21 @@ class InspectingPromises(Promises):
         await send(room, "s1", delay=1)
         await send(room, "s2", delay=2)
         await send(room, "s3", delay=3)
-        cursors: dict[Listed, str] = {s: (await inspector.jobs(QUEUE, s, limit=2))[-1].cursor for s in ("ready", "scheduled")}
+        cursors: dict[Listed, str] = {
+            s: (await inspector.jobs(room.queue, s, limit=2))[-1].cursor for s in ("ready", "scheduled")
+        }
         for job_id in ("r2", "s2"):
-            await room.broker.cancel(QUEUE, job_id)
-        later = [await inspector.jobs(QUEUE, status, after=cursor) for status, cursor in cursors.items()]
+            await room.broker.cancel(room.queue, job_id)
+        later = [await inspector.jobs(room.queue, status, after=cursor) for status, cursor in cursors.items()]
         assert [[view.id for view in page] for page in later] == [["r3"], ["s3"]]
 
     @promise()
     async def test_what_was_claimed_meanwhile_is_not_listed_as_ready(self, room: Room) -> None:
         await room.join("c")
         await send(room, "a", "b", "c", "d")
-        (first,) = await room.broker.inspector.jobs(QUEUE, "ready", limit=1)
+        (first,) = await room.broker.inspector.jobs(room.queue, "ready", limit=1)
         await room.take("c", 3)
-        assert [view.id for view in await room.broker.inspector.jobs(QUEUE, "ready", after=first.cursor)] == ["d"]
+        assert [view.id for view in await room.broker.inspector.jobs(room.queue, "ready", after=first.cursor)] == ["d"]
 
     @promise()
     async def test_large_jobs_are_listed_in_smaller_pages_and_none_is_left_out(self, room: Room) -> None:
@@ -261,15 +273,15 @@ class InspectingPromises(Promises):
         assert (running.status, running.consumer, running.crashes) == ("running", "c", 1)
         assert running.expires_at == START + 60
         assert running.since is not None and running.since > 1e9
-        assert [running] == await room.broker.inspector.jobs(QUEUE, "running")
+        assert [running] == await room.broker.inspector.jobs(room.queue, "running")
         await send(room, "scheduled", delay=5, expires=9)
         scheduled = await view_of(room, "scheduled")
         assert (scheduled.status, scheduled.due_at, scheduled.expires_at) == ("scheduled", START + 5, START + 9)
-        assert [scheduled] == await room.broker.inspector.jobs(QUEUE, "scheduled")
+        assert [scheduled] == await room.broker.inspector.jobs(room.queue, "scheduled")
         await send(room, "ready")
         ready = await view_of(room, "ready")
         assert (ready.status, ready.consumer, ready.since, ready.crashes, ready.due_at) == ("ready", "", None, 0, None)
-        assert [ready] == await room.broker.inspector.jobs(QUEUE, "ready")
+        assert [ready] == await room.broker.inspector.jobs(room.queue, "ready")
         for view in (running, scheduled, ready):
             assert view.message is not None and (view.message.id, view.message.task) == (view.id, "t")
 
@@ -285,7 +297,7 @@ class InspectingPromises(Promises):
         await room.join("c")
         await room.die("c", "a", result=DEAD_ENDING, result_ttl=60)
         view = await view_of(room, "a")
-        assert (view.status, view.letter) == ("dead", await room.broker.inspector.dead_letter(QUEUE, "a"))
+        assert (view.status, view.letter) == ("dead", await room.broker.inspector.dead_letter(room.queue, "a"))
         assert view.letter is not None and view.letter.source
         assert view.ending == decode_ending(DEAD_ENDING)
 
@@ -293,15 +305,15 @@ class InspectingPromises(Promises):
     async def test_an_ended_job_is_seen_while_its_ending_is_kept(self, room: Room) -> None:
         await room.join("c")
         await room.publish("kept", "bare", "cancelled")
-        await room.broker.cancel(QUEUE, "cancelled")
+        await room.broker.cancel(room.queue, "cancelled")
         kept, bare = await room.take("c")
         await room.settle("c", [kept], result=DONE_ENDING, result_ttl=60)
         await room.settle("c", [bare])
         view = await view_of(room, "kept")
         assert (view.status, view.ending, view.body) == ("done", decode_ending(DONE_ENDING), b"")
         assert (await view_of(room, "cancelled")).status == "cancelled"
-        assert await room.broker.inspector.job(QUEUE, "bare") is None
-        assert await room.broker.inspector.job(QUEUE, "never") is None
+        assert await room.broker.inspector.job(room.queue, "bare") is None
+        assert await room.broker.inspector.job(room.queue, "never") is None
         assert await room.broker.inspector.job("none", "kept") is None
 
     @promise()
@@ -322,7 +334,7 @@ class InspectingPromises(Promises):
     async def test_dead_letters_come_oldest_first(self, room: Room) -> None:
         await room.join("c")
         await room.die("c", "b", "a", "c")
-        assert [dead.id for dead in await room.broker.inspector.dead_letters(QUEUE)] == ["b", "a", "c"]
+        assert [dead.id for dead in await room.broker.inspector.dead_letters(room.queue)] == ["b", "a", "c"]
 
     @promise()
     async def test_dead_letters_come_in_pages(self, room: Room) -> None:
@@ -331,7 +343,7 @@ class InspectingPromises(Promises):
         await room.die("c", *names)
         seen: list[str] = []
         cursor = ""
-        while page := await room.broker.inspector.dead_letters(QUEUE, after=cursor, limit=3):
+        while page := await room.broker.inspector.dead_letters(room.queue, after=cursor, limit=3):
             assert len(page) <= 3
             seen += [dead.id for dead in page]
             cursor = page[-1].cursor
@@ -341,21 +353,21 @@ class InspectingPromises(Promises):
     async def test_a_cursor_outlives_its_letter(self, room: Room) -> None:
         await room.join("c")
         await room.die("c", "a", "b", "c")
-        page = await room.broker.inspector.dead_letters(QUEUE, limit=2)
-        await room.broker.purge(QUEUE, ["b"])
-        later = await room.broker.inspector.dead_letters(QUEUE, after=page[-1].cursor)
+        page = await room.broker.inspector.dead_letters(room.queue, limit=2)
+        await room.broker.purge(room.queue, ["b"])
+        later = await room.broker.inspector.dead_letters(room.queue, after=page[-1].cursor)
         assert [dead.id for dead in later] == ["c"]
 
     @promise()
     async def test_a_letter_found_by_id_is_the_one_in_the_list(self, room: Room) -> None:
         await room.join("c")
         await room.die("c", "a", "b")
-        listed = await room.broker.inspector.dead_letters(QUEUE)
-        assert [await room.broker.inspector.dead_letter(QUEUE, name) for name in ("a", "b")] == listed
+        listed = await room.broker.inspector.dead_letters(room.queue)
+        assert [await room.broker.inspector.dead_letter(room.queue, name) for name in ("a", "b")] == listed
 
     @promise()
     async def test_there_is_no_letter_of_what_is_not_dead(self, room: Room) -> None:
         await room.publish("ready")
-        assert await room.broker.inspector.dead_letter(QUEUE, "ready") is None
-        assert await room.broker.inspector.dead_letter(QUEUE, "never") is None
+        assert await room.broker.inspector.dead_letter(room.queue, "ready") is None
+        assert await room.broker.inspector.dead_letter(room.queue, "never") is None
         assert await room.broker.inspector.dead_letters("none") == []

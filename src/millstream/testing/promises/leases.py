@@ -7,7 +7,7 @@ import pytest
 from millstream.broker import Cancellation
 from millstream.errors import LeaseLost
 from millstream.outcome import Kind
-from millstream.testing.room import QUEUE, Promises, Room, ids, promise
+from millstream.testing.room import Promises, Room, ids, promise
 
 # the two looks at an overdue lease, in seconds after its deadline
 MARK = 0.5
@@ -18,7 +18,7 @@ async def lapse(room: Room, *, lease: float, watcher: str) -> None:
     """Look twice at leases that were last renewed at the start; the watcher keeps its own."""
     for seconds in (lease + MARK, lease + LAPSE):
         room.at(seconds)
-        await room.broker.renew(QUEUE, {watcher: lease})
+        await room.broker.renew(room.queue, {watcher: lease})
         await room.claim(watcher, 0)
 
 
@@ -30,7 +30,7 @@ class LeasePromises(Promises):
         entries = await room.take("c")
         for seconds in range(0, 200, 5):
             room.at(seconds)
-            assert await room.broker.renew(QUEUE, {"c": 10, "d": 10}) == set()
+            assert await room.broker.renew(room.queue, {"c": 10, "d": 10}) == set()
             assert await room.take("d") == []
         assert await room.settle("c", entries) == 1
 
@@ -40,7 +40,7 @@ class LeasePromises(Promises):
         await room.publish("a")
         await room.take("c")
         await lapse(room, lease=10, watcher="d")
-        assert await room.broker.renew(QUEUE, {"c": 10}) == {"c"}
+        assert await room.broker.renew(room.queue, {"c": 10}) == {"c"}
         assert [(entry.body, entry.crashes) for entry in await room.take("d")] == [(b"a", 1)]
 
     @promise()
@@ -50,7 +50,7 @@ class LeasePromises(Promises):
         await room.take("c")
         room.at(10_000)
         assert await room.take("d") == []
-        assert await room.broker.renew(QUEUE, {"c": 10}) == set()
+        assert await room.broker.renew(room.queue, {"c": 10}) == set()
 
     @promise()
     async def test_two_looks_close_together_lapse_nothing(self, room: Room) -> None:
@@ -69,10 +69,10 @@ class LeasePromises(Promises):
         await room.publish("a")
         entries = await room.take("c")
         room.at(11)
-        await room.broker.renew(QUEUE, {"d": 100})
+        await room.broker.renew(room.queue, {"d": 100})
         await room.claim("d", 0)
         room.at(12)
-        assert await room.broker.renew(QUEUE, {"c": 10}) == set()
+        assert await room.broker.renew(room.queue, {"c": 10}) == set()
         room.at(13)
         assert await room.take("d") == []
         assert await room.settle("c", entries) == 1
@@ -83,9 +83,9 @@ class LeasePromises(Promises):
         await room.publish("a")
         await room.take("c")
         room.at(11)
-        await room.broker.renew(QUEUE, {"d": 1000})
+        await room.broker.renew(room.queue, {"d": 1000})
         await room.claim("d", 0)
-        await room.broker.renew(QUEUE, {"c": 10})
+        await room.broker.renew(room.queue, {"c": 10})
         room.at(22)
         assert await room.take("d") == []
         assert await room.status("a") == "running"
@@ -119,7 +119,7 @@ class LeasePromises(Promises):
         await room.join("c", "d", lease=10)
         await room.publish("a")
         await room.take("c")
-        await room.broker.pause(QUEUE)
+        await room.broker.pause(room.queue)
         await lapse(room, lease=10, watcher="d")
         assert await room.status("a") == "ready"
 
@@ -133,7 +133,7 @@ class LeasePromises(Promises):
         room.at(13)
         with pytest.raises(LeaseLost):
             await room.claim("c", 0)
-        assert await room.broker.renew(QUEUE, {"c": 10}) == {"c"}
+        assert await room.broker.renew(room.queue, {"c": 10}) == {"c"}
         assert await room.status("a") == "ready"
 
     @promise()
@@ -147,22 +147,22 @@ class LeasePromises(Promises):
     @promise()
     async def test_renewing_tells_exactly_the_lost_ones(self, room: Room) -> None:
         await room.join("c", "d")
-        await room.broker.leave(QUEUE, "d")
-        assert await room.broker.renew(QUEUE, {"c": 10, "d": 10, "never": 10}) == {"d", "never"}
-        assert await room.broker.renew(QUEUE, {}) == set()
+        await room.broker.leave(room.queue, "d")
+        assert await room.broker.renew(room.queue, {"c": 10, "d": 10, "never": 10}) == {"d", "never"}
+        assert await room.broker.renew(room.queue, {}) == set()
 
     @promise()
     async def test_renewing_a_lost_lease_does_not_bring_it_back(self, room: Room) -> None:
         await room.join("c")
-        await room.broker.leave(QUEUE, "c")
-        await room.broker.renew(QUEUE, {"c": 10})
+        await room.broker.leave(room.queue, "c")
+        await room.broker.renew(room.queue, {"c": 10})
         with pytest.raises(LeaseLost):
             await room.claim("c")
 
     @promise()
     async def test_joining_twice_is_joining_once(self, room: Room) -> None:
         await room.join("c", "c")
-        assert (await room.broker.inspector.queue(QUEUE)).consumers == 1
+        assert (await room.broker.inspector.queue(room.queue)).consumers == 1
 
     @promise()
     async def test_a_settle_without_a_lease_is_refused_and_changes_nothing(self, room: Room) -> None:
@@ -170,11 +170,11 @@ class LeasePromises(Promises):
         await room.publish("a", "b", "c", "d")
         entries = await room.take("c")
         await lapse(room, lease=10, watcher="d")
-        before = await room.broker.inspector.queue(QUEUE)
+        before = await room.broker.inspector.queue(room.queue)
         for entry, kind in zip(entries, Kind, strict=True):
             with pytest.raises(LeaseLost):
                 await room.settle("c", [entry], kind, result=b"x", result_ttl=100)
-        assert await room.broker.inspector.queue(QUEUE) == before
+        assert await room.broker.inspector.queue(room.queue) == before
         assert ids(await room.take("d")) == ["a", "b", "c", "d"]
 
     @promise()
@@ -191,7 +191,7 @@ class LeasePromises(Promises):
     @promise()
     async def test_a_lapse_is_counted_and_a_leave_is_not(self, room: Room) -> None:
         await room.join("c", "left", "d", lease=10)
-        await room.broker.leave(QUEUE, "left")
+        await room.broker.leave(room.queue, "left")
         await lapse(room, lease=10, watcher="d")
         assert (await room.totals())["lapsed"] == 1
 
@@ -201,9 +201,9 @@ class LeasePromises(Promises):
         await room.publish("a", "b")
         await room.take("c")
         await lapse(room, lease=10, watcher="d")
-        state = await room.broker.inspector.queue(QUEUE)
+        state = await room.broker.inspector.queue(room.queue)
         assert (state.ready, state.running) == (2, 0)
-        assert await room.broker.cancel(QUEUE, "a") is Cancellation.CANCELLED
+        assert await room.broker.cancel(room.queue, "a") is Cancellation.CANCELLED
         assert ids(await room.take("d")) == ["b"]
 
     @promise()
@@ -212,7 +212,7 @@ class LeasePromises(Promises):
         for crashes in range(4):
             await room.join(f"c{crashes}")
             assert [e.crashes for e in await room.take(f"c{crashes}", suspect_after=1000)] == [crashes]
-            await room.broker.leave(QUEUE, f"c{crashes}")
+            await room.broker.leave(room.queue, f"c{crashes}")
 
     # -- leave -------------------------------------------------------------------------------------------------------------
 
@@ -221,7 +221,7 @@ class LeasePromises(Promises):
         await room.join("c", "d")
         await room.publish("a", "b")
         await room.take("c")
-        assert await room.broker.leave(QUEUE, "c") == 2
+        assert await room.broker.leave(room.queue, "c") == 2
         assert [(entry.body, entry.crashes) for entry in await room.take("d")] == [(b"a", 1), (b"b", 1)]
 
     @promise()
@@ -229,24 +229,24 @@ class LeasePromises(Promises):
         await room.join("c", "d")
         await room.publish("a", "b")
         await room.take("c")
-        assert await room.broker.leave(QUEUE, "c", blameless=True) == 2
+        assert await room.broker.leave(room.queue, "c", blameless=True) == 2
         assert [(entry.body, entry.crashes) for entry in await room.take("d")] == [(b"a", 0), (b"b", 0)]
 
     @promise()
     async def test_leaving_with_nothing_in_hand_leaves_nothing(self, room: Room) -> None:
         await room.join("c", "d")
-        assert await room.broker.leave(QUEUE, "c") == 0
-        assert await room.broker.leave(QUEUE, "d", blameless=True) == 0
-        assert (await room.broker.inspector.queue(QUEUE)).consumers == 0
+        assert await room.broker.leave(room.queue, "c") == 0
+        assert await room.broker.leave(room.queue, "d", blameless=True) == 0
+        assert (await room.broker.inspector.queue(room.queue)).consumers == 0
 
     @promise()
     async def test_leaving_twice_leaves_once(self, room: Room) -> None:
         await room.join("c", "d")
         await room.publish("a")
         await room.take("c")
-        await room.broker.leave(QUEUE, "c", blameless=True)
+        await room.broker.leave(room.queue, "c", blameless=True)
         taken_over = await room.take("d")
-        assert await room.broker.leave(QUEUE, "c", blameless=True) == 0
+        assert await room.broker.leave(room.queue, "c", blameless=True) == 0
         assert await room.settle("d", taken_over) == 1
 
     @promise()
@@ -255,10 +255,10 @@ class LeasePromises(Promises):
         await room.publish("a")
         await room.take("child")
         supervisor = await room.another()
-        assert await supervisor.leave(QUEUE, "child") == 1
+        assert await supervisor.leave(room.queue, "child") == 1
         with pytest.raises(LeaseLost):
             await room.claim("child")
 
     @promise()
     async def test_a_stranger_that_leaves_changes_nothing(self, room: Room) -> None:
-        assert await room.broker.leave(QUEUE, "stranger") == 0
+        assert await room.broker.leave(room.queue, "stranger") == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millstream.broker import Post, Receipt
 from millstream.outcome import Kind
-from millstream.testing.room import DONE_ENDING, QUEUE, START, Promises, Room, eventually, ids, promise
+from millstream.testing.room import DONE_ENDING, START, Promises, Room, eventually, ids, promise
 
 CREATED, EXISTS, FULL, CONFLICT = Receipt.CREATED, Receipt.EXISTS, Receipt.FULL, Receipt.CONFLICT
 
@@ -20,7 +20,7 @@ class PublishingPromises(Promises):
     async def test_a_body_arrives_as_it_was_sent(self, room: Room) -> None:
         await room.join("c")
         body = bytes(range(256)) * 300
-        await room.broker.publish(QUEUE, [Post("a", body), Post("b", b"")])
+        await room.broker.publish(room.queue, [Post("a", body), Post("b", b"")])
         assert [entry.body for entry in await room.take("c")] == [body, b""]
 
     @promise()
@@ -42,7 +42,7 @@ class PublishingPromises(Promises):
     async def test_a_serial_sent_again_exists(self, room: Room) -> None:
         assert await room.send("s", 1, 2) == [CREATED, CREATED]
         assert await room.send("s", 1, 2) == [EXISTS, EXISTS]
-        assert (await room.broker.inspector.queue(QUEUE)).ready == 2
+        assert (await room.broker.inspector.queue(room.queue)).ready == 2
 
     @promise()
     async def test_a_serial_sent_again_exists_though_its_job_left_nothing(self, room: Room) -> None:
@@ -90,7 +90,7 @@ class PublishingPromises(Promises):
     @promise()
     async def test_a_sender_counts_per_queue(self, room: Room) -> None:
         await room.send("s", 1)
-        assert await room.send("s", 1, queue="q2") == [CREATED]
+        assert await room.send("s", 1, queue=room.other_queue) == [CREATED]
 
     @promise(id_ttl=0.05)
     async def test_a_sender_is_forgotten_id_ttl_after_its_last_call(self, room: Room) -> None:
@@ -298,10 +298,10 @@ class PublishingPromises(Promises):
     @promise()
     async def test_queues_do_not_know_each_other(self, room: Room) -> None:
         await room.join("c")
-        await room.join("c", queue="q2")
+        await room.join("c", queue=room.other_queue)
         await room.publish("a")
-        assert await room.publish("a", queue="q2", task="u") == [CREATED]
+        assert await room.publish("a", queue=room.other_queue, task="u") == [CREATED]
         await room.settle("c", await room.take("c"), given_id=True)
-        assert await room.status("a", "q2") == "ready"
-        assert ids(await room.take("c", queue="q2")) == ["a"]
-        assert await room.publish("b", queue="q2", max_length=2) == [CREATED]
+        assert await room.status("a", room.other_queue) == "ready"
+        assert ids(await room.take("c", queue=room.other_queue)) == ["a"]
+        assert await room.publish("b", queue=room.other_queue, max_length=2) == [CREATED]

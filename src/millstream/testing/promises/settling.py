@@ -8,7 +8,6 @@ from millstream.testing.room import (
     DEAD_ENDING,
     DONE_ENDING,
     LETTER,
-    QUEUE,
     START,
     Promises,
     Room,
@@ -26,7 +25,7 @@ class SettlingPromises(Promises):
         await room.publish("a")
         assert await room.settle("c", await room.take("c")) == 1
         assert await room.status("a") == "unknown"
-        await room.broker.leave(QUEUE, "c")
+        await room.broker.leave(room.queue, "c")
         assert await room.take("d") == []
 
     @promise()
@@ -35,10 +34,10 @@ class SettlingPromises(Promises):
         await room.publish("a", "b", "c", "d")
         entries = await room.take("c")
         outcomes = [outcome(entry, kind, result=b"x") for entry, kind in zip(entries, Kind, strict=True)]
-        assert await room.broker.settle(QUEUE, "c", outcomes) == 4
-        before = await room.broker.inspector.queue(QUEUE)
-        assert await room.broker.settle(QUEUE, "c", outcomes) == 0
-        assert await room.broker.inspector.queue(QUEUE) == before
+        assert await room.broker.settle(room.queue, "c", outcomes) == 4
+        before = await room.broker.inspector.queue(room.queue)
+        assert await room.broker.settle(room.queue, "c", outcomes) == 0
+        assert await room.broker.inspector.queue(room.queue) == before
 
     @promise()
     async def test_how_a_job_ended_stands(self, room: Room) -> None:
@@ -76,8 +75,10 @@ class SettlingPromises(Promises):
         await room.join("c")
         await room.publish("done", "retry", "dead", "expired")
         entries = await room.take("c")
-        assert await room.broker.settle(QUEUE, "c", [outcome(e, k, delay=5) for e, k in zip(entries, Kind, strict=True)]) == 4
-        state = await room.broker.inspector.queue(QUEUE)
+        assert (
+            await room.broker.settle(room.queue, "c", [outcome(e, k, delay=5) for e, k in zip(entries, Kind, strict=True)]) == 4
+        )
+        state = await room.broker.inspector.queue(room.queue)
         assert (state.ready, state.running, state.scheduled, state.dead) == (0, 0, 1, 1)
 
     # -- results -----------------------------------------------------------------------------------------------------------
@@ -87,7 +88,7 @@ class SettlingPromises(Promises):
         await room.join("c")
         await room.publish("a")
         await room.settle("c", await room.take("c"), result=DONE_ENDING, result_ttl=60)
-        assert await room.broker.results.get(QUEUE, "a") == DONE_ENDING
+        assert await room.broker.results.get(room.queue, "a") == DONE_ENDING
         assert await room.status("a") == "done"
 
     @promise()
@@ -95,14 +96,14 @@ class SettlingPromises(Promises):
         await room.join("c")
         await room.publish("a")
         await room.settle("c", await room.take("c"), result=DONE_ENDING, result_ttl=0)
-        assert await room.broker.results.get(QUEUE, "a") is None
+        assert await room.broker.results.get(room.queue, "a") is None
 
     @promise()
     async def test_no_result_keeps_nothing(self, room: Room) -> None:
         await room.join("c")
         await room.publish("a")
         await room.settle("c", await room.take("c"), result=None, result_ttl=60, given_id=True)
-        assert await room.broker.results.get(QUEUE, "a") is None
+        assert await room.broker.results.get(room.queue, "a") is None
         assert await room.status("a") == "unknown"
 
     @promise()
@@ -114,7 +115,7 @@ class SettlingPromises(Promises):
         await room.settle("c", [long], result=DONE_ENDING, result_ttl=600)
 
         async def gone() -> bool:
-            return await room.broker.results.get(QUEUE, "a") is None
+            return await room.broker.results.get(room.queue, "a") is None
 
         await eventually(gone)
         assert await room.status("a") == "unknown"
@@ -186,9 +187,9 @@ class SettlingPromises(Promises):
         await room.publish("a")
         room.at(2.5)
         await room.settle("c", await room.take("c"), Kind.DEAD, body=b"a#again", task="mail")
-        dead = await room.broker.inspector.dead_letter(QUEUE, "a")
+        dead = await room.broker.inspector.dead_letter(room.queue, "a")
         assert dead is not None
-        assert (dead.id, dead.task, dead.queue, dead.letter) == ("a", "mail", QUEUE, LETTER)
+        assert (dead.id, dead.task, dead.queue, dead.letter) == ("a", "mail", room.queue, LETTER)
         assert (dead.body, dead.died_at) == (b"a#again", START + 2.5)
         assert await room.status("a") == "dead"
 
@@ -196,23 +197,23 @@ class SettlingPromises(Promises):
     async def test_a_dead_jobs_ending_is_kept(self, room: Room) -> None:
         await room.join("c")
         await room.die("c", "a", result=DEAD_ENDING, result_ttl=60)
-        assert await room.broker.results.get(QUEUE, "a") == DEAD_ENDING
+        assert await room.broker.results.get(room.queue, "a") == DEAD_ENDING
 
     @promise()
     async def test_a_dead_job_is_not_claimed_again(self, room: Room) -> None:
         await room.join("c", "d")
         await room.die("c", "a")
-        await room.broker.leave(QUEUE, "c")
+        await room.broker.leave(room.queue, "c")
         assert await room.take("d") == []
 
     @promise(dead_max_count=3)
     async def test_the_oldest_dead_letters_make_room_for_new_ones(self, room: Room) -> None:
         await room.join("c")
         await room.die("c", "a", "b", "c", "d", "e")
-        assert [dead.id for dead in await room.broker.inspector.dead_letters(QUEUE)] == ["c", "d", "e"]
+        assert [dead.id for dead in await room.broker.inspector.dead_letters(room.queue)] == ["c", "d", "e"]
         assert await room.status("a") == "unknown"
-        assert await room.broker.inspector.dead_letter(QUEUE, "a") is None
-        assert await room.broker.replay(QUEUE, ["a"]) == []
+        assert await room.broker.inspector.dead_letter(room.queue, "a") is None
+        assert await room.broker.replay(room.queue, ["a"]) == []
 
     @promise(dead_max_age=100.0)
     async def test_old_dead_letters_go_when_a_new_one_comes(self, room: Room) -> None:
@@ -222,7 +223,7 @@ class SettlingPromises(Promises):
         await room.die("c", "young")
         room.at(120)
         await room.die("c", "new")
-        assert [dead.id for dead in await room.broker.inspector.dead_letters(QUEUE)] == ["young", "new"]
+        assert [dead.id for dead in await room.broker.inspector.dead_letters(room.queue)] == ["young", "new"]
         assert await room.status("old") == "unknown"
 
     # -- expired -----------------------------------------------------------------------------------------------------------
@@ -232,7 +233,7 @@ class SettlingPromises(Promises):
         await room.join("c")
         await room.publish("a")
         await room.settle("c", await room.take("c"), Kind.EXPIRED, result_ttl=60)
-        ending = await room.broker.results.get(QUEUE, "a")
+        ending = await room.broker.results.get(room.queue, "a")
         assert ending is not None and decode_ending(ending) == Ending("expired")
         assert await room.status("a") == "expired"
 

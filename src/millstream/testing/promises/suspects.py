@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millstream.broker import Cancellation
 from millstream.outcome import Kind
-from millstream.testing.room import QUEUE, Promises, Room, ids, promise
+from millstream.testing.room import Promises, Room, ids, promise
 
 
 class SuspectPromises(Promises):
@@ -77,10 +77,10 @@ class SuspectPromises(Promises):
         await room.claim("c")
         assert (await room.claim("d")).suspects
         assert (await room.claim("d", 0)).suspects
-        await room.broker.pause(QUEUE)
+        await room.broker.pause(room.queue)
         assert (await room.claim("d")).suspects
         assert await room.take("d", alone=True) == []
-        await room.broker.resume(QUEUE)
+        await room.broker.resume(room.queue)
         assert len(await room.take("d", alone=True)) == 1
         assert not (await room.claim("c")).suspects
 
@@ -99,7 +99,7 @@ class SuspectPromises(Promises):
         await room.join("c", "d")
         await room.claim("c")
         await room.take("c", alone=True)
-        await room.broker.leave(QUEUE, "c")
+        await room.broker.leave(room.queue, "c")
         claim = await room.claim("d")
         assert (claim.entries, claim.suspects) == ([], True)
         assert [entry.crashes for entry in await room.take("d", alone=True)] == [3]
@@ -122,7 +122,7 @@ class SuspectPromises(Promises):
         await room.crash("x", lives=2)
         await room.join("c")
         await room.claim("c")
-        assert await room.broker.cancel(QUEUE, "a") is Cancellation.CANCELLED
+        assert await room.broker.cancel(room.queue, "a") is Cancellation.CANCELLED
         assert not (await room.claim("c")).suspects
 
     @promise()

@@ -9,7 +9,7 @@ import pytest
 from millstream.broker import Post
 from millstream.errors import LeaseLost
 from millstream.outcome import Kind
-from millstream.testing.room import LONG, QUEUE, Promises, Room, eventually, ids, promise
+from millstream.testing.room import LONG, Promises, Room, eventually, ids, promise
 
 
 class WaitingPromises(Promises):
@@ -44,7 +44,7 @@ class WaitingPromises(Promises):
         await room.join("c")
         other = await room.another()
         waiting = await room.begun(room.wait_for_work("c"))
-        await other.publish(QUEUE, [Post("a", b"a")])
+        await other.publish(room.queue, [Post("a", b"a")])
         assert ids(await waiting) == ["a"]
 
     @promise()
@@ -70,16 +70,16 @@ class WaitingPromises(Promises):
         await room.publish("a")
         await room.take("c")
         waiting = await room.begun(room.wait_for_work("d"))
-        await room.broker.leave(QUEUE, "c")
+        await room.broker.leave(room.queue, "c")
         assert ids(await waiting) == ["a"]
 
     @promise()
     async def test_a_resume_ends_a_wait(self, room: Room) -> None:
         await room.join("c")
         await room.publish("a")
-        await room.broker.pause(QUEUE)
+        await room.broker.pause(room.queue)
         waiting = await room.begun(room.wait_for_work("c"))
-        await room.broker.resume(QUEUE)
+        await room.broker.resume(room.queue)
         assert ids(await waiting) == ["a"]
 
     @promise()
@@ -87,7 +87,7 @@ class WaitingPromises(Promises):
         await room.join("c", "d")
         await room.die("c", "a")
         waiting = await room.begun(room.wait_for_work("d"))
-        await room.broker.replay(QUEUE, ["a"])
+        await room.broker.replay(room.queue, ["a"])
         assert ids(await waiting) == ["a"]
 
     @promise()
@@ -96,7 +96,7 @@ class WaitingPromises(Promises):
         waiting = asyncio.create_task(room.take("c", wait=LONG))
         while not waiting.done():
             # a nudge before the wait began is none: go on until it is over
-            await room.broker.nudge(QUEUE, "c")
+            await room.broker.nudge(room.queue, "c")
             await asyncio.sleep(0)
         assert await waiting == []
 
@@ -106,7 +106,7 @@ class WaitingPromises(Promises):
         mine = asyncio.create_task(room.take("c", wait=LONG))
         theirs = await room.begun(room.take("d", wait=LONG))
         while not mine.done():
-            await room.broker.nudge(QUEUE, "c")
+            await room.broker.nudge(room.queue, "c")
             await asyncio.sleep(0)
         assert not theirs.done()
         await room.publish("a")
@@ -115,8 +115,8 @@ class WaitingPromises(Promises):
     @promise()
     async def test_a_nudge_that_finds_no_wait_is_nothing(self, room: Room) -> None:
         await room.join("c")
-        await room.broker.nudge(QUEUE, "c")
-        await room.broker.nudge(QUEUE, "stranger")
+        await room.broker.nudge(room.queue, "c")
+        await room.broker.nudge(room.queue, "stranger")
 
     @promise()
     async def test_who_waits_as_long_as_told_gets_what_is_due(self, room: Room) -> None:
@@ -161,7 +161,7 @@ class WaitingPromises(Promises):
         await room.join("c")
         supervisor = await room.another()
         waiting = await room.begun(room.take("c", wait=LONG))
-        await supervisor.leave(QUEUE, "c")
+        await supervisor.leave(room.queue, "c")
         await room.publish("a")
         with pytest.raises(LeaseLost):
             await waiting
@@ -178,7 +178,7 @@ class WaitingPromises(Promises):
         found: list[str] = []
 
         async def somewhere() -> bool:
-            found.extend(ids(await room.take("d") + await room.broker.recover(QUEUE, "c", [])))
+            found.extend(ids(await room.take("d") + await room.broker.recover(room.queue, "c", [])))
             return bool(found)
 
         await eventually(somewhere)

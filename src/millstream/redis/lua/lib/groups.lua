@@ -16,12 +16,15 @@ local function places()
   return found
 end
 
--- One token each: there is something to claim. Returns how many groups there are.
+-- One token: there is something to claim.
+local function wake_group(name)
+  local list = key_of(name, 'wake')
+  if redis.call('LLEN', list) == 0 then redis.call('LPUSH', list, 1) end
+end
+
+-- Returns how many groups there are.
 local function wake_groups()
   local groups = redis.call('SMEMBERS', GROUPS)
-  for _, name in ipairs(groups) do
-    local list = key_of(name, 'wake')
-    if redis.call('LLEN', list) == 0 then redis.call('LPUSH', list, 1) end
-  end
+  for _, name in ipairs(groups) do wake_group(name) end
   return #groups
 end
