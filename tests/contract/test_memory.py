@@ -14,11 +14,11 @@ from typing import Any
 from millstream.broker import Post, Receipt
 from millstream.memory import MemoryBroker
 from millstream.outcome import Kind, Outcome
-from millstream.testing import BrokerContract
+from millstream.testing import BrokerContract, QueueContract
 from millstream.testing.room import DONE_ENDING, PATIENCE
 
 
-class TestMemoryBroker(BrokerContract):
+class InMemory:
     def setup_method(self) -> None:
         self.name = uuid.uuid4().hex
 
@@ -26,7 +26,11 @@ class TestMemoryBroker(BrokerContract):
         return MemoryBroker(self.name, **options)
 
 
-class TestGroupInMemory(TestMemoryBroker):
+class TestMemoryBroker(InMemory, BrokerContract):
+    pass
+
+
+class TestGroupInMemory(InMemory, QueueContract):
     """A group is a queue."""
 
     queue, other_queue = "t>g", "t>h"

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from millstream.redis import RedisBroker
-from millstream.testing import BrokerContract
+from millstream.testing import BrokerContract, QueueContract
 
 
-class RedisContract(BrokerContract):
+class OnServer:
     url: str
 
     def setup_method(self) -> None:
@@ -21,23 +21,35 @@ class RedisContract(BrokerContract):
         return RedisBroker(self.url, namespace=self.namespace, **options)
 
 
-class TestOnValkey(RedisContract):
+class OnValkey(OnServer):
     @pytest.fixture(autouse=True)
     def _server(self, valkey_server: str) -> None:
         self.url = valkey_server
 
 
-class TestOnRedis(RedisContract):
+class OnRedis(OnServer):
     @pytest.fixture(autouse=True)
     def _server(self, redis_server: str) -> None:
         self.url = redis_server
 
 
-class TestGroupOnValkey(TestOnValkey):
+class TestOnValkey(OnValkey, BrokerContract):
+    pass
+
+
+class TestOnRedis(OnRedis, BrokerContract):
+    pass
+
+
+class Group(QueueContract):
     """A group is a queue."""
 
     queue, other_queue = "t>g", "t>h"
 
 
-class TestGroupOnRedis(TestOnRedis):
-    queue, other_queue = "t>g", "t>h"
+class TestGroupOnValkey(OnValkey, Group):
+    pass
+
+
+class TestGroupOnRedis(OnRedis, Group):
+    pass

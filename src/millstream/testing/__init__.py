@@ -1,5 +1,5 @@
 """For those who write a room: the contract every Broker keeps, as tests. Needs pytest."""
 
-from millstream.testing.contract import BrokerContract
+from millstream.testing.contract import BrokerContract, QueueContract
 
-__all__ = ["BrokerContract"]
+__all__ = ["BrokerContract", "QueueContract"]

@@ -10,10 +10,11 @@ from millstream.testing.promises.publishing import PublishingPromises
 from millstream.testing.promises.results import ResultPromises
 from millstream.testing.promises.settling import SettlingPromises
 from millstream.testing.promises.suspects import SuspectPromises
+from millstream.testing.promises.topics import TopicPromises
 from millstream.testing.promises.waiting import WaitingPromises
 
 
-class BrokerContract(
+class QueueContract(
     PublishingPromises,
     ClaimingPromises,
     WaitingPromises,
@@ -24,6 +25,10 @@ class BrokerContract(
     InspectingPromises,
     ResultPromises,
 ):
+    """What a queue promises, and so a group, one test each. ``queue`` and ``other_queue`` are the addresses that are tested."""
+
+
+class BrokerContract(QueueContract, TopicPromises):
     """Every promise of ``millstream.broker``, one test each.
 
     A subclass whose name starts with ``Test`` overrides ``make_broker(**options)``. All brokers made in one test see the

@@ -125,12 +125,17 @@ if left > 0 and not paused and redis.call('SCARD', LAPSED) > 0 then
   end
 end
 
--- All plain: refs and bodies by turns. One that expires, or a foreign one: all go as entries, in their order.
+-- All plain: refs and bodies by turns. One that expires, or a foreign one: all go as entries, in their order, and those before.
 local function put(fresh, mark)
   local flat = {}
   for i, entry in ipairs(fresh) do
     local fields = entry[2]
     if #fields ~= 2 or fields[1] ~= 'd' then
+      for k = 1, #plain, 2 do
+        taken[#taken + 1] = { plain[k], { 'd', plain[k + 1] } }
+        crashes[plain[k]] = 0
+      end
+      plain = {}
       for _, each in ipairs(fresh) do
         each[1] = mark .. each[1]
         taken[#taken + 1] = each
