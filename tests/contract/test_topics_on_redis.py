@@ -1,0 +1,270 @@
+"""What happens to a topic by other hands: places destroyed, everything flushed, foreign entries, other programs' groups."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+import pytest
+
+from millstream.address import group_address
+from millstream.broker import Post
+from millstream.broker.contract import BEGINNING, END
+from millstream.errors import LeaseLost
+from millstream.outcome import Kind
+from millstream.redis import RedisBroker
+from millstream.redis.keys import topic_keys
+from millstream.testing.promises.topics import TOPIC, A, B, begin, claim, emit, end, finish, group_state, state, take
+from millstream.testing.room import PATIENCE, Room, ids
+
+Story = Callable[[Room, "Log"], Coroutine[Any, Any, None]]
+
+
+class Log:
+    """The log itself, as another program sees it."""
+
+    def __init__(self, broker: RedisBroker, namespace: str) -> None:
+        self.key = topic_keys(namespace, TOPIC)["log"]
+        self.namespace = namespace
+        self.call = broker._commands.call
+
+    async def destroy_place(self, group: str) -> None:
+        assert await self.call("XGROUP", "DESTROY", self.key, group) == 1
+
+    async def write(self, *fields: str) -> None:
+        await self.call("XADD", self.key, "*", *fields)
+
+
+@pytest.fixture(params=["valkey_server", "redis_server"])
+def tell(request: pytest.FixtureRequest) -> Callable[[Story], None]:
+    """Plays a story on each server."""
+    url = request.getfixturevalue(request.param)
+
+    def play(story: Story) -> None:
+        namespace = f"test-{uuid.uuid4().hex}"
+
+        async def main() -> None:
+            async with asyncio.timeout(PATIENCE), Room(lambda: RedisBroker(url, namespace=namespace)) as room:
+                assert isinstance(room.broker, RedisBroker)
+                await story(room, Log(room.broker, namespace))
+
+        asyncio.run(main())
+
+    return play
+
+
+Tell = Callable[[Story], None]
+
+
+# -- a place that was destroyed --------------------------------------------------------------------------------------------
+
+
+def test_a_group_whose_place_was_destroyed_goes_on_from_its_note(tell: Tell, caplog: pytest.LogCaptureFixture) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a", "b")
+        await emit(room, "1", "2", "3", "4")
+        await end(room, "a", await take(room, "a", 2))
+        await take(room, "a", 1)
+        room.at(2)
+        await claim(room, "b", 0)
+        noted = (await take(room, "b", 2))[-1].ref.decode().removeprefix("L")
+        await log.destroy_place("a")
+        await emit(room, "5")
+        assert ids(await take(room, "a")) == ["3", "4", "5"]
+        assert ids(await take(room, "b")) == ["3", "4", "5"]
+        (report,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+        assert f"'a' of topic {TOPIC!r}" in report.getMessage() and noted in report.getMessage()
+
+    tell(story)
+
+
+def test_what_a_group_without_its_place_was_not_given_stays(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a", "b")
+        await emit(room, "1", "2", "3")
+        await log.destroy_place("a")
+        await finish(room, "b")
+        for second in (2, 4):
+            room.at(second)
+            await claim(room, "b")
+        assert ids(await take(room, "a")) == ["1", "2", "3"]
+
+    tell(story)
+
+
+def test_a_group_that_began_at_the_end_and_lost_its_place_goes_on_there(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await emit(room, "1")
+        await begin(room, "a", start=END)
+        await log.destroy_place("a")
+        await emit(room, "2")
+        assert ids(await take(room, "a")) == ["2"]
+
+    tell(story)
+
+
+def test_a_claim_that_finds_its_place_destroyed_takes_retries_too(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a")
+        await room.join("left", queue=A)
+        await emit(room, "retried", "orphaned")
+        retried, orphaned = await take(room, "a")
+        await end(room, "a", [retried, orphaned], Kind.RETRY)
+        await room.take("left", 1, queue=A)
+        await room.broker.leave(A, "left")
+        room.at(2)
+        await claim(room, "a", 0)
+        await log.destroy_place("a")
+        assert sorted(ids(await take(room, "a"))) == ["orphaned", "retried"]
+
+    tell(story)
+
+
+def test_a_group_without_its_place_can_be_moved(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a")
+        await emit(room, "1", "2")
+        await take(room, "a")
+        await log.destroy_place("a")
+        assert await room.broker.seek(A, BEGINNING)
+        assert ids(await take(room, "a")) == ["1", "2"]
+
+    tell(story)
+
+
+def test_a_group_without_its_place_is_seen(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a")
+        await emit(room, "1")
+        place = (await group_state(room, "a")).place
+        await log.destroy_place("a")
+        seen = await group_state(room, "a")
+        assert (seen.place, seen.lag, seen.consumers) == (place, None, 1)
+
+    tell(story)
+
+
+def test_after_everything_was_flushed_a_consumer_joins_again_and_goes_on(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a", "b")
+        await emit(room, "1", "2")
+        held = await take(room, "a")
+        await log.call("FLUSHALL")
+        await emit(room, "3")
+        with pytest.raises(LeaseLost):
+            await end(room, "a", held)
+        with pytest.raises(LeaseLost):
+            await claim(room, "a")
+        assert await room.broker.renew(B, {"b": 30.0}) == {"b"}
+        await room.join("a", queue=A)
+        assert ids(await take(room, "a")) == ["3"]
+        assert [group.name for group in (await state(room)).groups] == ["a"]
+
+    tell(story)
+
+
+# -- foreign hands ---------------------------------------------------------------------------------------------------------
+
+
+def test_foreign_entries_come_as_raw_ones_and_the_rest_goes_on(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a", "b")
+        await emit(room, "1")
+        await log.write("user", "7", "name", "Ada")
+        await log.write("d", "body", "and", "more")
+        room.run_clock()
+        await emit(room, "2")
+        for group in ("a", "b"):
+            entries = await take(room, group)
+            assert [entry.body for entry in entries] == [b"1", None, None, b"2"]
+            raw = [msgspec.msgpack.decode(entry.raw) for entry in entries[1:3]]
+            assert raw == [[b"user", b"7", b"name", b"Ada"], [b"d", b"body", b"and", b"more"]]
+            await end(room, group, entries[1:3], Kind.DEAD, body=b"what was found")
+            assert await end(room, group, entries) == 2
+
+    tell(story)
+
+
+def test_a_foreign_entry_survives_a_crash(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a")
+        await room.join("next", queue=A)
+        await log.write("user", "7")
+        await take(room, "a")
+        await room.broker.leave(A, "a")
+        (entry,) = await room.take("next", queue=A)
+        assert (entry.body, entry.crashes, msgspec.msgpack.decode(entry.raw)) == (None, 1, [b"user", b"7"])
+
+    tell(story)
+
+
+def test_an_event_that_was_deleted_while_it_was_held_leaves_a_letter_if_its_holder_dies(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a")
+        await room.join("next", queue=A)
+        await emit(room, "1", "2")
+        held = await take(room, "a")
+        await log.call("XDEL", log.key, held[0].ref.removeprefix(b"L"))
+        await room.broker.leave(A, "a")
+        assert ids(await room.take("next", queue=A)) == ["2"]
+        (letter,) = await room.broker.inspector.dead_letters(A)
+        assert letter.letter.reason == "malformed"
+
+    tell(story)
+
+
+def test_the_group_of_another_program_holds_the_log_and_is_not_ours_to_remove(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a")
+        await log.call("XGROUP", "CREATE", log.key, "theirs", "0")
+        await emit(room, "1")
+        await finish(room, "a")
+        room.at(2)
+        await claim(room, "a")
+        assert (await state(room)).length == 1
+        assert not await room.broker.remove_group(group_address(TOPIC, "theirs"))
+        assert not await room.broker.seek(group_address(TOPIC, "theirs"), END)
+        assert [group.name for group in (await state(room)).groups] == ["a"]
+        await log.call("XREADGROUP", "GROUP", "theirs", "c", "NOACK", "STREAMS", log.key, ">")
+        room.at(4)
+        await claim(room, "a")
+        assert (await state(room)).length == 0
+
+    tell(story)
+
+
+# -- what is left behind ---------------------------------------------------------------------------------------------------
+
+
+def test_a_removed_group_leaves_no_key(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a", "b")
+        await emit(room, "1", "2", "3")
+        dead, retried, _ = await take(room, "a")
+        await end(room, "a", [dead], Kind.DEAD)
+        await end(room, "a", [retried], Kind.RETRY, delay=60)
+        await room.broker.pause(A)
+        assert await room.broker.remove_group(A)
+        keys = await log.call("KEYS", f"*{log.namespace}*")
+        assert [key for key in keys if b":g:a:" in key] == []
+        assert ids(await take(room, "b")) == ["1", "2", "3"]
+
+    tell(story)
+
+
+def test_a_long_log_is_trimmed_in_a_few_claims(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a")
+        for n in range(45):
+            posts = [Post(f"s-{i}", b"x", serial=i) for i in range(n * 1000 + 1, n * 1000 + 1001)]
+            await room.broker.emit(TOPIC, posts, sender="s")
+        await room.broker.seek(A, END)
+        for _ in range(4):
+            await claim(room, "a", 0)
+        assert (await state(room)).length == 0
+
+    tell(story)
