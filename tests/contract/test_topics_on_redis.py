@@ -18,8 +18,8 @@ from millstream.errors import LeaseLost
 from millstream.outcome import Kind
 from millstream.redis import RedisBroker
 from millstream.redis.keys import topic_keys
-from millstream.testing.promises.topics import TOPIC, A, B, begin, claim, emit, end, finish, group_state, state, take
 from millstream.testing.room import PATIENCE, Room, ids
+from millstream.testing.topic import TOPIC, A, B, begin, claim, emit, end, finish, group_state, state, take
 
 Story = Callable[[Room, "Log"], Coroutine[Any, Any, None]]
 

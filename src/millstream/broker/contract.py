@@ -153,9 +153,9 @@ class Broker(ABC):
     ) -> list[str]:
         """Make the topic known, and those of its groups that do not exist, each at its place; the names of these.
 
-        A group is a queue under its own address (``group_address``) that also claims in the topic's log. An event leaves the log
-        when every group has settled it and, if ``keep`` (seconds) or ``keep_count`` is given, it is that old or that many came
-        after it: by the first claim of any group a second after the last time. While there is no group, only ``keep`` and
+        A group is a queue under its own address (``group_address``) that also claims in the topic's log. An event leaves the
+        log when every group has settled it and, if ``keep`` (seconds) or ``keep_count`` is given, it is that old or that many
+        came after it: by the first claim of any group a second after the last time. While there is no group, only ``keep`` and
         ``keep_count`` end it, by an emit.
         """
 

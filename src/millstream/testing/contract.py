@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from millstream.testing.promises.claiming import ClaimingPromises
+from millstream.testing.promises.emitting import EmittingPromises
+from millstream.testing.promises.groups import GroupPromises
 from millstream.testing.promises.inspecting import InspectingPromises
+from millstream.testing.promises.keeping import KeepingPromises
 from millstream.testing.promises.leases import LeasePromises
 from millstream.testing.promises.operating import OperatingPromises
 from millstream.testing.promises.publishing import PublishingPromises
 from millstream.testing.promises.results import ResultPromises
+from millstream.testing.promises.seeking import SeekingPromises
 from millstream.testing.promises.settling import SettlingPromises
 from millstream.testing.promises.suspects import SuspectPromises
-from millstream.testing.promises.topics import TopicPromises
 from millstream.testing.promises.waiting import WaitingPromises
 
 
@@ -28,7 +31,7 @@ class QueueContract(
     """What a queue promises, and so a group, one test each. ``queue`` and ``other_queue`` are the addresses that are tested."""
 
 
-class BrokerContract(QueueContract, TopicPromises):
+class BrokerContract(QueueContract, EmittingPromises, GroupPromises, KeepingPromises, SeekingPromises):
     """Every promise of ``millstream.broker``, one test each.
 
     A subclass whose name starts with ``Test`` overrides ``make_broker(**options)``. All brokers made in one test see the
