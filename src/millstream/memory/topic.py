@@ -169,8 +169,8 @@ class MemoryTopic:
 
     def _settled(self, group: MemoryGroup) -> int:
         """How many of the log's entries a group has settled, from the first on without a gap."""
-        unsettled = min((job.number for job in group.claimed()), default=None)
-        return self._position(group.place) if unsettled is None else bisect_left(self._log, unsettled, key=_number)
+        given = self._position(group.place)
+        return min([given, *(bisect_left(self._log, job.number, key=_number) for job in group.claimed())])
 
     def _drop(self, count: int) -> None:
         del self._log[: max(0, count)]
@@ -208,14 +208,17 @@ class MemoryGroup(MemoryQueue):
 
     def _take(self, count: int, suspect_after: int) -> list[Job]:
         taken = super()._take(count, suspect_after)
-        again = {job.number: job for job in self.claimed()}
+        claimed = {job.number: job for job in self.claimed()}
         for event in self.topic.after(self.place, count - len(taken)):
-            if event.number in again:  # the group was moved back meanwhile: whoever held it holds it no more
-                self._take_out(again[event.number])
+            self.place = event.number
+            before = claimed.get(event.number)
+            if before is not None:  # the group was moved back meanwhile
+                if before in taken:
+                    continue
+                self._take_out(before)
             job = _job(event)
             self._fresh[job.ref] = job
             taken.append(job)
-            self.place = event.number
         return taken
 
     def claimable(self, now_ms: int, alone: bool = False) -> bool:

@@ -150,13 +150,28 @@ local function put(fresh, mark)
   return flat
 end
 
+-- A group that was moved back may read what it has just taken over: that is given once, and its crashes still count.
+local function new_in_log(fresh)
+  if #taken == 0 then return fresh end
+  local new = {}
+  for _, entry in ipairs(fresh) do
+    local crashed = crashes['L' .. entry[1]]
+    if crashed then
+      redis.call('XCLAIM', LOG, homes[2].group, consumer, 0, entry[1], 'RETRYCOUNT', crashed + 1, 'JUSTID')
+    else
+      new[#new + 1] = entry
+    end
+  end
+  return new
+end
+
 local logged = {}
 if left > 0 and not paused and not alone then
   local read = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', left, 'STREAMS', STREAM, '>')
   if read then plain = put(read[1][2], '') end
   if in_group and left > 0 then
     read = redis.call('XREADGROUP', 'GROUP', homes[2].group, consumer, 'COUNT', left, 'STREAMS', LOG, '>')
-    if read then logged = put(read[1][2], 'L') end
+    if read then logged = put(new_in_log(read[1][2]), 'L') end
   end
 end
 

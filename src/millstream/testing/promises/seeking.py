@@ -118,6 +118,31 @@ class SeekingPromises(Promises):
         assert (queue.ready, queue.running) == (0, 0)
 
     @promise()
+    async def test_an_event_that_waits_to_be_taken_over_by_a_group_that_was_moved_back_is_given_once(self, room: Room) -> None:
+        await begin(room, "a")
+        await room.join("left", queue=A)
+        await emit(room, "1", "2", "3", "4")
+        await room.take("left", 3, queue=A)
+        await room.release("left", (await room.broker.recover(A, "left", []))[1:2], queue=A)
+        await room.broker.seek(A, BEGINNING)
+        await room.broker.leave(A, "left")
+        entries = await take(room, "a")
+        assert [(entry.body, entry.crashes) for entry in entries] == [(b"2", 0), (b"1", 1), (b"3", 1), (b"4", 0)]
+        assert await end(room, "a", entries) == 4
+        assert await take(room, "a") == []
+
+    @promise()
+    async def test_a_group_moved_back_while_it_holds_later_events_keeps_what_lies_between(self, room: Room) -> None:
+        await begin(room, "a")
+        await emit(room, "1", "2", "3")
+        entries = await take(room, "a")
+        await end(room, "a", entries[:2])
+        await room.broker.seek(A, BEGINNING)
+        room.at(2)
+        await claim(room, "a", 0)
+        assert ids(await take(room, "a")) == ["1", "2", "3"]
+
+    @promise()
     async def test_the_letter_of_an_event_that_is_given_again_stays_until_it_dies_again(self, room: Room) -> None:
         await begin(room, "a", keep_count=10)
         await emit(room, "1")

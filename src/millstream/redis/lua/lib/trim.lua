@@ -22,7 +22,7 @@ local function settled_by_all()
   local at, lowest = places(), nil
   for name, last in pairs(at) do
     local unsettled = redis.call('XPENDING', LOG, name)[2]
-    at[name] = unsettled and id_before(unsettled) or last
+    if unsettled and not before(last, unsettled) then at[name] = id_before(unsettled) end
   end
   for _, name in ipairs(redis.call('SMEMBERS', GROUPS)) do
     if at[name] then
