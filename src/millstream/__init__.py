@@ -11,6 +11,7 @@ from millstream.errors import Reject, Retry, Snooze
 
 if TYPE_CHECKING:
     from millstream.app import Millstream
+    from millstream.batch import Batch
     from millstream.call import Call
     from millstream.current import CurrentJob, current_job
     from millstream.dead import DeadJob
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncTask",
+    "Batch",
     "Call",
     "CurrentJob",
     "DeadJob",
@@ -43,6 +45,7 @@ __all__ = [
 
 _HOMES = {
     "AsyncTask": "task",
+    "Batch": "batch",
     "Call": "call",
     "CurrentJob": "current",
     "DeadJob": "dead",

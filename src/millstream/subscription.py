@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Protocol, TypedDict, TypeVar, overload
 
 from millstream.address import group_address
+from millstream.batch import Batch
 from millstream.broker.contract import BEGINNING, Place
 from millstream.codec import EventCodec, ResultCodec
 from millstream.codec.wire import Payload
-from millstream.current import current_job
+from millstream.current import CurrentJob, current_job
 from millstream.delivery import Delivery
 from millstream.errors import UsageError
 from millstream.options import payload_option, retry_option, timeout_option
@@ -51,15 +52,31 @@ class Subscriber(Protocol[E]):
     def __call__(self, fn: Callable[[E], Outcome], /) -> Callable[[E], Outcome]: ...
 
 
+class BatchSubscriber(Protocol[E]):
+    """What ``topic.subscribe(..., batch=Batch(…))`` returns: takes a function of events, or of events and their deliveries."""
+
+    @overload
+    def __call__(self, fn: Callable[[list[E], list[Delivery]], Outcome], /) -> Callable[[list[E], list[Delivery]], Outcome]: ...
+    @overload
+    def __call__(self, fn: Callable[[list[E]], Outcome], /) -> Callable[[list[E]], Outcome]: ...
+
+
 class Subscription:
     """What a worker runs for one group."""
 
     def __init__(
-        self, fn: Callable[..., Any], topic: str, group: str, codec: EventCodec, options: SubscribeOptions, app: AppSettings
+        self,
+        fn: Callable[..., Any],
+        topic: str,
+        group: str,
+        codec: EventCodec,
+        options: SubscribeOptions,
+        app: AppSettings,
+        batch: Batch | None = None,
     ) -> None:
         unknown = options.keys() - SubscribeOptions.__annotations__.keys()
         if unknown:
-            known = ", ".join(SubscribeOptions.__annotations__)
+            known = ", ".join(["batch", *SubscribeOptions.__annotations__])
             raise UsageError(f"subscribe() has no option {unknown.pop()!r}; it has {known}")
         self.topic = topic
         self.group = checked_name(group, "group")
@@ -72,6 +89,9 @@ class Subscription:
         concurrency = options.get("concurrency")
         self.concurrency = None if concurrency is None else whole(concurrency, "concurrency", minimum=1)
         self.start = options.get("start", BEGINNING)
+        if batch is not None and not isinstance(batch, Batch):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"batch must be a Batch(size, wait), not {batch!r}")
+        self.batch = batch
         self.settings = TaskSettings(
             name=self.name,
             aliases=(),
@@ -101,6 +121,14 @@ class EventArguments:
         """Called where the job is the current one."""
         event = self._codec.decode(payload)
         return ((event, Delivery(current_job())) if self._delivery else (event,)), {}
+
+    def event(self, payload: Payload) -> Any:
+        """One event of a batch."""
+        return self._codec.decode(payload)
+
+    def together(self, jobs: list[CurrentJob], events: list[Any]) -> tuple[Any, ...]:
+        """What a handler of batches is called with."""
+        return (events, [Delivery(job) for job in jobs]) if self._delivery else (events,)
 
 
 def _takes_delivery(fn: Callable[..., Any], name: str) -> bool:

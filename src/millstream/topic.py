@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, cast, overload
 
 from millstream.address import group_address, topic_address
+from millstream.batch import Batch
 from millstream.broker.contract import BEGINNING, END, Place
 from millstream.bulk import Bulk
 from millstream.call import Call
@@ -19,7 +20,7 @@ from millstream.message import EventFields
 from millstream.options import job_id
 from millstream.settings import AppSettings, TopicSettings, seconds
 from millstream.settings import name as checked_name
-from millstream.subscription import SubscribeOptions, Subscriber, Subscription
+from millstream.subscription import BatchSubscriber, SubscribeOptions, Subscriber, Subscription
 from millstream.types import Seconds
 
 if TYPE_CHECKING:
@@ -132,8 +133,15 @@ class Topic(Generic[T]):
 
     # -- handling ----------------------------------------------------------------------------------------------------------
 
-    def subscribe(self, group: str, **options: Unpack[SubscribeOptions]) -> Subscriber[T]:
+    @overload
+    def subscribe(self, group: str, *, batch: None = None, **options: Unpack[SubscribeOptions]) -> Subscriber[T]: ...
+    @overload
+    def subscribe(self, group: str, *, batch: Batch, **options: Unpack[SubscribeOptions]) -> BatchSubscriber[T]: ...
+    def subscribe(self, group: str, *, batch: Batch | None = None, **options: Unpack[SubscribeOptions]) -> Any:
         """Declare what handles this topic's events for a group: a function of an event, or of an event and its delivery.
+
+        With ``batch`` it is given lists of events, and of their deliveries if it takes two; a delivery that is told how it ends
+        ends so, the others as the handler does.
 
         The group exists from the moment an app that declares it connects, and gets what the topic still keeps then, unless
         ``start`` says otherwise. UsageError if the group has a handler already.
@@ -144,7 +152,7 @@ class Topic(Generic[T]):
                 raise UsageError(
                     f"group {group!r} of topic {self.name!r} has a handler already: give this one a group of its own"
                 )
-            self.subscriptions[group] = Subscription(fn, self.name, group, self._codec, options, self._app)
+            self.subscriptions[group] = Subscription(fn, self.name, group, self._codec, options, self._app, batch)
             return fn
 
         return declare

@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from millstream import Delivery, Millstream, Reject, RetryPolicy, Snooze, Topic
+from millstream import Batch, Delivery, Millstream, Reject, RetryPolicy, Snooze, Topic
 from millstream.errors import BulkError, PayloadTooLarge, TopicFull, UsageError
 from tests.unit.stage import PATIENCE, looped, new_app
 
@@ -294,6 +294,81 @@ async def test_at_most_concurrency_handlers_of_a_group_run_at_once() -> None:
         async with app.worker(concurrency=20):
             await until(lambda: done == 30)
     assert most == 2
+
+
+# -- batches -------------------------------------------------------------------------------------------------------------
+
+
+@looped
+async def test_a_handler_of_batches_is_given_lists_and_a_lone_event_is_not_held_for_long() -> None:
+    app, orders = make()
+    batches: list[list[int]] = []
+
+    @orders.subscribe("warehouse", batch=Batch(10, wait=1.0))
+    async def stock(together: list[Order]) -> None:
+        batches.append([order.number for order in together])
+
+    async with app:
+        await orders.publish_many(Order(n) for n in range(25))
+        async with app.worker():
+            await until(lambda: sum(map(len, batches)) == 25)
+    assert sorted(number for batch in batches for number in batch) == list(range(25))
+    assert sorted(map(len, batches)) == [5, 10, 10]
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_of_a_batch_each_ends_as_it_said_and_the_rest_as_the_handler_does(plain: bool) -> None:
+    seen: list[list[tuple[int, int]]] = []
+
+    async def main() -> None:
+        app, orders = make()
+
+        def handle(together: list[Order], deliveries: list[Delivery]) -> None:
+            seen.append([(o.number, d.attempt) for o, d in zip(together, deliveries, strict=True)])
+            for order, delivery in zip(together, deliveries, strict=True):
+                if order.number == 1:
+                    delivery.nack("spoilt")
+                if order.number == 2:
+                    delivery.ack()
+            if deliveries[0].attempt == 1:
+                raise ValueError("the others once more")
+
+        async def handle_async(together: list[Order], deliveries: list[Delivery]) -> None:
+            handle(together, deliveries)
+
+        orders.subscribe("warehouse", batch=Batch(4, wait=1.0))(handle if plain else handle_async)
+        async with app:
+            await orders.publish_many(Order(n) for n in range(4))
+            async with app.worker():
+                await until(lambda: sum(map(len, seen)) == 6)
+            (dead,) = await orders.group("warehouse").dead.list()
+            assert dead.error == "spoilt"
+            state = await app.inspector.queue("orders>warehouse")
+            assert (state.ready, state.running, state.scheduled) == (0, 0, 0)
+
+    looped(main)()
+    assert seen[0] == [(0, 1), (1, 1), (2, 1), (3, 1)]
+    assert sorted(pair for batch in seen[1:] for pair in batch) == [(0, 2), (3, 2)]
+
+
+@looped
+async def test_what_was_gathered_when_a_worker_stops_is_handed_back() -> None:
+    app, orders = make()
+    got: list[int] = []
+
+    @orders.subscribe("warehouse", batch=Batch(100, wait=1000.0))
+    async def stock(together: list[Order]) -> None:
+        got.extend(order.number for order in together)
+
+    async with app:
+        await orders.publish_many(Order(n) for n in range(5))
+        async with app.worker():
+            async with asyncio.timeout(PATIENCE):
+                while (await app.inspector.queue("orders>warehouse")).running < 5:
+                    await asyncio.sleep(0.001)
+        state = await app.inspector.queue("orders>warehouse")
+    assert got == []
+    assert (state.ready, state.running) == (5, 0)
 
 
 # -- publishing ------------------------------------------------------------------------------------------------------------

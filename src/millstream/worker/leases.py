@@ -73,6 +73,7 @@ class Leases:
         hold.unsettled -= len(lane.outcomes)
         lane.outcomes.clear()
         lane.handed_back.clear()
+        lane.gathered.clear()
         self._keeper.drop(lane.queue, consumer)
         task = asyncio.create_task(self._rejoin(lane, consumer))
         self.rejoining.add(task)

@@ -367,6 +367,7 @@ def _lane(queue: str, tasks: Mapping[str, Task[..., Any]], subscription: Subscri
         suspect_after=min([SUSPECT_AFTER, *limits]),
         handler=subscription,
         limit=None if subscription is None else subscription.concurrency,
+        batch=None if subscription is None else subscription.batch,
         acks_first=subscription is not None and subscription.ack == "on_receive",
     )
 

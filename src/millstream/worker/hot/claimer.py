@@ -22,6 +22,9 @@ FIRST_CLAIM = 8
 REJOIN_SECONDS = 0.05
 """How often a claimer whose lease was lost looks whether it has a new one."""
 
+UNSETTLED_MOST = 4 * BATCH
+"""With so many outcomes on their way to the server no batch is claimed."""
+
 WAIT_SECONDS = 1.0
 """An idle claimer claims this often anyway: it bounds a lost wake-up, and the time a foreign entry or a pause goes unseen."""
 
@@ -105,9 +108,12 @@ class Claimer:
         if not lane.consumer:
             await asyncio.sleep(REJOIN_SECONDS)
             return
-        room = min(await hold.turn(lane.kinds, lane.buffered, WAIT_SECONDS, self._careful), self._most())
-        if lane.limit is not None:
-            room = min(room, await self._below_limit(lane.limit))
+        if lane.batch is not None:
+            room = min(await self._room_for_batch(lane.batch.size), self._most())
+        else:
+            room = min(await hold.turn(lane.kinds, lane.buffered, WAIT_SECONDS, self._careful), self._most())
+            if lane.limit is not None:
+                room = min(room, await self._below_limit(lane.limit))
         if self._stopping or not lane.consumer:
             return
         if self._away:
@@ -129,6 +135,17 @@ class Claimer:
             await self._hold.until_freed(WAIT_SECONDS)
         return max(0, limit - lane.active)
 
+    async def _room_for_batch(self, size: int) -> int:
+        """How many more make the next batch, once there is a slot for it and what ended was settled."""
+        lane, hold = self._lane, self._hold
+        while not self._stopping and lane.consumer:
+            limited = lane.limit is not None and lane.active >= lane.limit
+            free = hold.free[lane.kinds[0]] > 0 and not hold.shut and not limited and hold.unsettled < UNSETTLED_MOST
+            if free and len(lane.gathered) < size:
+                return min(BATCH, size - len(lane.gathered))
+            await hold.until_freed(WAIT_SECONDS)
+        return 0
+
     @property
     def _careful(self) -> bool:
         return asyncio.get_running_loop().time() < self._careful_until
@@ -144,11 +161,14 @@ class Claimer:
         lane, hold = self._lane, self._hold
         while not claim.entries and not self._stopping and lane.consumer and (claim.next_due != 0 or claim.paused):
             room = hold.room(lane.kinds, False, self._careful)
-            if lane.limit is not None:
+            if lane.batch is not None:
+                room = lane.batch.size - len(lane.gathered) if hold.free[lane.kinds[0]] > 0 and not hold.shut else 0
+            elif lane.limit is not None:
                 room = min(room, lane.limit - lane.active)
             if room <= 0:
                 # Every slot is taken: claiming into the buffer would bring nothing, again and again, until one comes free.
-                await hold.turn(lane.kinds, False, WAIT_SECONDS, self._careful)
+                if lane.batch is None:
+                    await hold.turn(lane.kinds, False, WAIT_SECONDS, self._careful)
                 return
             timer = None
             if claim.next_due is not None and claim.next_due < WAIT_SECONDS and not claim.paused:
@@ -202,6 +222,9 @@ class Claimer:
         hold, lane = self._hold, self._lane
         before = asyncio.get_running_loop().time() - older_than
         refs: list[bytes] = []
+        if lane.gathered and not (older_than and lane.gathered[-1]._since > before):
+            refs += [job._ref for job in lane.gathered]
+            lane.gathered.clear()
         for kind in (ASYNC, THREAD):
             ready = hold.ready[kind]
             if not ready:
@@ -232,6 +255,7 @@ class Claimer:
         holding = {job._ref for job in hold.running if job._lane is lane}
         for kind in (ASYNC, THREAD):
             holding.update(job._ref for job in hold.ready[kind] if job._lane is lane)
+        holding.update(job._ref for job in lane.gathered)
         holding.update(outcome.ref for outcome in (*lane.outcomes, *lane.settling))
         holding.update(lane.handed_back)
         entries = await self._broker.recover(lane.queue, lane.consumer, holding)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from millstream.batch import Batch
+from millstream.current import CurrentJob
 from millstream.handler import Handler
 from millstream.outcome import Outcome
 from millstream.worker.hot.hold import ASYNC
@@ -16,8 +18,10 @@ class Lane:
     __slots__ = (
         "acks_first",
         "active",
+        "batch",
         "buffered",
         "consumer",
+        "gathered",
         "handed_back",
         "handler",
         "kinds",
@@ -39,6 +43,7 @@ class Lane:
         suspect_after: int = 2,
         handler: Handler | None = None,
         limit: int | None = None,
+        batch: Batch | None = None,
         acks_first: bool = False,
     ) -> None:
         self.queue = queue
@@ -46,7 +51,10 @@ class Lane:
         self.handler = handler
         """What handles all that comes; None: each message names its task."""
         self.limit = limit
-        """How many of it run at once; None: as many as there are slots."""
+        """How many of it, or how many batches, run at once; None: as many as there are slots."""
+        self.batch = batch
+        self.gathered: list[CurrentJob] = []
+        """What will be the next batch."""
         self.active = 0
         """How many run or wait here, if there is a limit."""
         self.acks_first = acks_first

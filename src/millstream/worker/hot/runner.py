@@ -6,11 +6,11 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from millstream.broker import Claim, Entry
-from millstream.codec import InvalidResult
+from millstream.codec import InvalidArguments, InvalidResult
 from millstream.current import CurrentJob, set_current_job
 from millstream.errors import Reject, Retry
 from millstream.handler import Handler
@@ -18,6 +18,7 @@ from millstream.message import ErrorNote, Message, decode_message
 from millstream.outcome import DONE, Kind, Outcome
 from millstream.settings import AppSettings
 from millstream.worker import verdict
+from millstream.worker.hot.batches import Batches, BatchRun
 from millstream.worker.hot.hold import ASYNC, THREAD, Hold
 from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.settler import Settler
@@ -62,6 +63,7 @@ class Runner:
         self._longer = longer
         """Told of a job that may run longer than any before it."""
         settler.pump = self.pump
+        self._batches = Batches(self, hold, self._loop)
 
     def accept(self, lane: Lane, claim: Claim, *, alone: bool = False) -> None:
         """Hot. Start or buffer what a claim brought; settle at once what can never run. ``alone``: start it although nothing
@@ -84,6 +86,9 @@ class Runner:
                     continue
                 assert task is not None
             job = CurrentJob(lane, entry.ref, message, task, entry.crashes, entry.expires_ms, now)
+            if lane.batch is not None:
+                lane.gathered.append(job)
+                continue
             if lane.limit is not None:
                 lane.active += 1
             kind = ASYNC if task.is_async else THREAD
@@ -94,10 +99,13 @@ class Runner:
                 lane.handed_back.append(entry.ref)  # at most once: one that waits here could die without having run
             else:
                 hold.ready[kind].append(job)
+        if lane.batch is not None and lane.gathered:
+            self._batches.gather(lane, alone=alone)
 
     def pump(self) -> None:
         """Start what is buffered while slots are free."""
         hold = self._hold
+        self._batches.pump()
         for kind in (ASYNC, THREAD):
             while hold.ready[kind] and hold.free[kind] > 0 and not hold.shut:
                 hold.free[kind] -= 1
@@ -149,7 +157,10 @@ class Runner:
         finally:
             self._finish(job, ASYNC, outcome)
 
-    def _thread_returned(self, job: CurrentJob, value: Any, error: BaseException | None) -> None:
+    def _thread_returned(self, job: CurrentJob | BatchRun, value: Any, error: BaseException | None) -> None:
+        if isinstance(job, BatchRun):
+            self.end_together(job.jobs, THREAD, error)
+            return
         outcome: Outcome | None
         try:
             if error is not None:
@@ -178,9 +189,39 @@ class Runner:
                 hold.freed()
         else:
             hold.free[kind] += 1
-            hold.freed()
-            if not hold.running:
-                hold.quiet.set()
+            self.slot_freed()
+
+    def slot_freed(self) -> None:
+        """A slot came free, and nothing that is buffered takes it."""
+        hold = self._hold
+        self._batches.pump()
+        hold.freed()
+        if not hold.running:
+            hold.quiet.set()
+
+    def end_together(self, jobs: Sequence[CurrentJob], kind: int, error: BaseException | None) -> None:
+        """A batch has ended: each of it as it said, or as all did."""
+        lane = jobs[0]._lane
+        if lane.limit is not None:
+            lane.active -= 1
+        for number, job in enumerate(jobs):
+            self._hold.running.discard(job)
+            job._running = None
+            outcome: Outcome | None
+            if error is not None:
+                outcome = self._failed(job, error, quietly=number > 0)
+            else:
+                outcome = self._ended(job, None) if job._stop or job._said else self._done(job, None)
+            if outcome is not None and not lane.acks_first:
+                self._settler.add(lane, outcome)
+        self._hold.free[kind] += 1
+        self.slot_freed()
+
+    def cannot_run(self, job: CurrentJob, error: InvalidArguments) -> None:
+        """One of a batch whose event does not decode; the others go on."""
+        outcome = self._failed(job, error)
+        if outcome is not None and not job._lane.acks_first:
+            self._settler.add(job._lane, outcome)
 
     def _done(self, job: CurrentJob, value: Any) -> Outcome:
         """Hot. Raises InvalidResult."""
@@ -221,21 +262,22 @@ class Runner:
         job._lane.handed_back.append(job._ref)
         return None
 
-    def _failed(self, job: CurrentJob, error: BaseException) -> Outcome | None:
+    def _failed(self, job: CurrentJob, error: BaseException, *, quietly: bool = False) -> Outcome | None:
         try:
             if job._stop:
                 return self._stopped(job, None, error)
             if job._said is not None or job._lane.acks_first:
                 log.error("%r failed after its end was settled or said", job, exc_info=error)
                 return None if job._lane.acks_first else self._as_said(job)
-            return self._judge(job, error, timed_out=False)
+            return self._judge(job, error, timed_out=False, quietly=quietly)
         except Exception as bug:
             # Whatever goes wrong in judging, the job must end in a visible place and its slot must come free.
             log.exception("judging %r failed", job)
             why = ErrorNote("JudgingFailed", f"its error could not be recorded: {type(bug).__name__}; the worker's log has it")
             return verdict.dead(job._ref, job._message, "exhausted", why, job._crashes, _result_ttl(job))
 
-    def _judge(self, job: CurrentJob, error: BaseException, *, timed_out: bool) -> Outcome:
+    def _judge(self, job: CurrentJob, error: BaseException, *, timed_out: bool, quietly: bool = False) -> Outcome:
+        """``quietly``: the same was said of another one already."""
         message = job._message
         policy = verdict.policy_for(message, job._task.settings.retry)
         outcome = verdict.judge(
@@ -250,6 +292,8 @@ class Runner:
             received_ms=int((time.time() - self._loop.time() + job._since) * 1000),
             random=random.random,
         )
+        if quietly:
+            return outcome
         said = verdict.describe(error)
         kind = "task" if job._lane.handler is None else "handler"
         what = f"job {message.id} ({kind} {job.task!r}, attempt {message.attempt} of {policy.max_retries + 1})"
@@ -320,8 +364,10 @@ def longest_timeout(handlers: Iterable[Handler], settings: AppSettings) -> float
     return 0.0 if 0.0 in timeouts else max(timeouts, default=settings.timeout)
 
 
-def _call(job: CurrentJob) -> Any:
+def _call(job: CurrentJob | BatchRun) -> Any:
     """Runs in a thread."""
+    if isinstance(job, BatchRun):
+        return job.call()
     args, kwargs = job._task.arguments.decode(job._message.args)
     return job._task.fn(*args, **kwargs)
 

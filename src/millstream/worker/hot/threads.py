@@ -11,20 +11,22 @@ from typing import Any
 
 from millstream.current import CurrentJob, set_current_job
 
-Done = Callable[[CurrentJob, Any, BaseException | None], None]
+Work = Any
+"""A job, or a batch of them."""
+Done = Callable[[Work, Any, BaseException | None], None]
 
 
 class Threads:
     """Runs jobs in at most ``size`` threads, started as they are needed. Finished jobs come back to the loop in batches."""
 
-    def __init__(self, size: int, call: Callable[[CurrentJob], Any], done: Done) -> None:
+    def __init__(self, size: int, call: Callable[[Work], Any], done: Done) -> None:
         self._size = size
         self._call = call
         self._done = done
         self._loop = asyncio.get_running_loop()
-        self._jobs: SimpleQueue[CurrentJob | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Work | None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._finished: list[tuple[CurrentJob, Any, BaseException | None]] = []
+        self._finished: list[tuple[Work, Any, BaseException | None]] = []
         self._woken = False
         """The loop was told to collect, and has not done so yet."""
         self._started = 0
@@ -35,7 +37,7 @@ class Threads:
         """Whether a function is still running; for other threads, too."""
         return self._busy > len(self._finished)
 
-    def submit(self, job: CurrentJob) -> None:
+    def submit(self, job: Work) -> None:
         """Run a job; the caller keeps count of free threads. RuntimeError if not a single thread can be started."""
         if self._busy >= self._started < self._size:
             try:
@@ -69,8 +71,9 @@ class Threads:
                 except RuntimeError:  # the loop is closed: the worker has stopped without us
                     return
 
-    def _run(self, job: CurrentJob) -> Any:
-        set_current_job(job)
+    def _run(self, job: Work) -> Any:
+        if isinstance(job, CurrentJob):
+            set_current_job(job)
         return self._call(job)
 
     def _collect(self) -> None:

@@ -1,0 +1,135 @@
+"""Batches: what is gathered for handlers that take many events at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from millstream.codec import InvalidArguments
+from millstream.current import CurrentJob
+from millstream.worker.hot.hold import ASYNC, THREAD, Hold
+from millstream.worker.hot.lane import Lane
+
+if TYPE_CHECKING:
+    from millstream.subscription import Subscription
+    from millstream.worker.hot.runner import Runner
+
+QUIET_PART = 0.2
+"""A batch that is not full starts when nothing came for this part of its wait."""
+
+_NEVER = float("inf")
+
+
+class BatchRun:
+    """One call of a handler with many events."""
+
+    __slots__ = ("args", "fn", "jobs")
+
+    def __init__(self, jobs: list[CurrentJob], fn: Any, args: tuple[Any, ...]) -> None:
+        self.jobs = jobs
+        self.fn = fn
+        self.args = args
+
+    def call(self) -> Any:
+        """Call the handler."""
+        return self.fn(*self.args)
+
+
+class Batches:
+    """Starts what lanes have gathered: full batches at once, others when their time has come; each takes one slot."""
+
+    def __init__(self, runner: Runner, hold: Hold, loop: asyncio.AbstractEventLoop) -> None:
+        self._runner = runner
+        self._hold = hold
+        self._loop = loop
+        self._timers: dict[Lane, asyncio.TimerHandle] = {}
+        self._waiting: list[Lane] = []
+        """Whose time has come while no slot was free."""
+
+    def gather(self, lane: Lane, *, alone: bool) -> None:
+        """Something was added to what a lane has gathered. ``alone``: start it although nothing else may start now."""
+        batch = lane.batch
+        assert batch is not None
+        while len(lane.gathered) >= batch.size or (alone and lane.gathered):
+            if not self._start(lane, alone):
+                self._wait(lane)
+                return
+        timer = self._timers.pop(lane, None)
+        if timer is not None:
+            timer.cancel()
+        if lane.gathered:
+            wait = cast(float, batch.wait)
+            soonest = min(lane.gathered[0]._since + wait, self._loop.time() + QUIET_PART * wait)
+            self._timers[lane] = self._loop.call_at(soonest, self._due, lane)
+
+    def pump(self) -> None:
+        """A slot may have come free."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for lane in waiting:
+                if lane.gathered and not self._start(lane, False):
+                    self._wait(lane)
+
+    def _due(self, lane: Lane) -> None:
+        self._timers.pop(lane, None)
+        if lane.gathered and not self._start(lane, False):
+            self._wait(lane)
+
+    def _wait(self, lane: Lane) -> None:
+        if lane not in self._waiting:
+            self._waiting.append(lane)
+
+    def _start(self, lane: Lane, alone: bool) -> bool:
+        """Start one batch; False if it cannot start now."""
+        hold, batch = self._hold, lane.batch
+        subscription = cast("Subscription", lane.handler)
+        kind = ASYNC if subscription.is_async else THREAD
+        assert batch is not None
+        if hold.free[kind] <= 0 or (hold.shut and not alone) or (lane.limit is not None and lane.active >= lane.limit):
+            return False
+        size = 1 if alone else batch.size
+        gathered, lane.gathered[:size] = lane.gathered[:size], []
+        jobs, events = self._decode(subscription, gathered)
+        if not jobs:
+            return True
+        now, timeout = self._loop.time(), subscription.settings.timeout
+        for job in jobs:
+            job._since, job._ends = now, now + timeout if timeout else _NEVER
+        hold.free[kind] -= 1
+        hold.started[kind] += len(jobs)
+        hold.running.update(jobs)
+        if lane.limit is not None:
+            lane.active += 1
+        run = BatchRun(jobs, subscription.fn, subscription.arguments.together(jobs, events))
+        if kind == ASYNC:
+            task = self._loop.create_task(self._run(run))
+            for job in jobs:
+                job._running = task
+        else:
+            try:
+                self._runner.threads.submit(run)
+            except RuntimeError as error:  # no thread can be started: a failed attempt, and the slot comes free
+                self._loop.call_soon(self._runner.end_together, jobs, THREAD, error)
+        return True
+
+    def _decode(self, subscription: Subscription, gathered: list[CurrentJob]) -> tuple[list[CurrentJob], list[Any]]:
+        jobs: list[CurrentJob] = []
+        events: list[Any] = []
+        decode = subscription.arguments.event
+        for job in gathered:
+            try:
+                events.append(decode(job._message.args))
+            except InvalidArguments as error:
+                self._runner.cannot_run(job, error)
+            else:
+                jobs.append(job)
+        return jobs, events
+
+    async def _run(self, run: BatchRun) -> None:
+        error: BaseException | None = None
+        try:
+            await run.call()
+        except BaseException as raised:
+            error = raised
+        finally:
+            self._runner.end_together(run.jobs, ASYNC, error)
