@@ -68,6 +68,6 @@ CROWD = Measurement(
     name="crowd",
     measure=_crowd,
     limits=(Limit("40 worker processes on one queue, slower than 10 by", "slower", "%", 10),),
-    how=f"Each twice, in turn, with {CROWD_JOBS:,} no-op jobs; all processes are up and hold a job at a closed gate before the clock starts. 10: "
-    "{ten} jobs/s, 40: {forty} jobs/s.",
+    how=f"Each twice, in turn, with {CROWD_JOBS:,} no-op jobs; all processes are up and hold a job at a closed gate before the "
+    "clock starts. 10: {ten} jobs/s, 40: {forty} jobs/s.",
 )
