@@ -19,7 +19,7 @@ ASYNC, THREAD = 0, 1
 
 STOPPING = "the worker is stopping"
 
-BUFFER_SECONDS = 0.1
+BUFFER_SECONDS = 0.15
 """How far ahead of its handlers a worker claims."""
 
 A_FEW = 4
