@@ -104,7 +104,7 @@ class Claimer:
         if not lane.consumer:
             await asyncio.sleep(REJOIN_SECONDS)
             return
-        room = min(await hold.turn(lane.kinds, lane.buffered, WAIT_SECONDS, self._careful), self._most())
+        room = min(await hold.turn(lane.kinds, lane.buffered, WAIT_SECONDS, self._careful, lane.shares), self._most())
         if self._stopping or not lane.consumer:
             return
         if self._away:
@@ -133,10 +133,10 @@ class Claimer:
         """Nothing is ready: sleep until woken, and claim in the same round trip; again and again, until there is something."""
         lane, hold = self._lane, self._hold
         while not claim.entries and not self._stopping and lane.consumer and (claim.next_due != 0 or claim.paused):
-            room = hold.room(lane.kinds, False, self._careful)
+            room = hold.room(lane.kinds, False, self._careful, lane.shares)
             if room <= 0:
                 # Every slot is taken: claiming into the buffer would bring nothing, again and again, until one comes free.
-                await hold.turn(lane.kinds, False, WAIT_SECONDS, self._careful)
+                await hold.turn(lane.kinds, False, WAIT_SECONDS, self._careful, lane.shares)
                 return
             timer = None
             if claim.next_due is not None and claim.next_due < WAIT_SECONDS and not claim.paused:

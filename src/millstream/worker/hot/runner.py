@@ -65,6 +65,7 @@ class Runner:
         hold, tasks, add = self._hold, self._tasks, self._settler.add
         now = self._loop.time()
         limit = self._look_closer_at
+        threads = 0
         for entry in claim.entries:
             try:
                 message = decode_message(entry.body)  # type: ignore[arg-type]
@@ -79,7 +80,10 @@ class Runner:
                     continue
                 assert task is not None
             job = CurrentJob(lane, entry.ref, message, task, entry.crashes, entry.expires_ms, now)
-            kind = ASYNC if task.is_async else THREAD
+            kind = ASYNC
+            if not task.is_async:
+                kind = THREAD
+                threads += 1
             if hold.free[kind] > 0 and (alone or not hold.shut):
                 hold.free[kind] -= 1
                 self._start(job, kind)
@@ -87,6 +91,8 @@ class Runner:
                 lane.handed_back.append(entry.ref)  # at most once: one that waits here could die without having run
             else:
                 hold.ready[kind].append(job)
+        if len(lane.kinds) > 1 and claim.entries:
+            lane.note(threads, len(claim.entries))
 
     def pump(self) -> None:
         """Start what is buffered while slots are free."""
