@@ -15,7 +15,7 @@ PIP_INSTALL := -m pip install -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format bench bench-quick bench-limits bench-sketch wheel clean
+.PHONY: help demo test check format chaos bench bench-quick bench-limits bench-hot bench-sketch wheel clean
 
 help: ## Show this list
 	@echo "Millstream: background jobs for Python on Redis Streams."
@@ -38,6 +38,9 @@ format: $(STAMP) ## Format the code and sort its imports
 	@$(VENV)/bin/ruff check --fix-only
 	@$(VENV)/bin/ruff format
 
+chaos: $(STAMP) ## Kill, stop, cut, fill and restart everything, and account for every job (under 15 minutes); ARGS="kill_child --seed 7"
+	@$(VENV)/bin/python -m chaos $(ARGS)
+
 bench: $(BENCH_STAMP) ## Measure Millstream beside nine peers (under 45 minutes); ARGS="--smoke", "--rows drain --only millstream,arq"
 	@$(BENCH_VENV)/bin/python bench/run.py $(ARGS)
 
@@ -46,6 +49,9 @@ bench-quick: $(BENCH_STAMP) ## Compare two commits of Millstream (two minutes): 
 
 bench-limits: $(STAMP) ## Hold Millstream to its own bars, without peers (ten minutes): lateness, idle commands, script times, memory
 	@$(VENV)/bin/python bench/limits.py $(ARGS)
+
+bench-hot: $(STAMP) ## Show where a worker's time goes while it drains (a minute); ARGS="--results"
+	@$(VENV)/bin/python bench/hot.py $(ARGS)
 
 bench-sketch: $(BENCH_STAMP) ## Measure drain and bulk enqueue beside FastStream and streaq (about three minutes)
 	@$(BENCH_VENV)/bin/python bench/sketch/run.py $(ARGS)

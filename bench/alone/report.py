@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from alone.limit import Found, number
 
+WIDTH = 128
+
 
 def render(found: Sequence[Found], machine: dict[str, Any], server: str, load: float, rounds: int) -> str:
     """The whole document."""
-    return (
-        "# Limits\n\n"
+    about = (
         "Bars of Millstream's own that need no peer, by `make bench-limits`; beside nine peers it is measured in "
-        "[RESULTS.md](RESULTS.md).\n\n"
+        "[RESULTS.md](RESULTS.md)."
+    )
+    on = (
         f"Measured {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())} on {machine['cores']} cores of {machine['processor']}, "
         f"{machine['memory_gb']} GB, {machine['system']}, Python {machine['python']}; {server} on the same machine, in memory "
         f"only, over TCP on the loopback. Load average before: {load:.2f}. Each figure is the median of {rounds} rounds, "
-        "beside it the lowest and the highest.\n\n"
-        f"{table(found)}\n\n"
-        "## How each was measured\n\n" + "\n\n".join(f"**{each.measurement.name}.** {each.how}" for each in found) + "\n"
+        "beside it the lowest and the highest."
     )
+    how = (f"**{each.measurement.name}.** {each.how}" for each in found)
+    head = ("# Limits", *map(_wrapped, (about, on)), table(found))
+    return "\n\n".join((*head, "## How each was measured", *map(_wrapped, how))) + "\n"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def table(found: Sequence[Found]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from functools import cache
 from pathlib import Path
+from statistics import mean
 
 from alone.limit import Figures, Limit, Measurement
 from contest.judge import BYTES_JOBS, Judge
@@ -40,7 +41,10 @@ def _memory() -> Figures:
 
 
 def _crowd() -> Figures:
-    ten, forty = (_measure(row, CROWD_JOBS).value for row in ("workers-10", "workers-40"))
+    rates: dict[str, list[float]] = {}
+    for row in ("workers-10", "workers-40", "workers-40", "workers-10"):  # so that what comes and goes meets both
+        rates.setdefault(row, []).append(_measure(row, CROWD_JOBS).value)
+    ten, forty = map(mean, rates.values())
     return {"slower": 100 * (1 - forty / ten), "ten": ten, "forty": forty}
 
 
@@ -64,6 +68,6 @@ CROWD = Measurement(
     name="crowd",
     measure=_crowd,
     limits=(Limit("40 worker processes on one queue, slower than 10 by", "slower", "%", 10),),
-    how=f"{CROWD_JOBS:,} no-op jobs each; all processes are up and hold a job at a closed gate before the clock starts. 10: "
-    "{ten} jobs/s, 40: {forty} jobs/s.",
+    how=f"Each twice, in turn, with {CROWD_JOBS:,} no-op jobs; all processes are up and hold a job at a closed gate before the "
+    "clock starts. 10: {ten} jobs/s, 40: {forty} jobs/s.",
 )

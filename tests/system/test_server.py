@@ -146,6 +146,12 @@ def test_a_full_server_can_be_emptied(ledger: Ledger, gate: Path, workers: Worke
     everything_ran_once(ledger, wanted + Counter(["accepted"]))
 
 
+def test_a_server_that_may_throw_jobs_away_is_warned_about(workers: Workers, server: Server) -> None:
+    server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    worker = workers.start()
+    assert "maxmemory-policy is 'allkeys-lru': when it is full it may throw jobs away" in worker.log
+
+
 def test_outcomes_are_kept_while_the_server_does_not_write(
     ledger: Ledger, gate: Path, workers: Workers, server: Server
 ) -> None:

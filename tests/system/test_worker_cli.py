@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos.trials.refusals import old_server
 from tests.system.apps import jobs
 from tests.system.harness import APPS, Ledger, Server, Workers, eventually, running_server, state, totals, until_done
 
@@ -50,6 +51,13 @@ def test_a_wrong_password_ends_it_with_3_at_once(workers: Workers) -> None:
         assert worker.wait() == 3
     assert "refused us" in worker.log
     assert "wrong@" not in worker.log
+
+
+def test_a_server_of_version_5_ends_it_with_3_at_once(workers: Workers) -> None:
+    with old_server() as url:
+        worker = workers.launch(url=url)
+        assert worker.wait() == 3
+    assert worker.log.count("runs version 5.0.14; Millstream needs Redis 7.0 or newer, or Valkey") == 1
 
 
 def test_something_that_is_not_a_redis_ends_it_with_3(workers: Workers) -> None:

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from millstream.worker.hot.hold import ASYNC, BATCH, BUFFER_MAX, STOPPING, THREAD, Hold
+from millstream.worker.hot.hold import ASYNC, BATCH, BUFFER_MAX, BUFFER_SECONDS, STOPPING, THREAD, Hold
+from millstream.worker.hot.lane import Lane
 
 
 class Clock:
@@ -46,7 +47,7 @@ def test_slow_handlers_buffer_nothing() -> None:
     async def main() -> None:
         clock = Clock()
         hold = Hold(4, 8, clock)
-        busy(hold, clock, ASYNC, rate=9)  # 9 jobs a second: less than one within the time the buffer looks ahead
+        busy(hold, clock, ASYNC, rate=6)  # 6 jobs a second: less than one within the time the buffer looks ahead
         assert hold.room((ASYNC,), buffered=True) == 4
 
     run(main())
@@ -57,7 +58,7 @@ def test_quick_handlers_are_claimed_ahead_of_but_never_beyond_the_bound() -> Non
         clock = Clock()
         hold = Hold(4, 8, clock)
         busy(hold, clock, ASYNC, rate=1_000)
-        assert 50 < hold.room((ASYNC,), buffered=True) <= 4 + 100
+        assert 50 < hold.room((ASYNC,), buffered=True) <= 4 + 1_000 * BUFFER_SECONDS
         busy(hold, clock, ASYNC, rate=1_000_000)
         assert hold.room((ASYNC,), buffered=True) == BATCH
         hold.unsettled = 4 + BUFFER_MAX + 2 * BATCH
@@ -172,5 +173,18 @@ def test_a_queue_that_waits_for_threads_is_not_in_the_way_of_one_that_needs_coro
         await asyncio.sleep(0)
         assert await hold.turn((ASYNC,), True, 5.0) == 4  # at once, although someone stands in line
         threads.cancel()
+
+    run(main())
+
+
+def test_a_few_threads_do_not_bound_a_queue_that_is_mostly_coroutines() -> None:
+    async def main() -> None:
+        hold, lane = Hold(100, 8, Clock()), Lane("q", kinds=(ASYNC, THREAD))
+        assert hold.room(lane.kinds, buffered=True, shares=lane.shares) == 8  # for all we know all need threads
+        for _ in range(50):
+            lane.note(0, 8)
+        assert hold.room(lane.kinds, buffered=True, shares=lane.shares) == 100
+        lane.note(8, 16)
+        assert hold.room(lane.kinds, buffered=True, shares=lane.shares) == 16  # half of which may need threads
 
     run(main())

@@ -25,7 +25,7 @@ from millstream.bench.workers import Workers
 from millstream.broker import QueueState
 from millstream.job import Job
 from millstream.redis.sandbox import Sandbox
-from millstream.task import AsyncTask
+from millstream.task import AsyncTask, Task
 from millstream.worker.child import loop_factory
 
 T = TypeVar("T")
@@ -44,7 +44,6 @@ LATENCY_JOBS = 20_000
 """That the latency row has room for."""
 
 MB = 1_000_000
-QUEUE = "default"
 
 
 class Judge:
@@ -94,19 +93,19 @@ class Judge:
     def _drain(self, row: Row, jobs: int) -> Measured:
         with _Course(self._url, self.namespace, jobs) as course:
             sample = self._call(row, lambda callers: callers.fill(jobs))
-            waiting = self._state().ready
+            waiting = self._state(row).ready
             if waiting != jobs:
                 raise RowFailed(f"{jobs:,} jobs were enqueued and {waiting:,} wait")
-            with course.workers() as workers:
+            with course.workers(self._task(row)) as workers:
                 counted, took = watch(course.tally, workers)
-                wrong = course.tally.wrong() or self._unsettled(jobs) or (self._unkept(sample) if row.results else "")
+                wrong = course.tally.wrong() or self._unsettled(row, jobs) or (self._unkept(sample) if row.results else "")
             return Measured(counted / took, jobs, took, not wrong, wrong)
 
-    def _unsettled(self, jobs: int) -> str:
+    def _unsettled(self, row: Row, jobs: int) -> str:
         """What the server still holds that it should not, or does not that it should, once there was time."""
         deadline = perf_counter() + SETTLE_SECONDS
         while True:
-            state = self._state()
+            state = self._state(row)
             left = state.ready + state.running + state.scheduled + state.dead
             done = state.totals["done"]
             if left == 0 and done == jobs:
@@ -118,12 +117,12 @@ class Judge:
     def _enqueue(self, row: Row, seconds: float) -> Measured:
         verbs = {"bulk": Callers.bulk, "concurrent": Callers.concurrent, "sequential": Callers.sequential}
         sent = self._call(row, lambda callers: verbs[row.name](callers, seconds))
-        waiting = self._state().ready
+        waiting = self._state(row).ready
         note = "" if waiting == sent.jobs else f"{sent.jobs:,} enqueued, {waiting:,} wait"
         return Measured(sent.jobs / sent.seconds, sent.jobs, sent.seconds, not note, note)
 
     def _latency(self, row: Row, seconds: float) -> Measured:
-        with _Course(self._url, self.namespace, LATENCY_JOBS) as course, course.workers() as workers:
+        with _Course(self._url, self.namespace, LATENCY_JOBS) as course, course.workers(self._task(row)) as workers:
             with course.starts() as starts:
                 found = self._call(row, lambda callers: callers.latencies(seconds, starts))
             workers.check()
@@ -141,13 +140,13 @@ class Judge:
         self._call(row, lambda callers: callers.fill(BYTES_JOBS, first=BYTES_FIRST))
         time.sleep(REST_SECONDS)
         used = self._sandbox.used_memory() - first
-        waiting = self._state().ready
+        waiting = self._state(row).ready
         note = "" if waiting == BYTES_FIRST + BYTES_JOBS else f"{BYTES_FIRST + BYTES_JOBS:,} enqueued, {waiting:,} wait"
         return Measured(used / BYTES_JOBS, BYTES_JOBS, perf_counter() - before, not note, note)
 
     def _rss(self, row: Row) -> Measured:
         before = perf_counter()
-        with _Course(self._url, self.namespace, 1) as course, course.workers() as workers:
+        with _Course(self._url, self.namespace, 1) as course, course.workers(self._task(row)) as workers:
             self._call(row, lambda callers: callers.fill(1))
             watch(course.tally, workers)
             time.sleep(REST_SECONDS)
@@ -160,15 +159,17 @@ class Judge:
     # -- asking --------------------------------------------------------------------------------------------------------------
 
     def _call(self, row: Row, verb: Callable[[Callers], Awaitable[T]]) -> T:
-        task = cast("AsyncTask[[int], int | None]", self._app.tasks["echo" if row.results else row.handler])
-        return self._run(lambda: verb(Callers(self._app, task)))
+        return self._run(lambda: verb(Callers(self._app, self._task(row))))
+
+    def _task(self, row: Row) -> AsyncTask[[int], int | None]:
+        return cast("AsyncTask[[int], int | None]", self._app.tasks["echo" if row.results else row.handler])
 
     async def _name(self) -> str:
         """The server's name and version."""
         return (await self._app.broker()).capabilities.server
 
-    def _state(self) -> QueueState:
-        return self._run(lambda: self._app.inspector.queue(QUEUE))
+    def _state(self, row: Row) -> QueueState:
+        return self._run(lambda: self._app.inspector.queue(self._task(row).settings.queue))
 
     def _unkept(self, sample: Sequence[Job[Any]]) -> str:
         """Whether results are kept, as far as some of them tell."""
@@ -208,7 +209,8 @@ class _Course:
         with mapped(str(self.tally.folder / STARTS)) as file, memoryview(file) as raw, raw.cast("d") as starts:
             yield starts
 
-    def workers(self) -> Workers:
-        """A worker as anyone would start it."""
-        command = [sys.executable, "-m", "millstream", "worker", "millstream.bench.tasks:app", "-c", str(CONCURRENCY)]
+    def workers(self, task: Task[..., Any]) -> Workers:
+        """A worker of the task's queue, as anyone would start it."""
+        what = ("millstream.bench.tasks:app", "--queue", task.settings.queue, "--concurrency", str(CONCURRENCY))
+        command = [sys.executable, "-m", "millstream", "worker", *what]
         return Workers([command], self._environment, Path(self._folder.name))

@@ -59,9 +59,10 @@ async def stamped(number: int) -> None:
 def make_app(url: str | None, namespace: str) -> Millstream:
     """The app there: as it comes, with leases, timeouts and retries, but results are kept only where the row is about them."""
     app = Millstream(url, namespace=namespace, result_ttl=0)
-    for handler in (noop, io, sync, stamped):
+    for handler in (noop, io, stamped):
         app.task(handler)
     app.task(result_ttl=RESULT_TTL)(echo)
+    app.task(queue="threads")(sync)
     return app
 
 

@@ -67,6 +67,8 @@ class Leases:
             self._runner.stop_job(job, FENCED)
         for ready in hold.ready:
             others = [job for job in ready if job._lane is not lane]
+            if lane.limit is not None:
+                lane.active -= len(ready) - len(others)
             ready.clear()
             ready.extend(others)
         self._settler.totals["refused"] += len(lane.outcomes)

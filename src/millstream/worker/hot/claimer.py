@@ -111,7 +111,7 @@ class Claimer:
         if lane.batch is not None:
             room = min(await self._room_for_batch(lane.batch.size), self._most())
         else:
-            room = min(await hold.turn(lane.kinds, lane.buffered, WAIT_SECONDS, self._careful), self._most())
+            room = min(await hold.turn(lane.kinds, lane.buffered, WAIT_SECONDS, self._careful, lane.shares), self._most())
             if lane.limit is not None:
                 room = min(room, await self._below_limit(lane.limit))
         if self._stopping or not lane.consumer:
@@ -160,7 +160,7 @@ class Claimer:
         """Nothing is ready: sleep until woken, and claim in the same round trip; again and again, until there is something."""
         lane, hold = self._lane, self._hold
         while not claim.entries and not self._stopping and lane.consumer and (claim.next_due != 0 or claim.paused):
-            room = hold.room(lane.kinds, False, self._careful)
+            room = hold.room(lane.kinds, False, self._careful, lane.shares)
             if lane.batch is not None:
                 room = lane.batch.size - len(lane.gathered) if hold.free[lane.kinds[0]] > 0 and not hold.shut else 0
             elif lane.limit is not None:
@@ -168,7 +168,7 @@ class Claimer:
             if room <= 0:
                 # Every slot is taken: claiming into the buffer would bring nothing, again and again, until one comes free.
                 if lane.batch is None:
-                    await hold.turn(lane.kinds, False, WAIT_SECONDS, self._careful)
+                    await hold.turn(lane.kinds, False, WAIT_SECONDS, self._careful, lane.shares)
                 return
             timer = None
             if claim.next_due is not None and claim.next_due < WAIT_SECONDS and not claim.paused:
@@ -235,6 +235,8 @@ class Claimer:
                 ready.clear()
                 ready.extend(keep)
                 refs += [job._ref for job in stale]
+                if lane.limit is not None:
+                    lane.active -= len(stale)
         if refs and older_than:
             self._careful_until = asyncio.get_running_loop().time() + WAIT_SECONDS
         await self._release(refs)

@@ -19,8 +19,11 @@ ASYNC, THREAD = 0, 1
 
 STOPPING = "the worker is stopping"
 
-BUFFER_SECONDS = 0.1
+BUFFER_SECONDS = 0.15
 """How far ahead of its handlers a worker claims."""
+
+EVEN = (1.0, 1.0)
+"""What part of a queue's messages is of each kind while nothing is known: any may be all."""
 
 A_FEW = 4
 """How many messages are claimed of a mixed queue while one of its kinds has no room."""
@@ -73,19 +76,23 @@ class Hold:
         """Nothing runs, waits to run, or waits to be settled."""
         return not (self.running or self.ready[ASYNC] or self.ready[THREAD] or self.unsettled)
 
-    def room(self, kinds: Sequence[int], buffered: bool, careful: bool = False) -> int:
+    def room(self, kinds: Sequence[int], buffered: bool, careful: bool = False, shares: Sequence[float] = EVEN) -> int:
         """How many messages a claim may bring now, for a queue whose tasks are of these kinds.
 
-        Of what kind a message is shows only once it is claimed. While one kind has no room a few are claimed for the other, so
-        that full threads do not hold up coroutines; ``careful``: none, because those that came last time could not start.
+        Of what kind a message is shows only once it is claimed; ``shares`` says what part of this queue's was of each kind, so
+        that a few threads do not bound a queue of coroutines. A kind without room is counted on to come a few at a time;
+        ``careful``: not at all, because those that came last time could not start.
         """
         if self.shut:
             return 0
         self._measure()
         if len(kinds) == 1:
             return self._room(kinds[0], buffered)
-        least, most = sorted(self._room(kind, buffered) for kind in kinds)
-        return least if least > 0 or careful else min(most, A_FEW)
+        rooms = {kind: self._room(kind, buffered) for kind in kinds}
+        most = max(rooms.values())
+        if careful and min(rooms.values()) <= 0:
+            return min(rooms.values())
+        return min(most, *(int(max(room, A_FEW) / shares[kind]) for kind, room in rooms.items()))
 
     def _room(self, kind: int, buffered: bool) -> int:
         waiting = len(self.ready[kind])
@@ -117,10 +124,12 @@ class Hold:
         if count < 0:
             self.freed()
 
-    async def turn(self, kinds: Sequence[int], buffered: bool, patience: float, careful: bool = False) -> int:
+    async def turn(
+        self, kinds: Sequence[int], buffered: bool, patience: float, careful: bool = False, shares: Sequence[float] = EVEN
+    ) -> int:
         """Wait until there is room and nobody who asked earlier can use it; 0 if ``patience`` seconds went by without."""
         first = all(set(kinds).isdisjoint(others) for _, others in self._turns)
-        if first and (room := self.room(kinds, buffered, careful)) > 0:
+        if first and (room := self.room(kinds, buffered, careful, shares)) > 0:
             return room
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
@@ -132,9 +141,9 @@ class Hold:
                     finally:
                         if future.cancelled() and (future, kinds) in self._turns:
                             self._turns.remove((future, kinds))
-                    if (room := self.room(kinds, buffered, careful)) > 0:
+                    if (room := self.room(kinds, buffered, careful, shares)) > 0:
                         return room
-        return max(0, self.room(kinds, buffered, careful))
+        return max(0, self.room(kinds, buffered, careful, shares))
 
     async def until_freed(self, patience: float) -> None:
         """Wait until room is made somewhere, at most so many seconds."""

@@ -9,7 +9,10 @@ from millstream.batch import Batch
 from millstream.current import CurrentJob
 from millstream.handler import Handler
 from millstream.outcome import Outcome
-from millstream.worker.hot.hold import ASYNC
+from millstream.worker.hot.hold import ASYNC, EVEN, THREAD
+
+LEAST_SHARE = 0.02
+"""A kind that has tasks is never counted out."""
 
 
 class Lane:
@@ -29,6 +32,7 @@ class Lane:
         "outcomes",
         "queue",
         "settling",
+        "shares",
         "state",
         "suspect_after",
         "watched",
@@ -67,6 +71,8 @@ class Lane:
         self.buffered = buffered
         """False: a task here runs at most once, so nothing may be claimed that cannot start at once."""
         self.suspect_after = suspect_after
+        self.shares = list(EVEN)
+        """What part of what came lately was of each kind."""
         self.state: Any = None
         """What the app's lifespan yielded."""
         self.outcomes: list[Outcome] = []
@@ -74,3 +80,8 @@ class Lane:
         """The batch that is being settled now."""
         self.handed_back: list[bytes] = []
         """To be released: stopped by a shutdown, or may not wait here."""
+
+    def note(self, threads: int, count: int) -> None:
+        """Of ``count`` that came, so many need threads. A larger share is believed at once, a smaller one by and by."""
+        for kind, share in ((THREAD, threads / count), (ASYNC, 1 - threads / count)):
+            self.shares[kind] = max(LEAST_SHARE, share, (7 * self.shares[kind] + share) / 8)

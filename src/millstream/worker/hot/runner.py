@@ -72,6 +72,7 @@ class Runner:
         handler = lane.handler
         now = self._loop.time()
         limit = self._look_closer_at
+        threads = 0
         for entry in claim.entries:
             try:
                 message = decode_message(entry.body)  # type: ignore[arg-type]
@@ -89,18 +90,24 @@ class Runner:
             if lane.batch is not None:
                 lane.gathered.append(job)
                 continue
-            if lane.limit is not None:
-                lane.active += 1
-            kind = ASYNC if task.is_async else THREAD
+            kind = ASYNC
+            if not task.is_async:
+                kind = THREAD
+                threads += 1
             if hold.free[kind] > 0 and (alone or not hold.shut):
                 hold.free[kind] -= 1
                 self._start(job, kind)
             elif task.settings.max_crashes == 0:
                 lane.handed_back.append(entry.ref)  # at most once: one that waits here could die without having run
+                continue
             else:
                 hold.ready[kind].append(job)
+            if lane.limit is not None:
+                lane.active += 1
         if lane.batch is not None and lane.gathered:
             self._batches.gather(lane, alone=alone)
+        if len(lane.kinds) > 1 and claim.entries:
+            lane.note(threads, len(claim.entries))
 
     def pump(self) -> None:
         """Start what is buffered while slots are free."""

@@ -1,0 +1,101 @@
+"""``python -m chaos``: run cases and trials, print what comes of them, and after a whole run write REPORT.md."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from typing import get_args
+
+from chaos import cases, report
+from chaos.cases import ALL, Result
+from chaos.report import Findings
+from chaos.server import Engine, binary
+from chaos.trials import kills, outage, refusals
+
+TRIALS = ("kill_test", "outage", "refusals")
+
+
+def main() -> int:
+    arguments = _arguments()
+    names = set(arguments.names)
+    engines: list[Engine] = [engine for engine in get_args(Engine) if arguments.engine in (None, engine) and binary(engine)]
+    findings, began = Findings(arguments.seed), time.monotonic()
+    for engine in engines:
+        _run(findings, engine, names, arguments.seed)
+    findings.seconds = time.monotonic() - began
+    text = report.render(findings)
+    whole = not names and arguments.engine is None
+    if whole:
+        report.PATH.write_text(text)
+        print(f"\n{report.PATH.name} is written.")
+    else:
+        print("\n" + text)
+    for breach in findings.breaches:
+        print(f"BROKEN: {breach}", file=sys.stderr)
+    return 1 if findings.breaches else 0
+
+
+def _run(findings: Findings, engine: Engine, names: set[str], seed: int) -> None:
+    for case in ALL:
+        # Of the embedded server there is one kind, whatever else is installed.
+        if _wanted(case.name, names) and not (case.setup.embedded and engine != "valkey"):
+            _say(f"{engine:7} {case.name:20}")
+            result = asyncio.run(cases.run(case, engine, seed))
+            findings.cases.append(result)
+            _tell(result)
+    if _wanted("kill_test", names):
+        test = kills.KillTest()
+        _say(f"{engine:7} kill_test           ")
+        findings.kill_tests.append((test, asyncio.run(kills.run(test, engine, seed))))
+        _tell(findings.kill_tests[-1][1])
+    if engine == "valkey" or names:
+        if _wanted("outage", names):
+            _say(f"{engine:7} outage              ")
+            findings.outages.append(asyncio.run(outage.run(engine, seed)))
+            print(f"{findings.outages[-1].seconds:5.1f} s", flush=True)
+        if _wanted("refusals", names):
+            findings.refusals += refusals.run(engine)
+
+
+def _wanted(name: str, names: set[str]) -> bool:
+    return not names or name in names
+
+
+def _say(what: str) -> None:
+    print(f"  {what} ", end="", flush=True)
+
+
+def _tell(result: Result) -> None:
+    if result.skipped:
+        print(f"skipped: {result.skipped}", flush=True)
+        return
+    v = result.verdict
+    print(
+        f"{result.seconds:5.1f} s  {v.accepted:6,} accepted, {v.done:6,} done, {len(v.lost)} lost, "
+        f"{v.twice.total():3} ran twice, recovery {max(v.longest_recovery, v.longest_pause):.2f} s"
+        f"{'  BROKEN' if v.breaches else ''}",
+        flush=True,
+    )
+    for breach in v.breaches[:5]:
+        print(f"      {breach}", flush=True)
+    for note in result.notes if v.breaches else ():
+        print(note, flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    known = [*(case.name for case in ALL), *TRIALS]
+    parser = argparse.ArgumentParser(prog="make chaos ARGS=", description="Real workers and servers under every fault we know.")
+    parser.add_argument("names", nargs="*", metavar="CASE", help=f"only these: {', '.join(known)}")
+    parser.add_argument("--engine", choices=get_args(Engine), help="only on this server; default: on all that are installed")
+    parser.add_argument("--seed", type=int, default=1, help="which processes are struck, and when; default 1")
+    arguments = parser.parse_args()
+    unknown = sorted(set(arguments.names) - set(known))
+    if unknown:
+        parser.error(f"there is no case {', '.join(unknown)}; there are {', '.join(known)}")
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main())

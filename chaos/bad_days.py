@@ -1,0 +1,180 @@
+"""Bad input and bad days: what happens, what the user gets, and which cases and tests hold it. A test sees that they exist."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """One promise."""
+
+    happens: str
+    gets: str
+    tests: tuple[str, ...]
+    """Functions somewhere under ``tests``."""
+    cases: tuple[str, ...] = ()
+    """Cases and trials of this suite."""
+
+
+ROWS = (
+    Row(
+        "argument that cannot be encoded, wrong types, unknown option",
+        "`TypeError` (arguments) or `UsageError` (options) at enqueue, naming it; nothing written (in bulk calls: per item)",
+        (
+            "test_arguments_that_do_not_fit_are_a_type_error_and_nothing_is_written",
+            "test_a_value_without_wire_form_is_refused_naming_the_argument",
+            "test_an_unknown_option_is_named_with_the_nearest_one",
+            "test_the_bad_ones_are_named_and_the_rest_is_sent",
+        ),
+    ),
+    Row(
+        "payload over `max_payload_bytes`",
+        '`PayloadTooLarge` at enqueue; on receive: dead("oversize"), handler not called',
+        (
+            "test_a_payload_of_exactly_the_limit_passes_and_one_byte_more_does_not",
+            "test_arguments_that_are_too_large_for_the_worker_are_oversize",
+        ),
+    ),
+    Row(
+        "undecodable entry",
+        'dead("malformed") with the raw bytes kept; the batch goes on',
+        (
+            "test_what_is_no_message_is_malformed_and_its_bytes_are_kept",
+            "test_bytes_that_provoke_any_error_are_malformed_and_what_was_claimed_with_them_runs",
+            "test_an_entry_that_was_claimed_and_then_trimmed_is_a_dead_letter_too",
+        ),
+    ),
+    Row(
+        "unknown task name",
+        'put off up to `unknown_task_grace`, then dead("unknown_task"); the worker warns',
+        (
+            "test_a_task_nobody_knows_is_put_off_and_then_dead",
+            "test_a_task_that_somebody_knows_before_its_grace_is_over_runs",
+        ),
+    ),
+    Row(
+        "arguments that no longer fit the signature",
+        'dead("invalid_arguments") with the validation error',
+        ("test_arguments_that_no_longer_fit_are_invalid",),
+    ),
+    Row(
+        "return value that cannot be encoded or is too large",
+        'dead("invalid_result"), no retry: the work was done',
+        (
+            "test_a_result_that_cannot_be_encoded_is_invalid_and_the_job_does_not_run_again",
+            "test_a_result_over_max_payload_bytes_is_dead_as_invalid_result",
+        ),
+    ),
+    Row(
+        "wrong password, wrong server version, not a Redis",
+        "one clear error at start and exit code 3; not a silent retry loop",
+        (
+            "test_a_wrong_password_ends_it_with_3_at_once",
+            "test_a_server_of_version_5_ends_it_with_3_at_once",
+            "test_something_that_is_not_a_redis_ends_it_with_3",
+        ),
+        ("refusals",),
+    ),
+    Row(
+        "server restarts, drops the connection, loses the group (`NOGROUP`)",
+        "reconnect with backoff and jitter, group made again, scripts loaded again, log once each way, carry on; outcomes kept "
+        "and settled if still owned",
+        (
+            "test_a_server_that_was_killed_and_comes_back_loses_nothing_and_makes_no_job_run_twice",
+            "test_connections_that_break_again_and_again_lose_nothing_and_make_no_job_run_twice",
+            "test_a_group_that_was_destroyed_is_made_again",
+            "test_scripts_that_were_flushed_are_loaded_again",
+        ),
+        (
+            "restart",
+            "kill_always",
+            "kill_everysec",
+            "stall",
+            "destroy_groups",
+            "flush_scripts",
+            "flush_all",
+            "cut_all",
+            "cut_one",
+            "half_open",
+            "lose_replies",
+            "tear_replies",
+            "outage",
+        ),
+    ),
+    Row(
+        "enqueue while the server is away",
+        "`BrokerUnavailable` within its timeout, carrying the job's id: its fate is unknown, enqueueing the same id again is "
+        "safe",
+        (
+            "test_out_of_patience_each_is_told_its_own_id",
+            "test_a_job_of_unknown_fate_may_be_enqueued_again_under_its_id",
+            "test_when_the_server_stays_away_the_rest_is_refused_without_waiting_for_each",
+        ),
+        ("go_away", "stall", "demote", "fill_disk", "half_open"),
+    ),
+    Row(
+        "server out of memory",
+        "`BrokerUnavailable` naming it at enqueue; settling and renewing go on, so a full server can empty itself; an eviction "
+        "policy other than `noeviction` is warned about at start",
+        ("test_a_full_server_can_be_emptied", "test_a_server_that_may_throw_jobs_away_is_warned_about"),
+        ("fill",),
+    ),
+    Row(
+        "read-only replica, full disk (`MISCONF`)",
+        "`BrokerUnavailable` naming it; outcomes are kept in memory up to the hold bound, no new handler starts, settled when "
+        "writes work again",
+        (
+            "test_outcomes_are_kept_while_the_server_does_not_write",
+            "test_outcomes_that_the_server_refuses_for_a_while_are_kept_and_nothing_runs_twice",
+        ),
+        ("demote", "fill_disk"),
+    ),
+    Row(
+        "handler blocks the loop",
+        "warned with the task name and a stack; the lease is kept",
+        (
+            "test_a_blocked_loop_is_reported_with_the_task_and_its_stack",
+            "test_a_long_handler_runs_once_while_a_second_worker_watches",
+            "test_a_loop_that_is_blocked_longer_than_any_job_may_run_is_killed_and_its_job_comes_back",
+        ),
+    ),
+    Row(
+        "SIGTERM, SIGINT",
+        "stops claiming, hands back, lets running work finish within `grace`, then cancels; Ctrl-C says how to stop now",
+        (
+            "test_under_load_it_ends_with_0_and_what_had_not_started_runs_elsewhere",
+            "test_what_outlasts_the_grace_period_is_cancelled_and_handed_back",
+            "test_a_second_signal_ends_it_now_and_the_work_is_handed_back",
+        ),
+    ),
+    Row(
+        "clock skew between machines",
+        "server time decides",
+        ("test_after_a_gap_in_the_servers_time_no_lease_lapses_before_it_could_be_renewed",),
+        ("wrong_clocks",),
+    ),
+    Row(
+        "app or worker dropped without closing",
+        "`ResourceWarning`",
+        ("test_an_app_that_was_entered_and_dropped_warns", "test_a_worker_that_was_entered_and_dropped_warns_and_is_stopped"),
+    ),
+    Row(
+        "processes killed or stopped",
+        "a killed process's jobs run elsewhere, a stopped one's once its lease has lapsed; it is refused when it comes back",
+        (
+            "test_when_a_child_is_killed_its_jobs_run_elsewhere_at_once",
+            "test_when_a_whole_worker_is_killed_its_jobs_run_elsewhere_after_the_lease",
+            "test_a_worker_that_stood_still_past_its_lease_is_refused_and_goes_on",
+        ),
+        (
+            "kill_child",
+            "kill_supervisor",
+            "kill_worker",
+            "stop_child",
+            "stop_supervisor",
+            "stop_worker",
+            "stop_worker_briefly",
+            "kill_test",
+        ),
+    ),
+)

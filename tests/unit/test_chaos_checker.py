@@ -1,0 +1,234 @@
+"""The checker of the chaos suite sees what is planted: a lost job, a second run that nothing explains, a late recovery."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from chaos.checker import Verdict, judge
+from chaos.history import Enqueue, Fate, Fault, History, How, Run
+
+LEASE = 5.0
+ONE, TWO, THREE = 101, 102, 103
+"""Worker processes."""
+
+
+def sent(key: str, fate: Fate = "accepted", at: float = 0.0) -> Enqueue:
+    return Enqueue(key, f"id-{key}", fate, at)
+
+
+def ran(
+    key: str, pid: int, began: float, ended: float | None = None, how: How = "end", *, attempt: int = 1, crashes: int = 0
+) -> Run:
+    return Run(key, f"id-{key}", pid, attempt, crashes, began, ended, "cut" if ended is None else how)
+
+
+def verdict(
+    enqueues: Iterable[Enqueue], runs: Iterable[Run], *faults: Fault, dead: dict[str, str] | None = None, left: int = 0
+) -> Verdict:
+    return judge(History(list(enqueues), list(runs), list(faults)), lease=LEASE, dead=dead or {}, left=left)
+
+
+def breach(judged: Verdict) -> str:
+    (only,) = judged.breaches
+    return only
+
+
+def killed(pid: int, at: float, *held: str) -> Fault:
+    return Fault("kill", at, at, (pid,), kills=True, held=held)
+
+
+# -- nothing is lost -------------------------------------------------------------------------------------------------------
+
+
+def test_a_healthy_history_has_no_breach() -> None:
+    judged = verdict([sent("a"), sent("b")], [ran("a", ONE, 1, 2), ran("b", TWO, 1, 2)])
+    assert (judged.accepted, judged.done, judged.lost, judged.twice.total(), judged.breaches) == (2, 2, [], 0, [])
+
+
+def test_an_accepted_job_that_never_ran_is_lost() -> None:
+    judged = verdict([sent("a"), sent("b")], [ran("a", ONE, 1, 2)])
+    assert judged.lost == ["b"]
+    assert "b is lost" in breach(judged)
+
+
+def test_an_accepted_job_whose_only_run_was_cut_off_is_lost() -> None:
+    judged = verdict([sent("a")], [ran("a", ONE, 1)], killed(ONE, 2))
+    assert judged.lost == ["a"]
+
+
+def test_a_dead_letter_that_a_kill_explains_is_not_lost() -> None:
+    judged = verdict([sent("once-1")], [ran("once-1", ONE, 1)], killed(ONE, 2), dead={"id-once-1": "crashed"})
+    assert (judged.lost, judged.dead["crashed"], judged.breaches) == ([], 1, [])
+
+
+def test_what_may_start_once_may_be_dead_without_a_run_after_a_kill() -> None:
+    assert verdict([sent("once-1")], [], killed(ONE, 2), dead={"id-once-1": "crashed"}).breaches == []
+    assert "nothing explains it" in breach(verdict([sent("once-1")], [], dead={"id-once-1": "crashed"}))
+    assert "nothing explains it" in breach(verdict([sent("a")], [], killed(ONE, 2), dead={"id-a": "crashed"}))
+
+
+@pytest.mark.parametrize("reason", ["crashed", "exhausted"])
+def test_a_dead_letter_that_nothing_explains_is_a_breach(reason: str) -> None:
+    judged = verdict([sent("a")], [ran("a", ONE, 1, 2, "broken")], dead={"id-a": reason})
+    assert f"a is dead ({reason})" in breach(judged)
+
+
+def test_a_job_that_ended_well_and_is_dead_is_a_breach() -> None:
+    judged = verdict([sent("a")], [ran("a", ONE, 1, 2)], killed(ONE, 2), dead={"id-a": "crashed"})
+    assert "ended well, and is dead" in breach(judged)
+
+
+def test_what_is_left_on_the_server_is_a_breach() -> None:
+    assert "3 jobs are still on the server" in breach(verdict([], [], left=3))
+
+
+def test_what_the_server_lost_itself_is_counted_apart() -> None:
+    flushed = Fault("FLUSHALL", 10, 10, loses_since=0)
+    judged = verdict([sent("a", at=9), sent("b", at=12)], [], flushed)
+    assert (judged.wiped, judged.lost) == (1, ["b"])
+
+
+def test_what_was_accepted_before_the_last_seconds_is_not_excused_by_a_server_that_lost_those() -> None:
+    judged = verdict([sent("a", at=7)], [], Fault("everysec", 10, 11, loses_since=8))
+    assert (judged.wiped, judged.lost) == (0, ["a"])
+
+
+# -- what producers were told ----------------------------------------------------------------------------------------------
+
+
+def test_the_last_answer_counts_and_repeats_are_counted() -> None:
+    judged = verdict([sent("a", "unknown"), sent("a", "unknown"), sent("a")], [ran("a", ONE, 1, 2)])
+    assert (judged.sent, judged.accepted, judged.repeated, judged.unknown) == (1, 1, 1, 0)
+
+
+@pytest.mark.parametrize("runs", [[], [ran("a", ONE, 1, 2)]])
+def test_what_is_of_unknown_fate_may_have_run_once_or_not(runs: list[Run]) -> None:
+    judged = verdict([sent("a", "unknown")], runs)
+    assert (judged.unknown, judged.breaches) == (1, [])
+
+
+def test_what_was_refused_and_ran_is_a_breach() -> None:
+    assert "a ran although it was refused" in breach(verdict([sent("a", "refused")], [ran("a", ONE, 1, 2)]))
+
+
+def test_what_ran_and_nobody_sent_is_a_breach() -> None:
+    assert "a ran, and nobody sent it" in breach(verdict([], [ran("a", ONE, 1, 2)]))
+
+
+def test_a_job_that_was_published_twice_is_a_second_run_that_nothing_explains() -> None:
+    again = ran("a", TWO, 3, 4)._replace(job_id="another-id")
+    assert "nothing explains it" in breach(verdict([sent("a", "unknown"), sent("a")], [ran("a", ONE, 1, 2), again]))
+
+
+# -- a job runs once -------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_run_without_a_fault_is_a_breach() -> None:
+    judged = verdict([sent("a")], [ran("a", ONE, 1, 2), ran("a", TWO, 3, 4)])
+    assert "a ran twice, and nothing explains it" in breach(judged)
+
+
+def test_a_second_run_is_explained_by_the_death_of_the_first() -> None:
+    judged = verdict([sent("a")], [ran("a", ONE, 1), ran("a", TWO, 4, 5)], killed(ONE, 2))
+    assert (judged.twice, judged.longest_recovery, judged.breaches) == ({"kill": 1}, 2, [])
+
+
+def test_a_second_run_is_not_explained_by_the_death_of_another() -> None:
+    assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 1, 2), ran("a", TWO, 4, 5)], killed(TWO, 2)))
+
+
+def test_a_second_run_that_began_before_the_kill_is_not_explained_by_it() -> None:
+    assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 1), ran("a", TWO, 2, 3)], killed(ONE, 4)))
+
+
+def test_a_first_run_that_began_after_the_kill_is_not_explained_by_it() -> None:
+    assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 5, 6), ran("a", TWO, 7, 8)], killed(ONE, 4)))
+
+
+def test_an_outcome_may_die_with_its_process_just_after_the_end() -> None:
+    judged = verdict([sent("a")], [ran("a", ONE, 1, 2), ran("a", TWO, 4, 5)], killed(ONE, 2.1))
+    assert (judged.twice.total(), judged.breaches) == (1, [])
+
+
+def test_an_outcome_that_had_time_to_be_settled_does_not_die_with_its_process() -> None:
+    judged = verdict([sent("a")], [ran("a", ONE, 1, 2), ran("a", TWO, 60, 61)], killed(ONE, 58))
+    assert "nothing explains it" in breach(judged)
+
+
+def test_unless_the_server_was_away_in_between() -> None:
+    away = Fault("away", 2, 57, away=True)
+    judged = verdict([sent("a")], [ran("a", ONE, 1, 2), ran("a", TWO, 60, 61)], killed(ONE, 58), away)
+    assert (judged.twice, judged.breaches) == ({"kill": 1}, [])
+
+
+def test_an_outage_explains_no_second_run() -> None:
+    away = Fault("away", 1, 30, away=True, restarts=True)
+    assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 0, 40), ran("a", TWO, 31, 32)], away))
+
+
+def test_a_stop_beyond_the_lease_explains_a_second_run() -> None:
+    stopped = Fault("stop", 1, 9, (ONE,), fences=True)
+    judged = verdict([sent("a")], [ran("a", ONE, 0, 9.5, "broken"), ran("a", TWO, 8, 8.5, crashes=1)], stopped)
+    assert (judged.twice, judged.breaches) == ({"stop": 1}, [])
+
+
+def test_a_stop_within_the_lease_explains_none() -> None:
+    stopped = Fault("stop", 1, 4, (ONE,), fences=True)
+    assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 0, 4.5), ran("a", TWO, 4.2, 5)], stopped))
+
+
+def test_who_was_stopped_may_begin_late_what_it_had_claimed_before() -> None:
+    stopped = Fault("stop", 1, 9, (ONE,), fences=True)
+    judged = verdict([sent("a")], [ran("a", TWO, 8, 8.5, crashes=1), ran("a", ONE, 9.01, 9.05, "broken")], stopped)
+    assert (judged.twice, judged.breaches) == ({"stop": 1}, [])
+
+
+def test_who_was_not_stopped_may_not() -> None:
+    stopped = Fault("stop", 1, 9, (ONE,), fences=True)
+    judged = verdict([sent("a")], [ran("a", TWO, 8, 8.5, crashes=1), ran("a", THREE, 9.01, 9.05)], stopped)
+    assert "nothing explains it" in breach(judged)
+
+
+def test_a_retry_is_no_second_run() -> None:
+    judged = verdict([sent("a")], [ran("a", ONE, 1, 2, "failed"), ran("a", TWO, 3, 4, attempt=2)])
+    assert (judged.twice.total(), judged.breaches) == (0, [])
+
+
+def test_a_retry_of_what_did_not_fail_is_one() -> None:
+    assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 1, 2), ran("a", TWO, 3, 4, attempt=2)]))
+
+
+def test_what_may_start_once_and_started_twice_is_a_breach_even_after_a_kill() -> None:
+    judged = verdict([sent("once-1")], [ran("once-1", ONE, 1), ran("once-1", TWO, 4, 5)], killed(ONE, 2))
+    assert "may start only once" in breach(judged)
+
+
+# -- and soon --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_recovery_that_takes_more_than_the_lease_and_two_seconds_is_a_breach() -> None:
+    judged = verdict([sent("a")], [ran("a", ONE, 1), ran("a", TWO, 9.5, 10)], killed(ONE, 2))
+    assert "ran 7.5 s after kill" in breach(judged)
+
+
+def test_two_leases_are_allowed_around_a_restart() -> None:
+    restarted = Fault("restart", 3, 4, away=True, restarts=True)
+    judged = verdict([sent("a")], [ran("a", ONE, 1), ran("a", TWO, 9.5, 10)], killed(ONE, 2), restarted)
+    assert (judged.longest_recovery, judged.longest_around_restart, judged.breaches) == (0, 7.5, [])
+
+
+def test_what_was_held_and_had_not_begun_must_come_back_too() -> None:
+    judged = verdict([sent("a")], [ran("a", TWO, 20, 21)], killed(ONE, 2, "id-a"))
+    assert "a ran 18.0 s after kill" in breach(judged)
+
+
+def test_who_took_over_and_was_killed_before_it_began_has_a_time_of_its_own() -> None:
+    judged = verdict([sent("a")], [ran("a", TWO, 13, 14)], killed(ONE, 2, "id-a"), killed(THREE, 7, "id-a"))
+    assert (judged.longest_recovery, judged.breaches) == (6, [])
+
+
+def test_the_pause_after_an_outage_is_measured() -> None:
+    judged = verdict([sent("a")], [ran("a", ONE, 31.5, 32)], Fault("away", 1, 30, away=True))
+    assert judged.longest_pause == 1.5

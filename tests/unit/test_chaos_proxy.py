@@ -1,0 +1,130 @@
+"""The proxy of the chaos suite misbehaves as it says, and not otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, Self
+
+import pytest
+
+from chaos.proxy import Proxy
+
+
+@pytest.fixture
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("p") / "echo")
+
+
+def looped(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    @wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(*args, **kwargs), 30))
+
+    return run
+
+
+class Echo:
+    """A proxy before a server that sends back what it gets, and those who speak through it."""
+
+    def __init__(self, path: str) -> None:
+        self.proxy = Proxy(path, random.Random(1))
+        self._path = path
+        self._connections: list[socket.socket] = []
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def connect(self) -> socket.socket:
+        connection = socket.socket()
+        connection.setblocking(False)
+        self._connections.append(connection)
+        port = int(self.proxy.url.removesuffix("/0").rsplit(":", 1)[1])
+        await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", port))
+        return connection
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_unix_server(self._echo, self._path)
+        await self.proxy.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.proxy.stop()
+        for connection in self._connections:
+            connection.close()
+        for writer in self._writers:
+            writer.transport.abort()
+        self._server.close()
+        await asyncio.sleep(0)  # transports let go of their sockets on the next turn of the loop
+
+    async def _echo(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+
+
+async def said(connection: socket.socket, what: bytes) -> bytes:
+    """What comes back, or what came before the end."""
+    loop = asyncio.get_running_loop()
+    answer = b""
+    with contextlib.suppress(ConnectionError):
+        await loop.sock_sendall(connection, what)
+        while len(answer) < len(what) and (data := await loop.sock_recv(connection, 1 << 16)):
+            answer += data
+    return answer
+
+
+@looped
+async def test_it_passes_everything_on(path: str) -> None:
+    async with Echo(path) as echo:
+        connection = await echo.connect()
+        assert await said(connection, b"x" * 200_000) == b"x" * 200_000
+
+
+@looped
+async def test_a_cut_resets_what_is_there_and_what_comes_until_it_is_over(path: str) -> None:
+    async with Echo(path) as echo:
+        before = await echo.connect()
+        assert await said(before, b"hello") == b"hello"
+        with echo.proxy.cut():
+            assert await said(before, b"hello") == b""
+            assert await said(await echo.connect(), b"hello") == b""
+        assert await said(await echo.connect(), b"hello") == b"hello"
+
+
+@looped
+async def test_a_connection_that_lost_bytes_is_half_open_for_good(path: str) -> None:
+    async with Echo(path) as echo:
+        spoke, was_quiet = await echo.connect(), await echo.connect()
+        assert await said(spoke, b"hello") == await said(was_quiet, b"hello") == b"hello"
+        with echo.proxy.silence():
+            answer = asyncio.ensure_future(said(spoke, b"lost"))
+            assert not (await asyncio.wait([answer], timeout=0.2))[0]
+        assert await said(was_quiet, b"hello") == b"hello"
+        assert not (await asyncio.wait([answer], timeout=0.2))[0]
+        assert await said(await echo.connect(), b"hello") == b"hello"
+        answer.cancel()
+        await asyncio.wait([answer])
+
+
+@looped
+async def test_what_was_stalled_arrives(path: str) -> None:
+    async with Echo(path) as echo:
+        connection = await echo.connect()
+        with echo.proxy.stalled():
+            answer = asyncio.ensure_future(said(connection, b"late"))
+            assert not (await asyncio.wait([answer], timeout=0.2))[0]
+        assert await answer == b"late"
+
+
+@pytest.mark.parametrize(("how", "arrives"), [("lose", b""), ("tear", b"01234")])
+@looped
+async def test_a_reply_is_lost_or_torn_and_its_connection_reset(path: str, how: Any, arrives: bytes) -> None:
+    async with Echo(path) as echo:
+        connection = await echo.connect()
+        with echo.proxy.broken(how, 1.0):
+            assert await said(connection, b"0123456789") == arrives
+        assert await said(await echo.connect(), b"hello") == b"hello"
