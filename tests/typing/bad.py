@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from use import app, conf, mail, resize, send_mail, ship
+from use import Order, app, conf, mail, orders, resize, send_mail, ship
 
-from millstream import Job, Millstream, RetryPolicy
+from millstream import Batch, Job, Millstream, RetryPolicy
 
 
 async def bad() -> None:
@@ -55,4 +55,22 @@ Millstream("redis://localhost", "shop")  # E by keyword only
 RetryPolicy(3, 2.0)  # E by keyword only
 RetryPolicy(backoff="cubic")  # E no such backoff
 app.queue("mail", limit=3)  # E not built yet
-unknown: Any = app.topic  # E not built yet
+unknown: Any = app.schedule  # E not built yet
+
+
+@orders.subscribe("x")  # E takes no order
+async def wrong_event(order: int) -> None: ...
+
+
+@orders.subscribe("x", batch=Batch(size=5, wait=1))  # E takes one order, not a list
+async def wrong_batch(order: Order) -> None: ...
+
+
+@orders.subscribe("x", retries=3)  # E no such option
+async def wrong_subscription(order: Order) -> None: ...
+
+
+async def events() -> None:
+    await orders.publish("no order")  # E not an order
+    await orders.publish(Order(1), prio=3)  # E no such option
+    await orders.publish_many([1, 2])  # E no orders

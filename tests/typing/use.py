@@ -8,7 +8,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import assert_type
 
-from millstream import AsyncTask, Call, DeadJob, Job, Millstream, Queue, Reject, Retry, RetryPolicy, Snooze, SyncTask
+from millstream import (
+    AsyncTask,
+    Batch,
+    Call,
+    DeadJob,
+    Delivery,
+    Job,
+    Millstream,
+    Queue,
+    Reject,
+    Retry,
+    RetryPolicy,
+    Snooze,
+    SyncTask,
+    Topic,
+)
 from millstream.errors import BulkError, JobFailed
 
 
@@ -146,3 +161,43 @@ def plain(number: int) -> float:
 
 
 assert_type(app.task(name="other")(plain)(1), float)
+
+
+orders = app.topic("orders", Order, max_length=1000, retention=3600.0)
+assert_type(orders, Topic[Order])
+
+
+@orders.subscribe("billing", concurrency=20, retry=5, timeout=60, ack="on_success")
+async def bill(order: Order, delivery: Delivery) -> None:
+    assert_type(delivery.attempt, int)
+    delivery.nack("spoilt")
+
+
+@orders.subscribe("mail")
+async def mail_order(order: Order) -> None: ...
+
+
+@orders.subscribe("sync")
+def sync_order(order: Order, delivery: Delivery) -> None: ...
+
+
+@orders.subscribe("warehouse", batch=Batch(size=500, wait=0.25))
+async def stock(together: list[Order]) -> None: ...
+
+
+@orders.subscribe("warehouse2", batch=Batch(500, wait=0.25))
+async def stock_carefully(together: list[Order], deliveries: list[Delivery]) -> None:
+    deliveries[0].retry(1)
+
+
+async def events() -> None:
+    assert_type(await orders.publish(Order(1), id="o-1", delay=1, headers={"tenant": "acme"}), str)
+    assert_type(orders.publish_sync(Order(1)), str)
+    assert_type(await orders.publish_many([Order(1), orders.bind(Order(2), key="ann")]), list[str])
+    assert_type(await orders.publish_many([Order(1)], return_exceptions=True), list[str | Exception])
+    group = orders.group("billing")
+    await group.pause()
+    await group.rewind(datetime.now(UTC))
+    await group.skip()
+    group.remove_sync()
+    assert_type(await group.dead.replay("id"), list[str])
