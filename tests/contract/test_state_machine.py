@@ -12,16 +12,20 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
+from millstream.address import group_address
 from millstream.broker import Claim, Entry, JobView, Listed, Post, Receipt
+from millstream.broker.contract import BEGINNING, END, Place
 from millstream.errors import LeaseLost
 from millstream.memory import MemoryBroker
 from millstream.memory.queue import Keeping, MemoryQueue
 from millstream.memory.state import Job, Lease, Moment, Sender
+from millstream.memory.topic import MemoryGroup, MemoryTopic
 from millstream.outcome import Kind, Outcome
 from millstream.redis import RedisBroker
 from millstream.testing.room import DEAD_ENDING, DONE_ENDING, LETTER, QUEUE, START
@@ -34,6 +38,7 @@ TOTAL_STEPS = 1500
 OPTIONS: dict[str, Any] = {"id_ttl": 1e6, "dead_max_age": 60.0, "dead_max_count": 4}
 LOST = "lease lost"
 
+TOPIC = "t"
 SENDERS = ["s0", "s1", "s2"]
 LISTED: tuple[Listed, ...] = ("scheduled", "ready", "running")
 
@@ -45,6 +50,7 @@ seconds = st.sampled_from([0.5, 1.0, 1.5, 2.0, 5.0, 12.0])
 delays = st.sampled_from([0.0, 0.0, 0.0, 1.0, 5.0, 20.0])
 leases = st.sampled_from([3.0, 10.0])
 max_lengths = st.sampled_from([None, None, None, None, 3, 8])
+ends_of_the_log = st.sampled_from([BEGINNING, END])
 suspect_afters = st.sampled_from([2, 2, 2, 1, 3])
 
 
@@ -119,6 +125,7 @@ class TwoRooms(RuleBasedStateMachine):
     """
 
     make_rooms: tuple[MakeRoom, MakeRoom]
+    queue = QUEUE
     walked = 0
 
     def __init__(self) -> None:
@@ -191,11 +198,14 @@ class TwoRooms(RuleBasedStateMachine):
     # -- producers ---------------------------------------------------------------------------------------------------------
 
     def send(self, posts: Sequence[Post], sender: str, max_length: int | None) -> None:
-        receipts = self.same(lambda room, _: room.publish(QUEUE, posts, sender=sender, max_length=max_length))
+        receipts = self.same(lambda room, _: self.accept(room, posts, sender, max_length))
         for post, receipt in zip(posts, receipts, strict=True):
             self.ids.setdefault(post.id, post.serial == 0)
             if post.serial and receipt is not Receipt.FULL:
                 self.accepted.add(post.id)
+
+    async def accept(self, room: Room, posts: Sequence[Post], sender: str, max_length: int | None) -> list[Receipt]:
+        return await room.publish(self.queue, posts, sender=sender, max_length=max_length)
 
     def post(self, job_id: str, serial: int = 0, delay: float = 0.0, expires: float = 0.0, absolute: bool = False) -> Post:
         self.turn += 1
@@ -255,7 +265,7 @@ class TwoRooms(RuleBasedStateMachine):
     @rule(back=st.integers(0, 20))
     def cancel(self, back: int) -> None:
         names = ["never", *self.ids]
-        self.same(lambda room, _: room.cancel(QUEUE, names[-1 - back % len(names)]))
+        self.same(lambda room, _: room.cancel(self.queue, names[-1 - back % len(names)]))
 
     # -- consumers ---------------------------------------------------------------------------------------------------------
 
@@ -270,10 +280,12 @@ class TwoRooms(RuleBasedStateMachine):
         name = f"c{len(self.consumers) * 37 % 100:02}-{len(self.consumers)}"
         self.consumers.append(name)
         self.leased.append(name)
-        self.same(lambda room, _: room.join(QUEUE, name, lease))
+        self.same(lambda room, _: room.join(self.queue, name, lease))
 
     def claim(self, consumer: str, count: int, alone: bool = False, suspect_after: int = 2) -> list[Claimed]:
-        left, right = self.both(lambda room, _: room.claim(QUEUE, consumer, count, alone=alone, suspect_after=suspect_after))
+        left, right = self.both(
+            lambda room, _: room.claim(self.queue, consumer, count, alone=alone, suspect_after=suspect_after)
+        )
         assert seen(left) == seen(right)
         if left == LOST:
             self.lost(consumer)
@@ -299,7 +311,7 @@ class TwoRooms(RuleBasedStateMachine):
     def settle(self, consumer: str, ends: Sequence[tuple[Claimed, Way]], turn: int) -> None:
         def verb(room: Room, side: int) -> Coroutine[Any, Any, int]:
             outcomes = [way.outcome(claimed, side, self.ids[claimed.id], turn) for claimed, way in ends]
-            return room.settle(QUEUE, consumer, outcomes)
+            return room.settle(self.queue, consumer, outcomes)
 
         if self.same(verb) == LOST:
             self.lost(consumer)
@@ -334,7 +346,7 @@ class TwoRooms(RuleBasedStateMachine):
         consumer = self.consumer(back)
         picked = self.pick(which) if anyones else self.held(consumer, which)
         if picked:
-            self.same(lambda room, side: room.release(QUEUE, consumer, [claimed.entries[side].ref for claimed in picked]))
+            self.same(lambda room, side: room.release(self.queue, consumer, [claimed.entries[side].ref for claimed in picked]))
             # rooms may rely on it: nobody settles what he gave back
             given_back = {claimed.entries[0].ref for claimed in picked}
             self.claimed = [c for c in self.claimed if c.consumer != consumer or c.entries[0].ref not in given_back]
@@ -344,7 +356,7 @@ class TwoRooms(RuleBasedStateMachine):
         consumer = self.consumer(back)
         holding = self.held(consumer, which)
         left, right = self.both(
-            lambda room, side: room.recover(QUEUE, consumer, {claimed.entries[side].ref for claimed in holding})
+            lambda room, side: room.recover(self.queue, consumer, {claimed.entries[side].ref for claimed in holding})
         )
         if LOST in (left, right):
             assert left == right
@@ -355,13 +367,13 @@ class TwoRooms(RuleBasedStateMachine):
     @rule(backs=st.lists(recent, max_size=4), lease=leases)
     def renew(self, backs: list[int], lease: float) -> None:
         terms = {self.consumer(back): lease for back in backs}
-        for consumer in self.same(lambda room, _: room.renew(QUEUE, terms)):
+        for consumer in self.same(lambda room, _: room.renew(self.queue, terms)):
             self.lost(consumer)
 
     @rule(back=recent, blameless=st.booleans())
     def leave(self, back: int, blameless: bool) -> None:
         consumer = self.consumer(back)
-        self.same(lambda room, _: room.leave(QUEUE, consumer, blameless=blameless))
+        self.same(lambda room, _: room.leave(self.queue, consumer, blameless=blameless))
         self.lost(consumer)
 
     @rule(new=new_jobs, count=st.integers(1, 4), lives=st.integers(1, 3), blameless=st.sampled_from([False, False, True]))
@@ -385,34 +397,34 @@ class TwoRooms(RuleBasedStateMachine):
         watcher = self.consumer(back)
         for passed in (first, second):
             self.time_passes(passed)
-            self.same(lambda room, _: room.renew(QUEUE, {watcher: 10.0}))
+            self.same(lambda room, _: room.renew(self.queue, {watcher: 10.0}))
             self.claim(watcher, 0)
 
     # -- operators ---------------------------------------------------------------------------------------------------------
 
     @rule(back=recent, resumed=st.sampled_from([True, True, True, False]))
     def pause_and_resume(self, back: int, resumed: bool) -> None:
-        self.same(lambda room, _: room.pause(QUEUE))
+        self.same(lambda room, _: room.pause(self.queue))
         self.claim(self.consumer(back), 3)
         if resumed:
-            self.same(lambda room, _: room.resume(QUEUE))
+            self.same(lambda room, _: room.resume(self.queue))
 
     @rule()
     def resume(self) -> None:
-        self.same(lambda room, _: room.resume(QUEUE))
+        self.same(lambda room, _: room.resume(self.queue))
 
     @precondition(lambda self: self.ids)
     @rule(which=some)
     def promote(self, which: list[int]) -> None:
         names = ["never", *self.ids]
         promoted = [names[-1 - back % len(names)] for back in which]
-        self.same(lambda room, _: room.promote(QUEUE, promoted))
+        self.same(lambda room, _: room.promote(self.queue, promoted))
 
     @precondition(lambda self: self.dead)
     @rule(which=some, purge=st.booleans())
     def replay_or_purge(self, which: list[int], purge: bool) -> None:
         names = ["never", *(self.dead[-1 - back % len(self.dead)] for back in which)]
-        self.same(lambda room, _: room.purge(QUEUE, names) if purge else room.replay(QUEUE, names))
+        self.same(lambda room, _: room.purge(self.queue, names) if purge else room.replay(self.queue, names))
 
     # -- what is seen ------------------------------------------------------------------------------------------------------
 
@@ -422,9 +434,9 @@ class TwoRooms(RuleBasedStateMachine):
         self.same(self.look)
 
     async def look(self, room: Room, _: int) -> tuple[Any, ...]:
-        everything: list[Awaitable[Any]] = [room.inspector.queue(QUEUE), room.inspector.dead_letters(QUEUE)]
-        everything += [room.inspector.status(QUEUE, name) for name in self.ids]
-        everything += [room.results.get(QUEUE, name) for name in self.ids]
+        everything: list[Awaitable[Any]] = [room.inspector.queue(self.queue), room.inspector.dead_letters(self.queue)]
+        everything += [room.inspector.status(self.queue, name) for name in self.ids]
+        everything += [room.results.get(self.queue, name) for name in self.ids]
         state, letters, *rest = await asyncio.gather(*everything)
         named = zip([*self.ids, *self.ids], rest, strict=True)
         seen_letters = [(d.id, d.task, d.queue, d.letter, d.died_at, d.body) for d in letters]
@@ -433,16 +445,94 @@ class TwoRooms(RuleBasedStateMachine):
     async def listed(self, room: Room, status: Listed) -> list[tuple[Any, ...]]:
         """All jobs of one state, read in pages, without what rooms name differently."""
         found: list[JobView] = []
-        while page := await room.inspector.jobs(QUEUE, status, after=found[-1].cursor if found else "", limit=7):
+        while page := await room.inspector.jobs(self.queue, status, after=found[-1].cursor if found else "", limit=7):
             found += page
         return [(v.status, v.body, v.crashes, v.due_at, v.expires_at, v.consumer) for v in found]
 
 
-def walk(left: MakeRoom, right: MakeRoom, steps: int, **options: Any) -> int:
+class TwoTopics(TwoRooms):
+    """The same histories in a group of a topic, to which everything is emitted, beside another group that works too."""
+
+    queue = group_address(TOPIC, "g")
+    other = group_address(TOPIC, "h")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blurred = False
+        """A group was moved to where a server cannot tell how many events come after."""
+        self.places: list[str] = []
+
+    async def accept(self, room: Room, posts: Sequence[Post], sender: str, max_length: int | None) -> list[Receipt]:
+        return await room.emit(TOPIC, posts, sender=sender, max_length=max_length)
+
+    @initialize(place=ends_of_the_log, keep=st.sampled_from([None, 5.0]), keep_count=st.sampled_from([None, 4]))
+    def open_topic(self, place: Place, keep: float | None, keep_count: int | None) -> None:
+        groups: dict[str, Place] = {"g": BEGINNING, "h": place}
+        self.same(lambda room, _: room.open_topic(TOPIC, groups, keep=keep, keep_count=keep_count))
+        self.same(lambda room, _: room.join(self.other, "other", 1e6))
+
+    @rule(new=new_jobs, count=st.integers(0, 5), how=st.lists(ways, max_size=5))
+    def other_group_works(self, new: int, count: int, how: list[Way]) -> None:
+        self.fill(new)
+        left, right = self.both(lambda room, _: room.claim(self.other, "other", count))
+        assert seen(left) == seen(right)
+        if left == LOST:
+            self.same(lambda room, _: room.join(self.other, "other", 1e6))
+            return
+        pairs = zip(left.entries, right.entries, strict=True)
+        claimed = [Claimed("other", (pair[0].body or b"").partition(b"#")[0].decode(), pair) for pair in pairs]
+        ends = list(zip(claimed, how, strict=False))
+
+        def settle(room: Room, side: int) -> Coroutine[Any, Any, int]:
+            return room.settle(self.other, "other", [way.outcome(c, side, self.ids[c.id], self.turn) for c, way in ends])
+
+        self.same(settle)
+        rest = claimed[len(ends) :]
+        self.same(lambda room, side: room.release(self.other, "other", [c.entries[side].ref for c in rest]))
+
+    @rule()
+    def remove_the_other_group(self) -> None:
+        self.same(lambda room, _: room.remove_group(self.other))
+
+    @rule(to=ends_of_the_log)
+    def seek(self, to: str) -> None:
+        self.move(to)
+        self.blurred = False
+
+    @rule(seconds=seconds)
+    def seek_a_moment(self, seconds: float) -> None:
+        self.move(self.now - seconds)
+        self.blurred = True
+
+    @precondition(lambda self: self.places)
+    @rule(back=recent)
+    def seek_an_earlier_place(self, back: int) -> None:
+        self.move(self.places[-1 - back % len(self.places)])
+        self.blurred = True
+
+    def move(self, to: Place) -> None:
+        self.same(lambda room, _: room.seek(self.queue, to))
+        # what is given again belongs to whoever gets it: nobody settles what he was given before
+        self.claimed = [claimed for claimed in self.claimed if not claimed.entries[0].ref.startswith(b"L")]
+        self.again.clear()
+
+    async def look(self, room: Room, _: int) -> tuple[Any, ...]:
+        topic = await room.inspector.topic(TOPIC)
+        self.places += [group.place for group in topic.groups if group.name == "g" and group.place not in self.places]
+        state, *rest = await super().look(room, _)
+        if self.blurred:
+            state = msgspec.structs.replace(state, ready=0)
+            unknown = [msgspec.structs.replace(group, lag=None, ready=0) for group in topic.groups]
+            topic = msgspec.structs.replace(topic, groups=unknown)
+        return state, topic, *rest
+
+
+def walk(left: MakeRoom, right: MakeRoom, steps: int, histories: type[TwoRooms] = TwoRooms, **options: Any) -> int:
     """Walk at least so many steps; how many it were."""
 
-    class Rooms(TwoRooms):
+    class Rooms(histories):  # type: ignore[misc, valid-type]
         make_rooms = (left, right)
+        walked = 0
 
     while Rooms.walked < steps:
         examples = max(10, (steps - Rooms.walked) // STEPS)
@@ -463,14 +553,15 @@ def memory() -> MemoryBroker:
     return MemoryBroker(**OPTIONS)
 
 
-def test_the_redis_room_behaves_as_the_memory_room(request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("histories", [TwoRooms, TwoTopics], ids=["queue", "topic"])
+def test_the_redis_room_behaves_as_the_memory_room(histories: type[TwoRooms], request: pytest.FixtureRequest) -> None:
     server = "redis_server" if os.environ.get("MILLSTREAM_MODEL_SERVER") == "redis" else "valkey_server"
     url = request.getfixturevalue(server)
 
     def redis() -> RedisBroker:
         return RedisBroker(url, namespace=f"model-{uuid.uuid4().hex}", **OPTIONS)
 
-    walked = walk(memory, redis, int(os.environ.get("MILLSTREAM_MODEL_STEPS", TOTAL_STEPS)))
+    walked = walk(memory, redis, int(os.environ.get("MILLSTREAM_MODEL_STEPS", TOTAL_STEPS)), histories)
     print(f"{walked} steps walked on {server}")
 
 
@@ -525,3 +616,29 @@ def test_a_planted_bug_is_found(rules: type[MemoryQueue]) -> None:
 
     with pytest.raises(AssertionError):
         walk(memory, lambda: Buggy(**OPTIONS), steps=30_000, phases=[Phase.generate], derandomize=True)
+
+
+class Impatient(MemoryTopic):
+    """An event leaves the log when every group was given it, settled or not."""
+
+    def _settled(self, group: MemoryGroup) -> int:
+        return self._position(group.place)
+
+
+class Partial(MemoryTopic):
+    """Only one group holds the log."""
+
+    def trim(self, now_ms: int) -> None:
+        groups = self.groups
+        self.groups = dict([*groups.items()][:1])
+        super().trim(now_ms)
+        self.groups = groups
+
+
+@pytest.mark.parametrize("topics", [Impatient, Partial], ids=lambda topics: topics.__name__)
+def test_a_bug_planted_in_a_topic_is_found(topics: type[MemoryTopic]) -> None:
+    class Buggy(MemoryBroker):
+        _topics = topics
+
+    with pytest.raises(AssertionError):
+        walk(memory, lambda: Buggy(**OPTIONS), 30_000, TwoTopics, phases=[Phase.generate], derandomize=True)

@@ -30,6 +30,7 @@ class MemoryBroker(Broker):
     capabilities = Capabilities(durable=False, shared=False, server="memory")
 
     _rules: ClassVar[type[MemoryQueue]] = MemoryQueue
+    _topics: ClassVar[type[MemoryTopic]] = MemoryTopic
     _shared: ClassVar[WeakValueDictionary[tuple[str, str], State]] = WeakValueDictionary()
     _shared_lock: ClassVar[Lock] = Lock()
 
@@ -252,7 +253,7 @@ class MemoryBroker(Broker):
     def _topic(self, topic: str) -> MemoryTopic:
         rules = self._state.topics.get(topic)
         if rules is None:
-            rules = self._state.topics[topic] = MemoryTopic(topic)
+            rules = self._state.topics[topic] = self._topics(topic)
         return rules
 
     def _group(self, topic: str, group: str) -> MemoryGroup:

@@ -17,7 +17,7 @@ for i = 4, #ARGV, 2 do
   if not known[group] then
     -- One that lost its place in the log goes on from our note of it.
     local noted = redis.call('HGET', key_of(group, 'meta'), 'cursor')
-    redis.call('XGROUP', 'CREATE', LOG, group, noted or start, 'MKSTREAM')
+    put_at('CREATE', group, noted or start)
     made[#made + 1] = group
     made[#made + 1] = noted and 0 or 1
     made[#made + 1] = noted or start

@@ -16,6 +16,22 @@ local function places()
   return found
 end
 
+-- Puts a group somewhere in the log: 'CREATE' or 'SETID'. At the end ('$') we know how many it has passed, elsewhere nobody does.
+local function put_at(verb, name, start)
+  local command = { verb, LOG, name, start }
+  if verb == 'CREATE' then command[#command + 1] = 'MKSTREAM' end
+  if start == '$' then
+    local info = redis.pcall('XINFO', 'STREAM', LOG)
+    for k = 1, #info, 2 do
+      if info[k] == 'entries-added' then
+        command[#command + 1] = 'ENTRIESREAD'
+        command[#command + 1] = info[k + 1]
+      end
+    end
+  end
+  return redis.pcall('XGROUP', unpack(command))
+end
+
 -- One token: there is something to claim.
 local function wake_group(name)
   local list = key_of(name, 'wake')
