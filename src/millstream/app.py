@@ -41,7 +41,7 @@ from millstream.settings import AppSettings, QueueSettings, TopicSettings, secon
 from millstream.settings import name as checked_name
 from millstream.subscription import Subscription
 from millstream.task import AsyncTask, SyncTask, Task, TaskDecorator, default_name
-from millstream.topic import Topic
+from millstream.topic import Group, Topic
 from millstream.types import Seconds
 from millstream.worker.inside import run_until_stopped
 from millstream.worker.services.keeper import KeeperThread
@@ -208,6 +208,10 @@ class Millstream:
         elif known.settings != settings or known.type is not type:
             raise UsageError(f"topic {name!r} is declared already, with another type or other options: {known!r}")
         return known
+
+    def group(self, topic: str, name: str) -> Group:
+        """A group of a topic, whether this app declares them or not."""
+        return Group(checked_name(topic, "topic"), checked_name(name, "group"), self._clients)
 
     @property
     def topics(self) -> Mapping[str, Topic[Any]]:

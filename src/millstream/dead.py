@@ -66,7 +66,7 @@ class Move(Protocol):
 
 
 class DeadLetters:
-    """``app.dead``: the dead letters of every queue, or of one."""
+    """``app.dead``: the dead letters of every queue and of every group, or of one."""
 
     def __init__(self, clients: Clients, *, queue: str | None = None) -> None:
         """``queue``: of that one only."""
@@ -138,7 +138,7 @@ class DeadLetters:
     async def _queues(self, queue: str | None) -> Ids:
         if self._only is not None:
             return [self._only]
-        return [queue] if queue is not None else await self._inspector.queues()
+        return [queue] if queue is not None else await self._inspector.addresses()
 
     async def _matching(self, queue: str, reason: DeadReason | None, task: str | None) -> AsyncIterator[DeadLetter]:
         after = ""

@@ -555,3 +555,69 @@ def test_the_doctor_fails_if_something_is_bad(console: Console) -> None:
 
     console.do(scenario)
     assert ", 1 bad" in console("doctor", code=1)
+
+
+# -- topics and groups -----------------------------------------------------------------------------------------------------
+
+
+def publish_orders(console: Console) -> None:
+    async def scenario(app: Millstream) -> None:
+        orders = app.topic("orders", dict[str, int])
+
+        @orders.subscribe("billing")
+        async def bill(order: dict[str, int]) -> None: ...
+
+        @orders.subscribe("audit")
+        async def audit(order: dict[str, int]) -> None: ...
+
+        await orders.publish_many([{"number": 1}, {"number": 2}])
+        await work(app, done(ttl=0), queue="orders>billing")
+        await work(app, dead(ttl=0), queue="orders>audit")
+
+    console.do(scenario)
+
+
+def test_topics_and_groups(console: Console) -> None:
+    publish_orders(console)
+    assert console("topics") == (
+        "TOPIC   LENGTH  DELAYED  PUBLISHED  GROUPS\norders       2        0          2  audit, billing\n"
+    )
+    assert console("groups") == (
+        "TOPIC   GROUP    LAG  READY  RUNNING  SCHEDULED  DEAD  PAUSED  CONSUMERS\n"
+        "orders  audit      0      0        0          0     2  no              0\n"
+        "orders  billing    0      0        0          0     0  no              0\n"
+    )
+    shown = console.json("topics", "show", "orders")
+    assert [group["group"] for group in shown["groups"]] == ["audit", "billing"]
+    assert "published  2" in console("topics", "show", "orders")
+    letters = console.json("dead")
+    assert [(letter["queue"], letter["group"]) for letter in letters] == [("orders>audit", "audit")] * 2
+    console("topics", "show", "nope", code=1, err="there is no topic 'nope'; there are orders")
+
+
+def test_groups_are_paused_rewound_skipped_and_removed(console: Console) -> None:
+    publish_orders(console)
+    console("groups", "pause", "orders", "billing")
+    assert [group["paused"] for group in console.json("groups")] == [False, True]
+    console("groups", "resume", "orders", "billing")
+    console("groups", "rewind", "orders", "billing", "--yes")
+    assert [group["lag"] for group in console.json("groups", "ls", "--topic", "orders")] == [0, 2]
+    console("groups", "skip", "orders", "billing", "--yes")
+    assert [group["lag"] for group in console.json("groups")] == [0, 0]
+    console("groups", "rewind", "orders", "billing", "--to", "2000-01-01T00:00+00:00", "--yes")
+    assert [group["lag"] for group in console.json("groups")] == [0, 2]
+    console("groups", "rewind", "orders", "billing", "--to", "soon", code=2, err="--to soon")
+    console("groups", "rewind", "orders", "billing", "--to", "2000-01-01T00:00", code=2, err="has no time zone")
+    console("groups", "pause", "orders", "nope", code=1, err="it has audit, billing")
+    console("groups", "rm", "orders", "billing", "--yes")
+    assert [group["group"] for group in console.json("groups")] == ["audit"]
+
+
+def test_an_event_is_published(console: Console) -> None:
+    event_id = console("publish", "orders", '{"number": 3}', "--header", "tenant=acme").strip()
+    assert event_id
+    assert console.json("publish", "orders", "[1]", "--id", "mine") == {"id": "mine", "topic": "orders"}
+    console("publish", "orders", "[1]", "--id", "mine")
+    assert console.json("topics")[0]["length"] == 2
+    console("publish", "orders", "{", code=2, err="not JSON")
+    console("publish", "orders", "1", "--header", "x", code=2, err="NAME=VALUE")

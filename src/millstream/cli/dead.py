@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
+from millstream.address import split_address
 from millstream.cli.noun import noun
 from millstream.cli.options import InQueue, JobId, Json, Limit, Namespace, OfTask, Url, Yes
 from millstream.cli.output import confirm, more_than, print_details, print_list, progress, say
@@ -211,7 +212,7 @@ def _row(letter: DeadJob) -> dict[str, Any]:
         "id": letter.id,
         "task": letter.task,
         "queue": letter.queue,
-        "group": None,  # of a topic's subscribers; a task has none
+        "group": (split_address(letter.queue) or ("", None))[1],
         "reason": letter.reason,
         "error": f"{letter.error_type}: {letter.error}",
         "traceback": letter.traceback,

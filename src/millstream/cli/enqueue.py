@@ -52,7 +52,7 @@ def enqueue(
     args, kwargs = _parse(arguments)
     given = {"queue": queue, "delay": delay, "id": job_id, "expires": expires, "timeout": timeout, "retry": retry}
     options: Any = {name: value for name, value in given.items() if value is not None}
-    sender, checked = _sender(app, url, namespace)
+    sender, checked = sender_app(app, url, namespace)
     with sender.override(url) if checked and url is not None else nullcontext():
         chosen = _known(sender, task) if checked else _unchecked(sender, task, options.pop("queue", "default"))
         run(sender, lambda _: _send(chosen, options, args, kwargs, wait, json))
@@ -73,7 +73,7 @@ def _parse(arguments: str) -> tuple[list[Any], dict[str, Any]]:
     return args, kwargs  # pyright: ignore[reportUnknownVariableType]
 
 
-def _sender(app: str | None, url: str | None, namespace: str | None) -> tuple[Millstream, bool]:
+def sender_app(app: str | None, url: str | None, namespace: str | None) -> tuple[Millstream, bool]:
     """The user's app if one is named, else one without tasks; and whether it is the user's."""
     from millstream.app import Millstream
     from millstream.cli.source import load_app

@@ -15,9 +15,11 @@ from millstream.cli.dead import dead
 from millstream.cli.doctor import doctor
 from millstream.cli.enqueue import enqueue
 from millstream.cli.jobs import jobs
+from millstream.cli.publish import publish
 from millstream.cli.queues import queues
 from millstream.cli.tasks import list_tasks
 from millstream.cli.text import line
+from millstream.cli.topics import groups, topics
 from millstream.cli.workers import workers
 from millstream.errors import BrokerError, MillstreamError, UsageError
 from millstream.worker import codes
@@ -25,7 +27,7 @@ from millstream.worker import codes
 INTERRUPTED = 130
 """As a shell says of what Ctrl-C ended."""
 
-ORDER = ("worker", "enqueue", "queues", "jobs", "dead", "workers", "tasks", "doctor", "bench")
+ORDER = ("worker", "enqueue", "publish", "queues", "jobs", "dead", "topics", "groups", "workers", "tasks", "doctor", "bench")
 """Of the commands in the help; others follow."""
 
 
@@ -138,9 +140,10 @@ def demo() -> None:
     sys.exit(run_demo())
 
 
-for each in (queues, jobs, dead, workers):
+for each in (queues, jobs, dead, workers, topics, groups):
     cli.add_typer(each)
 cli.command("tasks")(list_tasks)
 cli.command("enqueue")(enqueue)
+cli.command("publish")(publish)
 cli.command("doctor")(doctor)
 cli.command("bench")(bench)

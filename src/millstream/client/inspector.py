@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from millstream.address import group_address
 from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, TopicState, WorkerInfo
 from millstream.client.background import twin
 from millstream.client.clients import Clients
@@ -29,6 +30,11 @@ class ClientInspector(Inspector):
     async def topic(self, topic: str) -> TopicState:
         return await self._clients.here().ask(lambda broker: broker.inspector.topic(topic))
 
+    async def addresses(self) -> list[str]:
+        """Every queue by its name, then every group by its topic's and its own: ``topic>group``."""
+        groups = [group_address(name, group.name) for name in await self.topics() for group in (await self.topic(name)).groups]
+        return [*await self.queues(), *groups]
+
     async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
         return await self._clients.here().ask(lambda broker: broker.inspector.jobs(queue, status, after=after, limit=limit))
 
@@ -52,6 +58,7 @@ class ClientInspector(Inspector):
     queue_sync = twin(queue)
     topics_sync = twin(topics)
     topic_sync = twin(topic)
+    addresses_sync = twin(addresses)
     jobs_sync = twin(jobs)
     job_sync = twin(job)
     dead_letters_sync = twin(dead_letters)

@@ -1,0 +1,78 @@
+"""``millstream publish``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from millstream.cli.enqueue import sender_app
+from millstream.cli.options import App, Json, Namespace, Url
+from millstream.cli.output import say
+from millstream.cli.text import json_text
+from millstream.errors import UsageError
+
+if TYPE_CHECKING:
+    from millstream.app import Millstream
+    from millstream.topic import Topic
+
+
+def publish(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)],
+    event: Annotated[str, typer.Argument(metavar="JSON", help="The event.", show_default=False)],
+    app: App = None,
+    event_id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Publish it once under this id.")] = None,
+    delay: Annotated[float | None, typer.Option("--delay", metavar="SECONDS", help="Not before so long from now.")] = None,
+    expires: Annotated[float | None, typer.Option("--expires", metavar="SECONDS", help="Not handled after so long.")] = None,
+    header: Annotated[list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Repeat for more.")] = None,
+    json: Json = False,
+    url: Url = None,
+    namespace: Namespace = None,
+) -> None:
+    """Publish an event to a topic.
+
+    Prints its id. If an app is named it is imported, and the event is checked against the topic's type. Without one it is sent
+    as it is.
+    """
+    from contextlib import nullcontext
+
+    from millstream.cli.target import run
+
+    try:
+        value = msgspec.json.decode(event)
+    except (UnicodeDecodeError, msgspec.MsgspecError) as error:
+        raise UsageError(f"the event is not JSON: {error}. Write text as '\"a\"'") from None
+    given = {"id": event_id, "delay": delay, "expires": expires, "headers": _headers(header or [])}
+    options = {name: each for name, each in given.items() if each}
+    sender, checked = sender_app(app, url, namespace)
+    with sender.override(url) if checked and url is not None else nullcontext():
+        chosen = _known(sender, topic) if checked else sender.topic(topic, Any)
+        run(sender, lambda _: _send(chosen, value, options, json))
+
+
+def _headers(said: list[str]) -> dict[str, str]:
+    pairs = [each.partition("=") for each in said]
+    for name, mark, _ in pairs:
+        if not mark or not name:
+            raise UsageError(f"--header {name}: write NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def _known(app: Millstream, topic: str) -> Topic[Any]:
+    if topic not in app.topics:
+        raise UsageError(f"the app has no topic {topic!r}; it has {', '.join(app.topics) or 'none'}")
+    return app.topics[topic]
+
+
+async def _send(topic: Topic[Any], value: Any, options: Any, json: bool) -> None:
+    try:
+        event: Any = value if topic.type is Any else msgspec.convert(value, topic.type)
+        event_id = await topic.publish(event, **options)
+    except (TypeError, msgspec.ValidationError) as error:
+        raise UsageError(f"topic {topic.name!r} does not take this event: {error}") from error
+    if json:
+        say(json_text({"id": event_id, "topic": topic.name}))
+    else:
+        say(f"published {event_id} to topic {topic.name}" if sys.stdout.isatty() else event_id)

@@ -1,0 +1,216 @@
+"""``millstream topics`` and ``millstream groups``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from millstream.cli.noun import noun
+from millstream.cli.options import Json, Namespace, Url, Yes
+from millstream.cli.output import confirm, print_details, print_list, say
+from millstream.cli.table import Column
+from millstream.errors import MillstreamError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from millstream.app import Millstream
+    from millstream.broker import GroupState, TopicState
+    from millstream.topic import Group
+
+TOPIC_COLUMNS = (
+    Column("topic"),
+    Column("length", number=True),
+    Column("delayed", number=True),
+    Column("published", number=True),
+    Column("groups"),
+)
+GROUP_COLUMNS = (
+    Column("topic"),
+    Column("group"),
+    Column("lag", number=True),
+    Column("ready", number=True),
+    Column("running", number=True),
+    Column("scheduled", number=True),
+    Column("dead", number=True),
+    Column("paused"),
+    Column("consumers", number=True),
+)
+
+TopicName: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
+GroupName: TypeAlias = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.", show_default=False)]
+OfTopic: TypeAlias = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic. Default: all.")]
+To: TypeAlias = Annotated[
+    str,
+    typer.Option("--to", metavar="PLACE", help="beginning, end, an entry's id, or a moment like 2026-01-31T09:00+00:00."),
+]
+
+topics = noun("topics", "Topics: what they keep, and for whom.")
+groups = noun("groups", "Groups of topics: how far they are, and what waits, runs and died in them.")
+
+
+@topics.command("ls")
+def list_topics(json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
+    """List every topic with its numbers."""
+    from millstream.cli.target import at
+
+    states = at(url, namespace, lambda app: _topics(app, None))
+    print_list([_topic_row(state) for state in states], TOPIC_COLUMNS, json=json, empty="there are no topics yet")
+
+
+@topics.command("show")
+def show_topic(topic: TopicName, json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
+    """Show one topic and its groups."""
+    from millstream.cli.target import at
+
+    (state,) = at(url, namespace, lambda app: _topics(app, topic))
+    if json:
+        print_details({**_topic_row(state), "groups": [_group_row(topic, group) for group in state.groups]}, {}, json=True)
+        return
+    print_details({name: value for name, value in _topic_row(state).items() if name != "groups"}, {}, json=False)
+    say("")
+    print_list([_group_row(topic, group) for group in state.groups], GROUP_COLUMNS[1:], json=False, empty="it has no groups")
+
+
+@groups.command("ls")
+def list_groups(topic: OfTopic = None, json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
+    """List every group with its numbers; lag is what it was not given yet."""
+    from millstream.cli.target import at
+
+    states = at(url, namespace, lambda app: _topics(app, topic))
+    rows = [_group_row(state.name, group) for state in states for group in state.groups]
+    print_list(rows, GROUP_COLUMNS, json=json, empty="there are no groups yet")
+
+
+@groups.command("rewind")
+def rewind_group(
+    topic: TopicName, group: GroupName, to: To = "beginning", yes: Yes = False, url: Url = None, namespace: Namespace = None
+) -> None:
+    """Give a group again what its topic still keeps, from a place on."""
+    place = _place(to)
+    _do(
+        topic,
+        group,
+        lambda chosen: chosen.rewind(place),
+        url,
+        namespace,
+        ask=f"Give {group} again what came from {to} on?",
+        yes=yes,
+    )
+    say(f"group {group} of topic {topic} goes on from {to}")
+
+
+@groups.command("skip")
+def skip_group(
+    topic: TopicName, group: GroupName, to: To = "end", yes: Yes = False, url: Url = None, namespace: Namespace = None
+) -> None:
+    """Pass over what a group was not given yet, up to a place."""
+    place = _place(to)
+    _do(
+        topic,
+        group,
+        lambda chosen: chosen.skip(place),
+        url,
+        namespace,
+        ask=f"Never give {group} what comes before {to}?",
+        yes=yes,
+    )
+    say(f"group {group} of topic {topic} goes on from {to}")
+
+
+@groups.command("pause")
+def pause_group(topic: TopicName, group: GroupName, url: Url = None, namespace: Namespace = None) -> None:
+    """Handle no event of a group until it is resumed. What runs goes on; publishing too."""
+    _do(topic, group, lambda chosen: chosen.pause(), url, namespace)
+    say(f"group {group} of topic {topic} is paused")
+
+
+@groups.command("resume")
+def resume_group(topic: TopicName, group: GroupName, url: Url = None, namespace: Namespace = None) -> None:
+    """Undo pause."""
+    _do(topic, group, lambda chosen: chosen.resume(), url, namespace)
+    say(f"group {group} of topic {topic} is resumed")
+
+
+@groups.command("rm")
+def remove_group(topic: TopicName, group: GroupName, yes: Yes = False, url: Url = None, namespace: Namespace = None) -> None:
+    """Remove a group with all that waits or is dead in it.
+
+    A worker that serves it makes it again, at the beginning of what the topic still keeps.
+    """
+    _do(
+        topic,
+        group,
+        lambda chosen: chosen.remove(),
+        url,
+        namespace,
+        ask=f"Remove group {group} of topic {topic} with all in it?",
+        yes=yes,
+    )
+    say(f"group {group} of topic {topic} is removed")
+
+
+def _do(
+    topic: str,
+    group: str,
+    act: Callable[[Group], Awaitable[None]],
+    url: str | None,
+    namespace: str | None,
+    *,
+    ask: str = "",
+    yes: bool = True,
+) -> None:
+    from millstream.cli.target import at
+
+    async def find_and_act(app: Millstream) -> None:
+        (state,) = await _topics(app, topic)
+        names = [each.name for each in state.groups]
+        if group not in names:
+            known = f"it has {', '.join(names)}" if names else "it has none"
+            raise MillstreamError(f"topic {topic!r} has no group {group!r}; {known}")
+        if ask:
+            confirm(ask, yes)
+        await act(app.group(topic, group))
+
+    at(url, namespace, find_and_act)
+
+
+async def _topics(app: Millstream, topic: str | None) -> list[TopicState]:
+    names = await app.inspector.topics()
+    if topic is not None:
+        if topic not in names:
+            known = f"there are {', '.join(names)}" if names else "there is none yet"
+            raise MillstreamError(f"there is no topic {topic!r}; {known}")
+        names = [topic]
+    return [await app.inspector.topic(name) for name in names]
+
+
+def _topic_row(state: TopicState) -> dict[str, Any]:
+    return {
+        "topic": state.name,
+        "length": state.length,
+        "delayed": state.delayed,
+        "published": state.totals["published"],
+        "groups": [group.name for group in state.groups],
+    }
+
+
+def _group_row(topic: str, state: GroupState) -> dict[str, Any]:
+    numbers = {column.field: getattr(state, column.field) for column in GROUP_COLUMNS[2:]}
+    return {"topic": topic, "group": state.name, **numbers, "place": state.place}
+
+
+def _place(to: str) -> datetime | str:
+    if to in ("beginning", "end") or to.replace("-", "", 1).isdigit():
+        return to
+    try:
+        moment = datetime.fromisoformat(to)
+    except ValueError:
+        raise UsageError(
+            f"--to {to}: neither beginning, end, an entry's id, nor a moment like 2026-01-31T09:00+00:00"
+        ) from None
+    if moment.utcoffset() is None:
+        raise UsageError(f"--to {to} has no time zone: write {to}+00:00 if it is UTC")
+    return moment
