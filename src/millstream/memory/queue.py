@@ -187,14 +187,16 @@ class MemoryQueue:
     def settle(self, consumer: str, outcomes: Sequence[Outcome], now: Moment, keeping: Keeping) -> int:
         self.check_lease(consumer)
         held = self._held[consumer]
-        settled = 0
+        settled: list[Kind] = []
         for outcome in outcomes:
             job = held.get(outcome.ref)
             if job is not None:
                 self._take_out(job)
                 _SETTLE[outcome.kind](self, job, outcome, now, keeping)
-                settled += 1
-        return settled
+                settled.append(outcome.kind)
+        if Kind.DEAD in settled:
+            self._retire(now, keeping)
+        return len(settled)
 
     def _settle_done(self, job: Job, outcome: Outcome, now: Moment, keeping: Keeping) -> None:
         self._end(job, outcome.result, outcome.result_ttl, outcome.given_id, now, keeping)
@@ -216,7 +218,6 @@ class MemoryQueue:
         self.dead[job.id] = Dead(next(self._numbers), job.id, outcome.task, outcome.letter, outcome.body, now.ms, source)
         self._end(job, outcome.result, outcome.result_ttl, outcome.given_id, now, keeping)
         self.totals["dead"] += 1
-        self._retire(now, keeping)
 
     def _supersede(self, job_id: str) -> None:
         """A group may be given an event again: what was scheduled or dead under its id gives way to the newer delivery."""
