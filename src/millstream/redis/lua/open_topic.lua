@@ -1,6 +1,6 @@
 -- Make a topic's groups that do not exist yet, each where it starts to read.
 -- KEYS: log_meta
--- USES: groups
+-- USES: groups places
 -- ARGV: clock, keep_ms, keep_count ('': none, '=': as it was), then two each: group, start ('$': what comes from now on; or after
 --   which entry)
 -- Returns the names of those that were made or had lost their place, each with whether it was new (0|1) and where it goes on.

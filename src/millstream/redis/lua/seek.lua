@@ -1,6 +1,6 @@
 -- Move a group to another place in its topic's log: back, to be given entries again, or forward, past some.
 -- KEYS: meta
--- USES: groups wake
+-- USES: groups places wake
 -- ARGV: clock, group, to ('$': the end; or after which entry)
 -- Returns 1, or 0 if there is no such group.
 if redis.call('SISMEMBER', GROUPS, ARGV[2]) == 0 then return 0 end

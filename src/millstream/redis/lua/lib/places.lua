@@ -1,0 +1,33 @@
+-- KEYS: log
+-- Where groups are in their topic's log.
+
+-- Name → the last entry it was given, as the log has it; of other programs' groups too. Empty if the topic has no log yet.
+local function places()
+  local found = {}
+  local groups = redis.pcall('XINFO', 'GROUPS', LOG)
+  for _, info in ipairs(groups.err and {} or groups) do
+    local name, at
+    for k = 1, #info, 2 do
+      if info[k] == 'name' then name = info[k + 1] elseif info[k] == 'last-delivered-id' then at = info[k + 1] end
+    end
+    found[name] = at
+  end
+  return found
+end
+
+-- Puts a group somewhere in the log: 'CREATE', or 'SETID', which fails without a word if it has no place there. At the end ('$')
+-- we know how many it has passed, elsewhere nobody does.
+local function put_at(verb, name, start)
+  local command = { verb, LOG, name, start }
+  if verb == 'CREATE' then command[#command + 1] = 'MKSTREAM' end
+  if start == '$' then
+    local info = redis.pcall('XINFO', 'STREAM', LOG)
+    for k = 1, #info, 2 do
+      if info[k] == 'entries-added' then
+        command[#command + 1] = 'ENTRIESREAD'
+        command[#command + 1] = info[k + 1]
+      end
+    end
+  end
+  return (verb == 'CREATE' and redis.call or redis.pcall)('XGROUP', unpack(command))
+end
