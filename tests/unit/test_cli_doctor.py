@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from millstream.broker import Finding, Post
+from millstream.broker import Finding, GroupState, Post, TopicState
 from millstream.embedded import ensure_server
 from millstream.message import ErrorNote, Message, encode_message
 from millstream.outcome import Kind, Letter, Outcome
@@ -71,6 +71,30 @@ def test_refused_connections_are_told() -> None:
 def test_a_replica_is_no_place_to_write() -> None:
     assert health(doctor.server({"redis_version": "7.2.0", "role": "slave"})) == "bad"
     assert health(doctor.server({"redis_version": "7.2.0", "role": "master"})) == "ok"
+
+
+def group(**numbers: Any) -> GroupState:
+    nothing: dict[str, Any] = {"ready": 0, "running": 0, "scheduled": 0, "dead": 0, "paused": False, "consumers": 0}
+    return GroupState("g", "0-0", 0, **(nothing | numbers))
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ([], ["warn"]),
+        ([group()], ["ok"]),
+        ([group(ready=3, running=1, consumers=1), group()], ["ok"]),
+        ([group(ready=3), group(scheduled=1)], ["warn", "warn"]),
+        ([group(ready=3, paused=True, consumers=1)], ["warn"]),
+        ([group(dead=1, ready=1)], ["warn", "warn"]),
+    ],
+)
+def test_topics(groups: list[GroupState], expected: list[str]) -> None:
+    assert [health(finding) for finding in doctor.topic(TopicState("t", 5, 1, {}, groups))] == expected
+
+
+def test_a_topic_that_is_empty_needs_no_group() -> None:
+    assert [health(finding) for finding in doctor.topic(TopicState("t", 0, 0, {}, []))] == ["ok"]
 
 
 # -- the books of a queue --------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from millstream.broker import Finding, Inspector
+from millstream.broker import Finding, GroupState, Inspector, TopicState
 from millstream.broker.inspector import Health
 from millstream.errors import BrokerError
 from millstream.redis.books import Books
@@ -53,6 +53,8 @@ class Doctor:
         ]
         for queue in await self._inspector.queues():
             findings += await Books(queue, self._run, self._names).audit()
+        for name in await self._inspector.topics():
+            findings += topic(await self._inspector.topic(name))
         return findings
 
     async def _config(self, *names: str) -> dict[str, str]:
@@ -170,6 +172,40 @@ def connections(info: dict[str, str], config: dict[str, str]) -> Finding:
     if refused and health == "ok":
         health = "warn"
     return Finding("connections", health, found, "" if health == "ok" else "raise maxclients")
+
+
+# -- topics ----------------------------------------------------------------------------------------------------------------
+
+
+def topic(state: TopicState) -> list[Finding]:
+    """Whether its events are handled."""
+    check = f"topic {state.name}"
+    found = [finding for group in state.groups for finding in _group(state.name, group)]
+    if not state.groups and state.length:
+        way_out = "start an app that subscribes to it: without a group a topic keeps what is published, up to its max_length"
+        found = [Finding(check, "warn", f"{_events(state.length)}, and no group to handle them", way_out)]
+    if not found:
+        groups = f"{len(state.groups)} group{'' if len(state.groups) == 1 else 's'}"
+        found = [Finding(check, "ok", f"{_events(state.length)} kept, {state.delayed:,} delayed, {groups}")]
+    return found
+
+
+def _group(topic: str, group: GroupState) -> list[Finding]:
+    check, found = f"group {group.name} of topic {topic}", list[Finding]()
+    waiting = group.ready + group.running + group.scheduled
+    if waiting and group.paused:
+        way_out = f"millstream groups resume {topic} {group.name}"
+        found.append(Finding(check, "warn", f"paused, with {_events(waiting)}", way_out))
+    elif waiting and not group.consumers:
+        way_out = f"start a worker of an app that subscribes, or let go of them: millstream groups rm {topic} {group.name}"
+        found.append(Finding(check, "warn", f"{_events(waiting)} waiting, and nobody serves it", way_out))
+    if group.dead:
+        found.append(Finding(check, "warn", f"{_events(group.dead)} dead", "look at them: millstream dead ls"))
+    return found
+
+
+def _events(count: int) -> str:
+    return f"{count:,} event{'' if count == 1 else 's'}"
 
 
 def _fullness(used: int, limit: int) -> Health:
