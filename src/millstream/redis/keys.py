@@ -34,7 +34,8 @@ A topic is a log under the tag ``{namespace:t:topic}``. Each of its groups is a 
 | groups    | ``…:groups``   | set    | names of its groups                               | until they are removed             |
 | topic     | ``…``          |        | the tag itself, from which groups' keys are made  |                                    |
 
-``given`` and ``sender`` are as a queue's, but live ``id_ttl`` from the publish on; a group's ``meta`` also has its ``cursor``.
+``given`` and ``sender`` are as a queue's, but live ``id_ttl`` from the publish on; in a group's ``meta`` is also
+``cursor``: up to which entry it had settled the log when that was last trimmed, to go on from if its place is lost.
 
 Of the namespace, under ``{namespace}``:
 
