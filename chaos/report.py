@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ from chaos.trials.refusals import Refusal
 from millstream import __version__
 
 PATH = Path(__file__).parent / "REPORT.md"
+FOLDERS = re.compile(r"/(?:[\w.-]+/)*chaos-\w+/")
+"""Where servers had their sockets."""
 
 
 @dataclass
@@ -49,7 +52,7 @@ def render(findings: Findings) -> str:
         _outages(findings.outages, findings.refusals),
         _BAD_DAYS + _table(("what happens", "what the user gets", "held by"), _bad_days()),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return FOLDERS.sub("…/", "\n\n".join(part for part in parts if part)) + "\n"
 
 
 def _head(findings: Findings) -> str:
@@ -173,7 +176,7 @@ def _outages(outages: Sequence[Outage], refusals: Sequence[Refusal]) -> str:
     text += (
         f"\n\n{outages[0].ended_meanwhile} jobs ended meanwhile; the leases outlasted it. Of {verdict.accepted} jobs "
         f"{verdict.done} are done, {len(verdict.lost)} lost, {verdict.twice.total()} ran twice. No worker ended.\n\n"
-        "What the workers logged, each line once:\n\n" + "\n".join(said)
+        "What the workers logged, who serve three queues: one line per queue and service, once each way.\n\n" + "\n".join(said)
     )
     if refusals:
         ends = [(r.why, str(r.code), f"{r.seconds:.1f} s", f"`{r.said[0]}`") for r in refusals]
