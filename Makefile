@@ -15,7 +15,7 @@ PIP_INSTALL := -m pip install -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format chaos bench bench-quick bench-limits bench-hot bench-sketch wheel clean
+.PHONY: help demo test check format chaos bench bench-quick bench-limits bench-hot wheel clean
 
 help: ## Show this list
 	@echo "Millstream: background jobs for Python on Redis Streams."
@@ -52,9 +52,6 @@ bench-limits: $(STAMP) ## Hold Millstream to its own bars, without peers (ten mi
 
 bench-hot: $(STAMP) ## Show where a worker's time goes while it drains (a minute); ARGS="--results"
 	@$(VENV)/bin/python bench/hot.py $(ARGS)
-
-bench-sketch: $(BENCH_STAMP) ## Measure drain and bulk enqueue beside FastStream and streaq (about three minutes)
-	@$(BENCH_VENV)/bin/python bench/sketch/run.py $(ARGS)
 
 wheel: $(STAMP) ## Build the wheel into dist/
 	@$(VENV)/bin/python -m pip wheel -qq --no-deps --wheel-dir dist .

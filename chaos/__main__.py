@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+import tempfile
 import time
 from typing import get_args
 
@@ -22,11 +23,11 @@ def main() -> int:
     names = set(arguments.names)
     engines: list[Engine] = [engine for engine in get_args(Engine) if arguments.engine in (None, engine) and binary(engine)]
     findings, began = Findings(arguments.seed), time.monotonic()
+    whole = not names and arguments.engine is None
     for engine in engines:
-        _run(findings, engine, names, arguments.seed)
+        _run(findings, engine, names, arguments.seed, only_what_differs=whole and engine != engines[0])
     findings.seconds = time.monotonic() - began
     text = report.render(findings)
-    whole = not names and arguments.engine is None
     if whole:
         report.PATH.write_text(text)
         print(f"\n{report.PATH.name} is written.")
@@ -37,10 +38,11 @@ def main() -> int:
     return 1 if findings.breaches else 0
 
 
-def _run(findings: Findings, engine: Engine, names: set[str], seed: int) -> None:
+def _run(findings: Findings, engine: Engine, names: set[str], seed: int, *, only_what_differs: bool) -> None:
     for case in ALL:
         # Of the embedded server there is one kind, whatever else is installed.
-        if _wanted(case.name, names) and not (case.setup.embedded and engine != "valkey"):
+        here = case.on_all if only_what_differs else engine == "valkey" or not case.setup.embedded
+        if here and _wanted(case.name, names):
             _say(f"{engine:7} {case.name:20}")
             result = asyncio.run(cases.run(case, engine, seed))
             findings.cases.append(result)
@@ -50,13 +52,14 @@ def _run(findings: Findings, engine: Engine, names: set[str], seed: int) -> None
         _say(f"{engine:7} kill_test           ")
         findings.kill_tests.append((test, asyncio.run(kills.run(test, engine, seed))))
         _tell(findings.kill_tests[-1][1])
-    if engine == "valkey" or names:
-        if _wanted("outage", names):
-            _say(f"{engine:7} outage              ")
-            findings.outages.append(asyncio.run(outage.run(engine, seed)))
-            print(f"{findings.outages[-1].seconds:5.1f} s", flush=True)
-        if _wanted("refusals", names):
-            findings.refusals += refusals.run(engine)
+    if only_what_differs:
+        return
+    if _wanted("outage", names):
+        _say(f"{engine:7} outage              ")
+        findings.outages.append(asyncio.run(outage.run(engine, seed)))
+        print(f"{findings.outages[-1].seconds:5.1f} s", flush=True)
+    if _wanted("refusals", names):
+        findings.refusals += refusals.run(engine)
 
 
 def _wanted(name: str, names: set[str]) -> bool:
@@ -74,14 +77,16 @@ def _tell(result: Result) -> None:
     v = result.verdict
     print(
         f"{result.seconds:5.1f} s  {v.accepted:6,} accepted, {v.done:6,} done, {len(v.lost)} lost, "
-        f"{v.twice.total():3} ran twice, recovery {max(v.longest_recovery, v.longest_pause):.2f} s"
+        f"{v.twice.total():3} ran twice, recovery {v.longest:.2f} s"
         f"{'  BROKEN' if v.breaches else ''}",
         flush=True,
     )
     for breach in v.breaches[:5]:
         print(f"      {breach}", flush=True)
-    for note in result.notes if v.breaches else ():
-        print(note, flush=True)
+    if result.logs:
+        with tempfile.NamedTemporaryFile("w", prefix="chaos-", suffix=".log", delete=False) as logs:
+            logs.write(result.logs)
+        print(f"      what the workers said is in {logs.name}", flush=True)
 
 
 def _arguments() -> argparse.Namespace:

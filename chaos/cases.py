@@ -27,6 +27,8 @@ class Case:
     strike: Strike
     setup: Setup = PLAIN
     strikes: int = 3
+    on_all: bool = False
+    """Whether a whole run strikes on every kind of server: on the others it would show the same again."""
 
     @property
     def name(self) -> str:
@@ -46,29 +48,31 @@ class Result:
     server: str = ""
     verdict: Verdict = field(default_factory=Verdict)
     notes: list[str] = field(default_factory=list[str])
+    logs: str = ""
+    """What the workers said, if a promise was broken."""
     seconds: float = 0.0
     skipped: str = ""
     """Why it could not be run here."""
 
 
 ALL = (
-    Case("SIGKILL of children", processes.kill_child, strikes=6),
+    Case("SIGKILL of children", processes.kill_child, strikes=6, on_all=True),
     Case("SIGKILL of supervisors", processes.kill_supervisor),
-    Case("SIGKILL of whole workers", processes.kill_worker),
+    Case("SIGKILL of whole workers", processes.kill_worker, on_all=True),
     Case("SIGSTOP of children, beyond the lease", processes.stop_child, strikes=2),
     Case("SIGSTOP of supervisors, beyond the lease", processes.stop_supervisor, strikes=2),
     Case("SIGSTOP of whole workers, beyond the lease", processes.stop_worker, strikes=2),
     Case("SIGSTOP of whole workers, within the lease", processes.stop_worker_briefly),
-    Case("server restarted, with its append-only file", servers.restart),
-    Case("server away for longer than an enqueue waits", servers.go_away, strikes=2),
-    Case("server SIGKILLed, `appendfsync always`", servers.kill_always),
-    Case("server SIGKILLed, `appendfsync everysec`", servers.kill_everysec, Setup(fsync="everysec")),
-    Case("server stalled beyond the lease", servers.stall, strikes=2),
-    Case("`SCRIPT FLUSH`", servers.flush_scripts, strikes=6),
-    Case("`NOGROUP`: the group destroyed", servers.destroy_groups),
-    Case("`FLUSHALL`", servers.flush_all, strikes=2),
-    Case("`maxmemory` reached", servers.fill, strikes=2),
-    Case("read-only replica, and primary again", servers.demote, strikes=2),
+    Case("server restarted, with its append-only file", servers.restart, on_all=True),
+    Case("server away for longer than an enqueue waits", servers.go_away, strikes=2, on_all=True),
+    Case("server SIGKILLed, `appendfsync always`", servers.kill_always, on_all=True),
+    Case("server SIGKILLed, `appendfsync everysec`", servers.kill_everysec, Setup(fsync="everysec"), on_all=True),
+    Case("server stalled beyond the lease", servers.stall, strikes=2, on_all=True),
+    Case("`SCRIPT FLUSH`", servers.flush_scripts, strikes=6, on_all=True),
+    Case("`NOGROUP`: the group destroyed", servers.destroy_groups, on_all=True),
+    Case("`FLUSHALL`", servers.flush_all, strikes=2, on_all=True),
+    Case("`maxmemory` reached", servers.fill, strikes=2, on_all=True),
+    Case("read-only replica, and primary again", servers.demote, strikes=2, on_all=True),
     Case("connections cut, within the lease", network.cut_all, PROXIED),
     Case("one worker cut off, beyond the lease", network.cut_one, PROXIED, strikes=2),
     Case("network stalled beyond the lease", network.stall_network, PROXIED, strikes=2),
@@ -81,38 +85,32 @@ ALL = (
 )
 
 
-async def run(case: Case, engine: Engine, seed: int, scale: Scale = FULL) -> Result:
-    """One case on a stage of its own."""
-    result = Result(case)
-    began = time.monotonic()
+async def run(case: Case, engine: Engine, seed: int) -> Result:
+    """One case, in full, on a stage of its own."""
     try:
-        result.server, result.verdict, result.notes = await play(
-            [case] * case.strikes, case.setup, engine, seed, scale, bounded=True
-        )
+        return await play(case, [case] * case.strikes, engine, seed, FULL, bounded=True)
     except NotHere as why:
-        result.skipped = str(why)
-    result.seconds = time.monotonic() - began
-    return result
+        return Result(case, skipped=str(why))
 
 
-async def play(
-    strikes: Sequence[Case], setup: Setup, engine: Engine, seed: int, scale: Scale, *, bounded: bool
-) -> tuple[str, Verdict, list[str]]:
-    """Strike after strike on one stage, with work going on in between; the server's name, the verdict, and notes.
+async def play(case: Case, strikes: Sequence[Case], engine: Engine, seed: int, scale: Scale, *, bounded: bool) -> Result:
+    """Strike after strike on one stage, set up as this case needs it, with work going on in between.
 
-    ``bounded``: recoveries that take too long are breaches.
+    ``bounded``: recoveries that take too long are breaches. NotHere if this machine cannot have such a stage.
     """
-    rng = random.Random(seed)
-    async with open_stage(setup, scale, engine, rng) as stage:
+    result, began, rng = Result(case), time.monotonic(), random.Random(seed)
+    async with open_stage(case.setup, scale, engine, rng) as stage:
+        result.server = stage.server.name
         try:
             await _strike(stage, strikes, Producer(stage.ledger, rng, rate=scale.rate))
-            verdict = await stage.judge(bounded=bounded)
-            verdict.breaches += await stage.stop_workers()
+            result.verdict = await stage.judge(bounded=bounded)
+            result.verdict.breaches += await stage.stop_workers()
         except Stuck as stuck:
-            verdict = Verdict(breaches=[str(stuck)])
-        if verdict.breaches:
-            stage.notes += [f"worker {worker.pid} said:\n{worker.log}" for worker in stage.workers.all]
-        return stage.server.name, verdict, stage.notes
+            result.verdict.breaches.append(str(stuck))
+        result.notes = stage.notes
+        result.logs = stage.logs if result.verdict.breaches else ""
+    result.seconds = time.monotonic() - began
+    return result
 
 
 async def _strike(stage: Stage, strikes: Sequence[Case], producer: Producer) -> None:

@@ -5,7 +5,7 @@
   outcome can have reached the server; any other is a breach.
 - What was refused never runs, and neither does what nobody sent. What may run at most once never runs twice.
 - What a killed process held runs elsewhere within a lease and 2 s; if the server began a new life meanwhile, within two leases
-  and 2 s and the time it was away.
+  and 2 s and the time it was away. What was killed twice is a suspect and runs alone, in a process that is started for it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ SETTLE_SECONDS = 2.0
 
 RECOVERY_SECONDS = 2.0
 """Beyond the lease: until the jobs of a worker that died run elsewhere."""
+
+ALONE_SECONDS = 5.0
+"""Until a process is started for suspects, and has run those that came before."""
 
 HEARD_SECONDS = 1.0
 """An answer is written down this long after the server gave it, at most."""
@@ -53,10 +56,17 @@ class Verdict:
     """Seconds from a kill until the last of what was held ran elsewhere, the server being there all the time."""
     longest_around_restart: float = 0.0
     """The same if the server began a new life meanwhile."""
+    longest_alone: float = 0.0
+    """The same for what was killed for the second time."""
     longest_pause: float = 0.0
     """Seconds from the end of an outage until a handler began."""
     breaches: list[str] = field(default_factory=list[str])
     """Broken promises, in words. None: the case is passed."""
+
+    @property
+    def longest(self) -> float:
+        """The longest of all these times."""
+        return max(self.longest_recovery, self.longest_around_restart, self.longest_alone, self.longest_pause)
 
 
 def judge(history: History, *, lease: float, dead: Mapping[str, str], left: int = 0, bounded: bool = True) -> Verdict:
@@ -160,7 +170,7 @@ class _Judge:
                 continue
             self._verdict.twice[reason.name] += 1
             if reason.kills and first.job_id not in reason.held:
-                self._recovered(reason, key, second.began)
+                self._recovered(reason, key, second.began, second.crashes)
 
     def _latest_first(self) -> list[Fault]:
         return sorted(self._history.faults, key=lambda fault: -fault.began)
@@ -200,17 +210,22 @@ class _Judge:
         for fault in self._history.faults:
             for job_id in fault.held:
                 key = keys.get(job_id, "")
-                after = [run.began for run in self._runs.get(key, []) if run.began >= fault.began]
+                after = [(run.began, run.crashes) for run in self._runs.get(key, []) if run.began >= fault.began]
                 # Another may have taken it over, and been killed before it began.
-                after += [other.began for other in self._history.faults if other.began > fault.began and job_id in other.held]
+                after += [
+                    (other.began, 0) for other in self._history.faults if other.began > fault.began and job_id in other.held
+                ]
                 if after:
-                    self._recovered(fault, key, min(after))
+                    self._recovered(fault, key, *min(after))
 
-    def _recovered(self, fault: Fault, key: str, at: float) -> None:
+    def _recovered(self, fault: Fault, key: str, at: float, crashes: int) -> None:
         took = at - fault.began
         verdict = self._verdict
         away = sum(_overlap(other, fault.began, at) for other in self._history.faults if other.restarts)
-        if away:
+        if crashes > 1:
+            bound = 2 * self._lease + ALONE_SECONDS + away
+            verdict.longest_alone = max(verdict.longest_alone, took)
+        elif away:
             bound = 2 * self._lease + RECOVERY_SECONDS + away
             verdict.longest_around_restart = max(verdict.longest_around_restart, took)
         else:

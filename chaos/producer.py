@@ -16,6 +16,9 @@ from millstream.task import Task
 BULK = 10
 """Jobs in a bulk call."""
 
+LOT = 100
+"""The same where all jobs are sent in bulk."""
+
 POLL_SECONDS = 0.05
 
 MOST_WAITING = 100
@@ -147,14 +150,13 @@ class Producer:
             else:
                 raise answer
 
-    async def send(self, count: int, *, ahead: int) -> None:
-        """So many jobs, in bulk; never more than ``ahead`` of what has ended."""
+    async def run_in_bulk(self, at_least: int, *, ahead: int) -> None:
+        """Send until ``stop``, and so many jobs at least; never more than ``ahead`` of what has ended."""
         sent = 0
-        while sent < count:
+        while sent < at_least or not self._stopping.is_set():
             self._ledger.look()
             if sent - len(self._ledger.ends) < ahead:
-                some = min(200, count - sent)
-                await self._send_many(some)
-                sent += some
+                await self._send_many(LOT)
+                sent += LOT
             else:
                 await asyncio.sleep(POLL_SECONDS)

@@ -189,6 +189,11 @@ class Stage:
         ]
         return verdict
 
+    @property
+    def logs(self) -> str:
+        """What every worker said."""
+        return "\n".join(f"worker {worker.pid} said:\n{worker.log}" for worker in self.workers.all)
+
     async def stop_workers(self) -> list[str]:
         """SIGTERM, which a healthy worker ends on with 0; what went otherwise, in words."""
         alive = self.workers.alive

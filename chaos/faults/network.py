@@ -40,7 +40,7 @@ async def stall_network(stage: Stage) -> None:
 
 
 async def delay(stage: Stage) -> None:
-    """Every chunk takes a twentieth of a lease longer, in either direction."""
+    """Whatever is sent takes a twentieth of a lease longer, in either direction."""
     await _on_all(stage, "network delayed", lambda proxy: proxy.slow(stage.lease / 20), stage.lease)
 
 

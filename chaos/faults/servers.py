@@ -29,13 +29,14 @@ async def go_away(stage: Stage) -> None:
 
 
 async def kill_always(stage: Stage) -> None:
-    """Every write is on disk before it is answered: nothing may be lost, not even by a power cut."""
+    """Every write is on disk before it is answered: nothing that was accepted may be lost."""
     await _end_and_start(stage, "SIGKILL of the server (always)", SIGKILL)
 
 
 async def kill_everysec(stage: Stage) -> None:
-    """Writes are handed to the kernel before they are answered and reach the disk within a second. The death of the process
-    loses what it had not handed over, at most the last two seconds and that only when the disk is slow."""
+    """Writes are handed to the kernel before they are answered, and reach the disk within a second. The death of the process
+    loses what it had not handed over: on a slow disk up to the last two seconds, else nothing. A power cut, which is not shown
+    here, would take what the kernel had not written, too: about the last second."""
     await _end_and_start(stage, "SIGKILL of the server (everysec)", SIGKILL, loses=BUFFERED_SECONDS)
 
 
@@ -71,7 +72,7 @@ async def flush_all(stage: Stage) -> None:
 
 
 async def fill(stage: Stage) -> None:
-    """``maxmemory`` is reached by jobs that wait: no enqueue is accepted until workers have settled some of them."""
+    """By jobs that wait: no enqueue is accepted until workers have settled some of them."""
     ballast = "x" * BALLAST_BYTES
     await app.queue("default").pause()
     before = stage.server.memory

@@ -134,10 +134,15 @@ async def _spend(
     for absence, worker in zip(absences, workers, strict=True):
         absence.back = await _until_it_works(stage, worker, back) - back
     await stage.drained()
-    for absence, worker, start in zip(absences, workers, logged, strict=True):
-        lines = [line.split(" ", 2)[-1].strip() for line in worker.log[start:].splitlines()]
-        absence.going = [line for line in lines if not line.startswith("INFO")]
-        absence.coming = [line for line in lines if line.startswith("INFO")]
+
+    def all_said() -> bool:
+        for absence, worker, start in zip(absences, workers, logged, strict=True):
+            lines = [line.split(" ", 2)[-1].strip() for line in worker.log[start:].splitlines()]
+            absence.going = [line for line in lines if not line.startswith("INFO")]
+            absence.coming = [line for line in lines if line.startswith("INFO")]
+        return all(len(absence.coming) >= len(absence.going) for absence in absences)
+
+    await until(all_said, "every part of the workers to say that it is back")
 
 
 async def _occupy(stage: Stage, name: str, seconds: float) -> None:

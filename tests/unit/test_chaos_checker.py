@@ -229,6 +229,12 @@ def test_who_took_over_and_was_killed_before_it_began_has_a_time_of_its_own() ->
     assert (judged.longest_recovery, judged.breaches) == (6, [])
 
 
+def test_what_was_killed_twice_runs_alone_and_a_little_later() -> None:
+    twice = [ran("a", ONE, 1), ran("a", TWO, 3, crashes=1), ran("a", THREE, 12, 13, crashes=2)]
+    judged = verdict([sent("a")], twice, killed(ONE, 2), killed(TWO, 4))
+    assert (judged.longest_recovery, judged.longest_alone, judged.breaches) == (1, 8, [])
+
+
 def test_the_pause_after_an_outage_is_measured() -> None:
     judged = verdict([sent("a")], [ran("a", ONE, 31.5, 32)], Fault("away", 1, 30, away=True))
     assert judged.longest_pause == 1.5
