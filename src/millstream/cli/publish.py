@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import msgspec
 import typer
@@ -48,7 +48,7 @@ def publish(
     options = {name: each for name, each in given.items() if each}
     sender, checked = sender_app(app, url, namespace)
     with sender.override(url) if checked and url is not None else nullcontext():
-        chosen = _known(sender, topic) if checked else sender.topic(topic, Any)
+        chosen = _known(sender, topic) if checked else sender.topic(topic, cast(type[Any], Any))
         run(sender, lambda _: _send(chosen, value, options, json))
 
 
