@@ -28,6 +28,7 @@ from millstream.worker import verdict
 from millstream.worker.hot.claimer import Claimer
 from millstream.worker.hot.hold import ASYNC, STOPPING, THREAD, Hold
 from millstream.worker.hot.lane import Lane
+from millstream.worker.hot.outage import Outage
 from millstream.worker.hot.runner import FENCED, SHUTDOWN, TIMEOUT, Runner
 from millstream.worker.hot.settler import Settler
 from millstream.worker.leases import LeaseKeeper, Leases
@@ -99,7 +100,8 @@ class Worker:
         self._started_at = time.time()
         self._lanes = [_lane(queue, tasks, subscriptions.get(queue)) for queue in queues]
         self._hold = Hold(concurrency, threads, asyncio.get_running_loop().time)
-        self._settler = Settler(broker, self._hold, self._lanes, self._fenced)
+        self._outage = Outage()
+        self._settler = Settler(broker, self._hold, self._lanes, self._outage, self._fenced)
         self._runner = Runner(tasks, subscriptions.values(), settings, self._hold, self._settler, longer)
         self._leases = Leases(self.id, settings.lease, broker, keeper, self._hold, self._runner, self._settler)
         self._claimers: list[Claimer] = []
@@ -325,6 +327,7 @@ class Worker:
             len(self._lanes),
             self._hold,
             self._runner,
+            self._outage,
             fenced=self._fenced,
             suspects=self._suspects.wait_in,
         )

@@ -12,6 +12,7 @@ from millstream.errors import BrokerError, BrokerUnavailable, LeaseLost
 from millstream.outcome import DONE, Outcome
 from millstream.worker.hot.hold import ASYNC, BATCH, BATCH_BYTES, STOPPING, THREAD, Hold
 from millstream.worker.hot.lane import Lane
+from millstream.worker.hot.outage import Outage
 from millstream.worker.hot.runner import Runner
 
 log = logging.getLogger("millstream.worker")
@@ -42,6 +43,7 @@ class Claimer:
         lanes: int,
         hold: Hold,
         runner: Runner,
+        outage: Outage,
         *,
         fenced: Callable[[Lane, str], None],
         suspects: Callable[[Lane], Awaitable[None]],
@@ -51,13 +53,12 @@ class Claimer:
         self._lanes = lanes
         self._hold = hold
         self._runner = runner
+        self._outage = outage
         self._fenced = fenced
         self._suspects = suspects
         self._waiting = False
         self._away = False
         """An answer may be lost: compare with the server before the next claim."""
-        self._silent = True
-        """Nothing was said yet about a server that is away."""
         self._size = 0.0
         """About how many bytes a message takes; 0: none was seen yet."""
         self._ahead_ms = 0.0
@@ -77,9 +78,7 @@ class Claimer:
                 await self._once()
             except BrokerUnavailable as error:
                 self._away = True
-                if self._silent:
-                    self._silent = False
-                    log.warning("queue %r cannot be claimed from, trying again: %s", self._lane.queue, error)
+                self._outage.begin(error)
                 await backoff.wait()
             except LeaseLost:
                 self._fenced(self._lane, consumer)
@@ -262,9 +261,9 @@ class Claimer:
         holding.update(lane.handed_back)
         entries = await self._broker.recover(lane.queue, lane.consumer, holding)
         self._away = False
-        if not self._silent:
-            self._silent = True
-            log.info("queue %r is claimed from again%s", lane.queue, f"; {len(entries)} claims recovered" if entries else "")
+        self._outage.end()
+        if entries:
+            log.info("queue %r: %d claims were recovered whose answer was lost", lane.queue, len(entries))
         if entries:
             now_ms = int(asyncio.get_running_loop().time() * 1000 + self._ahead_ms)
             await self._take(Claim(entries, now_ms))

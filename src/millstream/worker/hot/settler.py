@@ -12,6 +12,7 @@ from millstream.broker import Broker
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable, LeaseLost
 from millstream.outcome import DONE, Kind, Outcome
 from millstream.worker.hot.hold import BATCH, BATCH_BYTES, Hold
+from millstream.worker.hot.outage import Outage
 
 if TYPE_CHECKING:
     from millstream.worker.hot.lane import Lane
@@ -29,10 +30,13 @@ BATCH_KEPT = 100
 class Settler:
     """Settles what lanes have finished. An outcome is kept until the server took it or said that it is not ours any more."""
 
-    def __init__(self, broker: Broker, hold: Hold, lanes: Sequence[Lane], fenced: Callable[[Lane, str], None]) -> None:
+    def __init__(
+        self, broker: Broker, hold: Hold, lanes: Sequence[Lane], outage: Outage, fenced: Callable[[Lane, str], None]
+    ) -> None:
         self._broker = broker
         self._hold = hold
         self._lanes = lanes
+        self._outage = outage
         self._fenced = fenced
         self.pump: Callable[[], None] = lambda: None
         """Starts what is buffered, once handlers may start again."""
@@ -77,9 +81,8 @@ class Settler:
             try:
                 await self._broker.settle(lane.queue, consumer, batch)
             except (BrokerUnavailable, BrokerRefused) as error:
-                if SERVER_AWAY not in hold.shut:
-                    hold.shut.add(SERVER_AWAY)
-                    log.warning("outcomes cannot be settled, no new job is started until they can: %s", error)
+                hold.shut.add(SERVER_AWAY)
+                self._outage.begin(error)
                 await backoff.wait()
                 continue
             except LeaseLost as error:
@@ -101,7 +104,7 @@ class Settler:
         self._suspected = max(0, self._suspected - 1)
         hold.unsettled -= len(batch)
         if backoff.tries:
-            log.info("outcomes are settled again")
+            self._outage.end()
             hold.shut.discard(SERVER_AWAY)
             self.pump()
         hold.freed()

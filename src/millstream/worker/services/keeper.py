@@ -48,22 +48,32 @@ class Keeper:
 
     async def run(self) -> None:
         """Renew for ever."""
-        late = False
+        late_since: float | None = None
+        said = False
         while True:
-            pause = LATE_SECONDS if late else min(self._intervals(), default=3600.0)
+            interval = min(self._intervals(), default=3600.0)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(interval if late_since is None else LATE_SECONDS):
                     await self._changed.wait()
             self._changed.clear()
-            was_late, late = late, not await self._renew(silent=late)
-            if was_late and not late:
-                log.info("leases are renewed again")
+            failed = await self._renew()
+            if failed is None:
+                if said:
+                    log.info("leases are renewed again")
+                late_since, said = None, False
+                continue
+            now = asyncio.get_running_loop().time()
+            late_since = late_since or now
+            # The worker says that the server is away. This is said when it becomes dangerous: a third of a lease is left.
+            if not said and now - late_since >= interval:
+                log.warning("leases cannot be renewed, others will take over what runs here once they lapse: %s", failed)
+                said = True
 
     def _intervals(self) -> list[float]:
         return [lease / RENEW_FRACTION for leases in self._leases.values() for lease in leases.values()]
 
-    async def _renew(self, *, silent: bool) -> bool:
-        """All queues at once: on a slow network many of them must not take longer than one."""
+    async def _renew(self) -> BrokerError | None:
+        """All queues at once: on a slow network many of them must not take longer than one. What failed, if anything did."""
         queues = {queue: dict(leases) for queue, leases in self._leases.items() if leases}
         renewals = (self._broker.renew(queue, leases) for queue, leases in queues.items())
         answers = await asyncio.gather(*renewals, return_exceptions=True)
@@ -76,9 +86,7 @@ class Keeper:
             else:
                 for consumer in lost:
                     self.drop(queue, consumer)
-        if failed is not None and not silent:
-            log.warning("leases cannot be renewed, trying again: %s", failed)
-        return failed is None
+        return failed
 
 
 class KeeperThread:
