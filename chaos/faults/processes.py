@@ -14,7 +14,7 @@ from chaos.workers import are_gone, send
 BEYOND = 1.8
 """Seconds beyond the lease: enough for it to lapse."""
 
-TRIES, LOOK_SECONDS = 50, 0.02
+TRIES, LOOK_SECONDS = 250, 0.02
 """How often a process is looked at, and how soon again, before it is killed although it holds nothing."""
 
 
@@ -26,7 +26,7 @@ async def kill_child(stage: Stage) -> None:
 
 async def kill_worker(stage: Stage) -> None:
     """Supervisor and children at once: nobody gives the lease up, it has to lapse."""
-    worker = stage.pick()
+    worker, _ = await stage.pick_child()
     children = worker.children()
     await _kill(stage, "SIGKILL of a whole worker", [worker.pid, *children], children)
     await stage.begin_worker()
@@ -34,8 +34,7 @@ async def kill_worker(stage: Stage) -> None:
 
 async def kill_supervisor(stage: Stage) -> None:
     """Its children see that and end themselves, in good order, within their lease."""
-    worker = stage.pick()
-    await until(lambda: bool(worker.children()), "a worker to have a child")
+    worker, _ = await stage.pick_child()
     children = worker.children()
     at = send(SIGKILL, [worker.pid])
     await until(lambda: are_gone(children), "the orphans to end")
