@@ -176,7 +176,7 @@ def _outages(outages: Sequence[Outage], refusals: Sequence[Refusal]) -> str:
     text += (
         f"\n\n{outages[0].ended_meanwhile} jobs ended meanwhile; the leases outlasted it. Of {verdict.accepted} jobs "
         f"{verdict.done} are done, {len(verdict.lost)} lost, {verdict.twice.total()} ran twice. No worker ended.\n\n"
-        "What the workers logged, who serve three queues: one line per queue and service, once each way.\n\n" + "\n".join(said)
+        "What the workers logged, who serve three queues:\n\n" + "\n".join(said)
     )
     if refusals:
         ends = [(r.why, str(r.code), f"{r.seconds:.1f} s", f"`{r.said[0]}`") for r in refusals]

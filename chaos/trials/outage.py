@@ -189,5 +189,7 @@ def _judge(outage: Outage) -> None:
             breaches.append(f"{absence.how}: {absence.cpu_percent:.1f} % CPU")
         if absence.back > (SILENT_BACK_SECONDS if "half-open" in absence.how else BACK_SECONDS):
             breaches.append(f"{absence.how}: {absence.back:.1f} s until work went on")
+        if len(absence.going) > 1 or len(absence.coming) > 1:
+            breaches.append(f"{absence.how}: {len(absence.going)} lines and {len(absence.coming)} instead of one each way")
         for line in {line for line in absence.going + absence.coming if (absence.going + absence.coming).count(line) > 1}:
             breaches.append(f"{absence.how}: said more than once: {line}")

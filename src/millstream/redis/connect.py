@@ -87,7 +87,7 @@ class Connector:
         text = str(error) or type(error).__name__
         code = text.split(" ", 1)[0].rstrip(":")
         if isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError) or code in _UNWELCOME:
-            return BrokerRefused(f"{self.where} refused us: {text}. Check the user, password and ACL in the URL.")
+            return BrokerRefused(f"{self.where} refused us: {text.rstrip('.')}. Check the user, password and ACL in the URL.")
         if isinstance(error, NoScriptError) or code == "NOSCRIPT":
             return ScriptMissing(f"{self.where}: {text}")
         code = {"OutOfMemoryError": "OOM", "ReadOnlyError": "READONLY", "BusyLoadingError": "LOADING"}.get(

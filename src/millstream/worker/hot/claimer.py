@@ -263,7 +263,7 @@ class Claimer:
         self._away = False
         self._outage.end()
         if entries:
-            log.info("queue %r: %d claims were recovered whose answer was lost", lane.queue, len(entries))
+            log.debug("queue %r: %d claims were recovered whose answer was lost", lane.queue, len(entries))
         if entries:
             now_ms = int(asyncio.get_running_loop().time() * 1000 + self._ahead_ms)
             await self._take(Claim(entries, now_ms))
