@@ -24,7 +24,9 @@ def test_after_a_gap_in_the_servers_time_no_lease_lapses_before_it_could_be_rene
         await call("HSET", keys["meta"], "seen", past)
         await call("ZADD", keys["leases"], past, "living")
         await broker.claim("q", "looking", 0)
-        assert await call("HEXISTS", keys["overdue"], "living") == 0
+        await call("HSET", keys["overdue"], "living", past)  # and it had been seen overdue before
+        await broker.claim("q", "looking", 0)
+        assert await call("ZSCORE", keys["leases"], "living") is not None
         calm_ms = int(await call("HGET", keys["meta"], "calm")) - time.time() * 1000
         assert calm_ms > 10_000, "a third of the longest lease, and some"
         assert await broker.renew("q", {"living": 30.0}) == set()
@@ -47,6 +49,31 @@ def test_looks_that_come_every_second_are_no_gap(valkey_server: str) -> None:
         await call("ZADD", keys["leases"], now - 60_000, "dead")
         await broker.claim("q", "looking", 0)
         assert await call("HEXISTS", keys["overdue"], "dead") == 1
+        await broker.close()
+
+    asyncio.run(main())
+
+
+def test_a_stall_of_the_server_does_not_count_against_a_lease_that_was_seen_overdue_before_it(valkey_server: str) -> None:
+    async def main() -> None:
+        namespace = secrets.token_hex(4)
+        keys = queue_keys(namespace, "q")
+        broker = RedisBroker(valkey_server, namespace=namespace)
+        await broker.join("q", "late", 30.0)
+        await broker.join("q", "looking", 30.0)
+        call = broker._commands.call
+        now = int(time.time() * 1000)
+        await call("ZADD", keys["leases"], now - 4_000, "late")
+        await broker.claim("q", "looking", 0)
+        # As if the server had stood still for three seconds after that look.
+        await call("HSET", keys["overdue"], "late", now - 3_000)
+        await call("HSET", keys["meta"], "looked", now - 3_000)
+        await broker.claim("q", "looking", 0)
+        assert await call("ZSCORE", keys["leases"], "late") is not None
+        # And as if a second had gone by with looks in it: now it is long enough.
+        await call("HINCRBY", keys["overdue"], "late", -1_000)
+        await broker.claim("q", "looking", 0)
+        assert await call("ZSCORE", keys["leases"], "late") is None
         await broker.close()
 
     asyncio.run(main())

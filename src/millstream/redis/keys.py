@@ -13,7 +13,7 @@ All keys of a queue share the hash tag ``{namespace:q:queue}``: one cluster slot
 | lapsed   | ``…:lapsed``   | set    | names whose pending entries are to be taken over   | until they are                     |
 | wake     | ``…:wake``     | list   | at most one token: there is something to claim     | until an idle worker takes it      |
 | dead     | ``…:dead``     | stream | dead letters                                       | by age and count                   |
-| meta     | ``…:meta``     | hash   | paused, run id, calm until, seen, longest lease    | with the queue                     |
+| meta     | ``…:meta``     | hash   | paused, run id, calm until, last looks, longest    | with the queue                     |
 | stats    | ``…:stats``    | hash   | counters                                           | with the queue                     |
 | waiters  | ``…:waiters``  | hash   | id → channels of who waits for its ending          | until the job ends                 |
 | ending   | ``…:r:<id>``   | string | how the job ended                                  | ``result_ttl``                     |
