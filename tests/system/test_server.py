@@ -162,7 +162,7 @@ def test_outcomes_are_kept_while_the_server_does_not_write(
     server.call("REPLICAOF", "127.0.0.1", "1")
     gate.touch()
     eventually(lambda: len(ledger.ends("held-")) == 4, "the held jobs to end")
-    eventually(lambda: "no new job is started" in worker.log, "the worker to see that it cannot settle")
+    eventually(lambda: "no new job starts" in worker.log, "the worker to see that it cannot settle")
     assert "read-only replica" in worker.log
     started = len(ledger.starts())
     time.sleep(LEASE + 2)  # the outage itself
