@@ -173,7 +173,9 @@ def test_the_commands_and_options_of_the_readme_exist(line: str, folder: Path) -
     command = shlex.split(line.removeprefix("$ ").split("#")[0])
     noun, word = command[1], command[2] if len(command) > 2 else "--"
     verb = [word] if not word.startswith("--") else ["ls"]
-    help_text = run("millstream", noun, *(verb if noun in ("queues", "jobs", "dead", "topics", "groups", "workers") else []), "--help")
+    help_text = run(
+        "millstream", noun, *(verb if noun in ("queues", "jobs", "dead", "topics", "groups", "workers") else []), "--help"
+    )
     assert {word for word in command if word.startswith("--")} <= set(re.findall(r"--[a-z]+", help_text))
 
 

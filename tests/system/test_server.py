@@ -163,7 +163,7 @@ def test_outcomes_are_kept_while_the_server_does_not_write(
     gate.touch()
     eventually(lambda: len(ledger.ends("held-")) == 4, "the held jobs to end")
     eventually(lambda: "no new job starts" in worker.log, "the worker to see that it cannot settle")
-    assert "read-only replica" in worker.log
+    assert "replica: connect to the primary" in worker.log
     started = len(ledger.starts())
     time.sleep(LEASE + 2)  # the outage itself
     assert len(ledger.starts()) == started
