@@ -1,6 +1,6 @@
 -- Accept a batch of events: to the log at once, or held until due.
 -- KEYS: log_held log_due log_stats given
--- USES: clock groups places log order trim accepted
+-- USES: clock moment groups places log order trim accepted
 -- ARGV: clock, sender, max_length (-1: none), at the bound (0 refuse, 1 drop the oldest), id_ttl_ms, then five each: id, body,
 --       serial (0: caller-given), due, expires (due, expires: 0, '+ms' from now, or a moment in ms)
 -- Returns one digit each: 1 created, 2 exists, 3 full.
@@ -14,10 +14,6 @@ else
   room = math.huge
 end
 
-local function moment(text)
-  if string.sub(text, 1, 1) == '+' then return now + tonumber(string.sub(text, 2)) end
-  return tonumber(text)
-end
 local function receipt(id, serial)
   if redis.call('HEXISTS', LOG_HELD, id) == 1 then return 2 end
   if serial > 0 then

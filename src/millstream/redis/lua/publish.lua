@@ -1,6 +1,6 @@
 -- Accept a batch of jobs: ready at once, or held until due.
 -- KEYS: stream index stats ending given
--- USES: clock wake append schedule accepted
+-- USES: clock moment wake append schedule accepted
 -- ARGV: clock, sender, max_length (-1: none), id_ttl_ms, then six each: id, body, serial (0: caller-given), due, expires, task
 --       (due, expires: 0, '+ms' from now, or a moment in ms)
 -- Returns one digit each: 1 created, 2 exists, 3 full, 4 conflict.
@@ -13,10 +13,6 @@ else
   room = math.huge
 end
 
-local function moment(text)
-  if string.sub(text, 1, 1) == '+' then return now + tonumber(string.sub(text, 2)) end
-  return tonumber(text)
-end
 local function receipt(id, serial, task)
   if serial > 0 then
     if accepted(state, serial) then return 2 end
