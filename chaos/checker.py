@@ -20,6 +20,9 @@ from chaos.history import Enqueue, Fault, History, Run
 SETTLE_SECONDS = 2.0
 """An outcome that is older than this has reached a server that was there all the time, on any machine this runs on."""
 
+BUFFER_SECONDS = 2.0
+"""What was claimed longer ago has begun, or was handed back, on any machine this runs on."""
+
 RECOVERY_SECONDS = 2.0
 """Beyond the lease: until the jobs of a worker that died run elsewhere."""
 
@@ -183,7 +186,9 @@ class _Judge:
             return True
         if fault.pids and first.pid not in fault.pids:
             return False
-        if first.began > fault.ended or second.began < fault.began or not self._unsettled(first, fault):
+        # What a worker had claimed may begin after the server forgot that it had: its buffer is not on the server.
+        latest = fault.ended + (BUFFER_SECONDS if fault.forgets else 0.0)
+        if first.began > latest or second.began < fault.began or not self._unsettled(first, fault):
             return False
         if fault.fences and fault.ended - fault.began > self._lease:
             return second.began >= fault.began + self._lease / 2

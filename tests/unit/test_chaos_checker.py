@@ -147,6 +147,13 @@ def test_a_first_run_that_began_after_the_kill_is_not_explained_by_it() -> None:
     assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 5, 6), ran("a", TWO, 7, 8)], killed(ONE, 4)))
 
 
+def test_what_was_claimed_before_the_server_forgot_it_may_begin_soon_after() -> None:
+    forgot = Fault("NOGROUP", 3, 4, forgets=True)
+    judged = verdict([sent("a")], [ran("a", ONE, 4.5, 6), ran("a", ONE, 5, 6)], forgot)
+    assert (judged.twice, judged.breaches) == ({"NOGROUP": 1}, [])
+    assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 9, 10), ran("a", ONE, 9.5, 10)], forgot))
+
+
 def test_an_outcome_may_die_with_its_process_just_after_the_end() -> None:
     judged = verdict([sent("a")], [ran("a", ONE, 1, 2), ran("a", TWO, 4, 5)], killed(ONE, 2.1))
     assert (judged.twice.total(), judged.breaches) == (1, [])
