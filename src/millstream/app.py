@@ -205,8 +205,8 @@ class Millstream:
         known = self._topics.get(name)
         if known is None:
             known = self._topics[name] = Topic(settings, EventCodec(name, type, codec), self._clients, self.settings)
-        elif known.settings != settings or known.type is not type:
-            raise UsageError(f"topic {name!r} is declared already, with another type or other options: {known!r}")
+        elif known.settings != settings or known.type != type or known.codec != codec:
+            raise UsageError(f"topic {name!r} is declared already, with another type, codec or other options: {known!r}")
         return known
 
     def group(self, topic: str, name: str) -> Group:

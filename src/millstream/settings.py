@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -88,8 +89,8 @@ def whole(value: Any, option: str, *, minimum: int) -> int:
 
 def name(value: Any, option: str) -> str:
     """A name that may become part of a key."""
-    if not isinstance(value, str) or not value or len(value) > 200:
-        raise UsageError(f"{option} must be text of 1 to 200 characters, not {value!r}")
-    if any(c in FORBIDDEN_IN_NAMES or ord(c) < 32 or c == "\x7f" for c in value):
+    if not isinstance(value, str) or not value.strip() or len(value) > 200:
+        raise UsageError(f"{option} must be text of 1 to 200 characters, not all of them blank, not {value!r:.250}")
+    if any(c in FORBIDDEN_IN_NAMES or unicodedata.category(c) in ("Cc", "Cs") for c in value):
         raise UsageError(f"{option} may not contain ':', '{{', '}}', '>' or control characters: {value!r}")
     return value

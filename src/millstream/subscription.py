@@ -82,7 +82,8 @@ class Subscription:
         self.group = checked_name(group, "group")
         self.name = self.address = group_address(topic, group)
         self.fn = fn
-        self.is_async = inspect.iscoroutinefunction(fn)
+        takes_delivery = _takes_delivery(fn, self.name)
+        self.is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
         self.ack = options.get("ack", "on_success")
         if self.ack not in ("on_success", "on_receive"):
             raise UsageError(f"ack must be 'on_success' or 'on_receive', not {self.ack!r}")
@@ -103,7 +104,7 @@ class Subscription:
             retry=retry_option(options.get("retry", app.retry), app.retry),
             max_payload_bytes=payload_option(options.get("max_payload_bytes", app.max_payload_bytes)),
         )
-        self.arguments = EventArguments(codec, _takes_delivery(fn, self.name))
+        self.arguments = EventArguments(codec, takes_delivery)
         self.returns = ResultCodec(_nothing, task=self.name)
 
     def __repr__(self) -> str:

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, cast, overload
 
+import msgspec
+
 from millstream.address import group_address, topic_address
 from millstream.batch import Batch
 from millstream.broker.contract import BEGINNING, END, Place
 from millstream.bulk import Bulk
 from millstream.call import Call
 from millstream.client import Clients, Template, twin
-from millstream.codec import EventCodec
+from millstream.codec import Codec, CodecName, EventCodec
 from millstream.dead import DeadLetters
-from millstream.errors import BulkError, UsageError
+from millstream.errors import BulkError, PayloadTooLarge, UsageError
 from millstream.job import Job, Origin
 from millstream.message import EventFields
 from millstream.options import job_id
@@ -78,6 +80,11 @@ class Topic(Generic[T]):
     def type(self) -> Any:
         """Of what type its events are."""
         return self._codec.type
+
+    @property
+    def codec(self) -> CodecName | Codec:
+        """How they travel."""
+        return self._codec.codec
 
     # -- publishing --------------------------------------------------------------------------------------------------------
 
@@ -220,15 +227,19 @@ class _Sender:
         known = {"id", "delay", "expires", "headers", *_FIELDS}
         for option in options.keys() - known:
             raise UsageError(f"publish() has no option {option!r}; it has {', '.join(sorted(known))}")
+        delay = seconds(options.get("delay", 0.0), "delay")
+        expires = 0.0 if (until := options.get("expires")) is None else seconds(until, "expires", above=True)
+        if expires and expires <= delay:
+            raise UsageError(f"expires={until!r} is not after the event is due, in {delay:g} s: it could never be handled")
         self.template = Template(
             task=topic.name,
             queue=topic_address(topic.name),
             arguments=topic._codec,
             max_payload_bytes=topic._app.max_payload_bytes,
             id="" if (given := options.get("id")) is None else job_id(given),
-            delay=seconds(options.get("delay", 0.0), "delay"),
-            expires=0.0 if (expires := options.get("expires")) is None else seconds(expires, "expires", above=True),
-            event=_fields(options),
+            delay=delay,
+            expires=expires,
+            event=_fields(options, topic._app.max_payload_bytes),
         )
         self.origin = Origin(topic._clients, self.template.queue, topic.name, _no_result, False)
 
@@ -241,10 +252,14 @@ def _call(event: Any, common: _Sender) -> Call[Any]:
     return Call(sender, (event,), {})
 
 
+TRACEPARENT_MOST = 255
+"""Characters; those of today have 55."""
+
 _FIELDS = ("key", "kind", "source", "correlation_id", "traceparent", "content_type", "version")
 
 
-def _fields(options: PublishOptions) -> EventFields | None:
+def _fields(options: PublishOptions, most: int | None) -> EventFields | None:
+    """What travels with an event, at most so many bytes of it; None if that is nothing."""
     headers = options.get("headers") or {}
     for key, value in headers.items():
         if not isinstance(key, str) or not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -253,7 +268,18 @@ def _fields(options: PublishOptions) -> EventFields | None:
     for name, value in said.items():
         if not isinstance(value, str):
             raise UsageError(f"{name} must be text, not {value!r}")
-    return EventFields(dict(headers), **said) if headers or any(said.values()) else None
+    if not headers and not any(said.values()):
+        return None
+    if len(said.get("traceparent", "")) > TRACEPARENT_MOST:
+        raise UsageError(f"traceparent has at most {TRACEPARENT_MOST} characters, not {len(said['traceparent']):,}")
+    fields = EventFields(dict(headers), **said)
+    try:
+        size = len(msgspec.msgpack.encode(fields))
+    except UnicodeEncodeError as error:
+        raise UsageError(f"headers and fields travel as UTF-8, and this cannot: {error}") from error
+    if most is not None and size > most:
+        raise PayloadTooLarge(f"headers and fields of an event take {size:,} bytes, and max_payload_bytes is {most:,}")
+    return fields
 
 
 def _place(to: datetime | str) -> Place:

@@ -40,6 +40,7 @@ class EventCodec:
     def __init__(self, topic: str, type_: Any, codec: CodecName | Codec = "msgpack") -> None:
         self._topic = topic
         self.type = type_
+        self.codec: CodecName | Codec = codec
         what = f"topic {topic!r}: its type"
         kind = Any if type_ is Any else hints.resolve(_nowhere, type_, {}, what)
         self._write: Callable[[Any], bytes]
