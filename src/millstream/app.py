@@ -9,6 +9,7 @@ import logging
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from datetime import datetime
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
@@ -29,6 +30,7 @@ from millstream.options import (
     TaskOptions,
     job_id,
     payload_option,
+    place_option,
     result_ttl_option,
     retry_option,
     task_settings,
@@ -185,13 +187,15 @@ class Millstream:
         codec: CodecName | Codec = "msgpack",
         max_length: int | None = 1_000_000,
         retention: Seconds | int | None = None,
+        start: datetime | str = "beginning",
     ) -> Topic[T]:
         """Declare a topic of events of one type, each of which every group of it is given.
 
         ``max_length``: how many events it keeps for groups that have not been given them, or for want of a group, before
         ``publish`` raises TopicFull; None: no bound. ``retention``: how long, or with an int how many of the latest, it keeps
-        although all groups were given them, for groups that are made later or rewound. Declared twice with another type:
-        UsageError.
+        although all groups were given them, for groups that are made later or rewound. ``start``: where its groups begin if they
+        do not say: "beginning" with all it keeps, "new" with what comes next, at a moment, or after an entry by its id. Declared
+        twice with another type: UsageError.
         """
         if max_length is not None:
             whole(max_length, "max_length", minimum=1)
@@ -201,6 +205,7 @@ class Millstream:
             max_length=max_length,
             keep=None if retention is None or by_count else seconds(retention, "retention", above=True),
             keep_count=whole(retention, "retention", minimum=1) if by_count else None,
+            start=place_option(start, "start"),
         )
         known = self._topics.get(name)
         if known is None:

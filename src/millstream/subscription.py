@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any, Literal, Protocol, TypedDict, TypeVar, overload
 
 from millstream.address import group_address
@@ -14,7 +15,7 @@ from millstream.codec.wire import Payload
 from millstream.current import CurrentJob, current_job
 from millstream.delivery import Delivery
 from millstream.errors import UsageError
-from millstream.options import payload_option, retry_option, timeout_option
+from millstream.options import payload_option, place_option, retry_option, timeout_option
 from millstream.policy import RetryPolicy
 from millstream.settings import AppSettings, TaskSettings, whole
 from millstream.settings import name as checked_name
@@ -39,8 +40,8 @@ class SubscribeOptions(TypedDict, total=False):
     max_crashes: int
     max_payload_bytes: int | None
     """None: no cap."""
-    start: Place
-    """Where a new group begins: "beginning", "end", after an entry, or at a moment in epoch seconds."""
+    start: datetime | str
+    """Where a new group begins: "beginning", "new", at a moment, or after an entry by its id; else as the topic says."""
 
 
 class Subscriber(Protocol[E]):
@@ -73,6 +74,8 @@ class Subscription:
         options: SubscribeOptions,
         app: AppSettings,
         batch: Batch | None = None,
+        *,
+        start: Place = BEGINNING,
     ) -> None:
         unknown = options.keys() - SubscribeOptions.__annotations__.keys()
         if unknown:
@@ -88,7 +91,7 @@ class Subscription:
             raise UsageError(f"ack must be 'on_success' or 'on_receive', not {self.ack!r}")
         concurrency = options.get("concurrency")
         self.concurrency = None if concurrency is None else whole(concurrency, "concurrency", minimum=1)
-        self.start = options.get("start", BEGINNING)
+        self.start = place_option(options["start"], "start") if "start" in options else start
         if batch is not None and not isinstance(batch, Batch):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"batch must be a Batch(size, wait), not {batch!r}")
         self.batch = batch

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, cast, 
 
 from millstream.address import group_address, topic_address
 from millstream.batch import Batch
-from millstream.broker.contract import BEGINNING, END, Place
+from millstream.broker.contract import BEGINNING, END
 from millstream.bulk import Bulk
 from millstream.call import Call
 from millstream.client import Clients, Template, twin
@@ -17,7 +17,7 @@ from millstream.dead import DeadLetters
 from millstream.errors import BulkError, UsageError
 from millstream.job import Job, Origin
 from millstream.message import EventFields
-from millstream.options import job_id
+from millstream.options import job_id, place_option
 from millstream.settings import AppSettings, TopicSettings, seconds
 from millstream.settings import name as checked_name
 from millstream.subscription import BatchSubscriber, SubscribeOptions, Subscriber, Subscription
@@ -152,7 +152,9 @@ class Topic(Generic[T]):
                 raise UsageError(
                     f"group {group!r} of topic {self.name!r} has a handler already: give this one a group of its own"
                 )
-            self.subscriptions[group] = Subscription(fn, self.name, group, self._codec, options, self._app, batch)
+            self.subscriptions[group] = Subscription(
+                fn, self.name, group, self._codec, options, self._app, batch, start=self.settings.start
+            )
             return fn
 
         return declare
@@ -203,7 +205,7 @@ class Group:
     remove_sync = twin(remove)
 
     async def _seek(self, to: datetime | str) -> None:
-        if not await self._clients.here().ask(lambda broker: broker.seek(self.address, _place(to))):
+        if not await self._clients.here().ask(lambda broker: broker.seek(self.address, place_option(to, "to"))):
             raise UsageError(f"topic {self.topic!r} has no group {self.name!r}")
 
     def __repr__(self) -> str:
@@ -254,14 +256,6 @@ def _fields(options: PublishOptions) -> EventFields | None:
         if not isinstance(value, str):
             raise UsageError(f"{name} must be text, not {value!r}")
     return EventFields(dict(headers), **said) if headers or any(said.values()) else None
-
-
-def _place(to: datetime | str) -> Place:
-    if isinstance(to, datetime):
-        if to.utcoffset() is None:
-            raise UsageError(f"{to!r} has no time zone: use datetime.now(UTC) - … or .astimezone()")
-        return to.timestamp()
-    return to
 
 
 def _no_result(_: object) -> None:
