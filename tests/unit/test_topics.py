@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -13,7 +12,7 @@ import pytest
 
 from millstream import Batch, Delivery, Millstream, Reject, RetryPolicy, Snooze, Topic
 from millstream.errors import BulkError, PayloadTooLarge, TopicFull, UsageError
-from tests.unit.stage import PATIENCE, looped, new_app
+from tests.unit.stage import PATIENCE, looped, new_app, until
 
 pytestmark = pytest.mark.usefixtures("every_room")
 
@@ -29,13 +28,6 @@ class Order:
 def make() -> tuple[Millstream, Topic[Order]]:
     app = new_app(retry=SOON)
     return app, app.topic("orders", Order)
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    """Wait for what handlers do."""
-    async with asyncio.timeout(PATIENCE):
-        while not happened():
-            await asyncio.sleep(0.001)
 
 
 # -- every group, every event ----------------------------------------------------------------------------------------------

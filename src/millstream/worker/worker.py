@@ -103,6 +103,8 @@ class Worker:
         self._outage = Outage()
         self._settler = Settler(broker, self._hold, self._lanes, self._outage, self._fenced)
         self._runner = Runner(tasks, subscriptions.values(), settings, self._hold, self._settler, longer)
+        for lane in self._lanes:
+            lane.runner = self._runner
         self._leases = Leases(self.id, settings.lease, broker, keeper, self._hold, self._runner, self._settler)
         self._claimers: list[Claimer] = []
         self._suspects = Suspects(
@@ -372,6 +374,7 @@ def _lane(queue: str, tasks: Mapping[str, Task[..., Any]], subscription: Subscri
         limit=None if subscription is None else subscription.concurrency,
         batch=None if subscription is None else subscription.batch,
         acks_first=subscription is not None and subscription.ack == "on_receive",
+        manual=subscription is not None and subscription.ack == "manual",
     )
 
 

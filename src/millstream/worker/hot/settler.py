@@ -86,7 +86,7 @@ class Settler:
                 await backoff.wait()
                 continue
             except LeaseLost as error:
-                self._refused(batch, error)
+                self._refused(lane, batch, error)
                 self._fenced(lane, consumer)
             except BrokerError as error:
                 if len(batch) > 1:
@@ -94,7 +94,7 @@ class Settler:
                     self._suspected, lane.settling = len(batch), []
                     lane.outcomes[:0] = batch
                     return
-                self._refused(batch, error)
+                self._refused(lane, batch, error)
             else:
                 self._count(batch)
                 if lane.watched:
@@ -111,7 +111,8 @@ class Settler:
         if not hold.unsettled:
             self._settled.set()
 
-    def _refused(self, batch: Sequence[Outcome], error: BrokerError) -> None:
+    def _refused(self, lane: Lane, batch: Sequence[Outcome], error: BrokerError) -> None:
+        lane.unwatch(error, [outcome.ref for outcome in batch])
         self.totals["refused"] += len(batch)
         ids = ", ".join(outcome.id for outcome in batch[:5]) + (", …" if len(batch) > 5 else "")
         log.error("%d outcomes were refused (%s): %s", len(batch), ids, error)
