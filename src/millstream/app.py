@@ -8,7 +8,7 @@ import inspect
 import logging
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from datetime import datetime
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overload
@@ -22,6 +22,7 @@ from millstream.call import Call
 from millstream.client import ClientInspector, Clients, run_sync
 from millstream.codec import Codec, CodecName, EventCodec
 from millstream.config import Url, discover_namespace, discover_url, parse_url
+from millstream.consumer import Consumer
 from millstream.dead import DeadLetters
 from millstream.errors import BrokerUnavailable, BulkError, UsageError
 from millstream.job import Job, Origin
@@ -50,6 +51,9 @@ from millstream.worker.services.keeper import KeeperThread
 from millstream.worker.worker import Summary, Worker
 
 log = logging.getLogger("millstream")
+
+WORKER_CONCURRENCY, WORKER_THREADS = 32, 8
+"""How many coroutines, and how many functions in threads, a worker runs at once."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -209,7 +213,8 @@ class Millstream:
         )
         known = self._topics.get(name)
         if known is None:
-            known = self._topics[name] = Topic(settings, EventCodec(name, type, codec), self._clients, self.settings)
+            wire = EventCodec(name, type, codec)
+            known = self._topics[name] = Topic(settings, wire, self._clients, self.settings, self._consume)
         elif known.settings != settings or known.type is not type:
             raise UsageError(f"topic {name!r} is declared already, with another type or other options: {known!r}")
         return known
@@ -295,7 +300,7 @@ class Millstream:
 
     @asynccontextmanager
     async def worker(
-        self, queues: Sequence[str] | None = None, *, concurrency: int = 32, threads: int = 8
+        self, queues: Sequence[str] | None = None, *, concurrency: int = WORKER_CONCURRENCY, threads: int = WORKER_THREADS
     ) -> AsyncGenerator[Worker]:
         """A worker in this event loop, without signal handlers; it drains within ``grace`` on exit.
 
@@ -320,8 +325,8 @@ class Millstream:
         self,
         queues: Sequence[str] | None = None,
         *,
-        concurrency: int = 32,
-        threads: int = 8,
+        concurrency: int = WORKER_CONCURRENCY,
+        threads: int = WORKER_THREADS,
         until: Awaitable[Any] | None = None,
     ) -> Summary:
         """Serve until SIGTERM, SIGINT, ``stop()``, or until ``until`` is done; drains within ``grace``, a second signal ends it
@@ -378,6 +383,33 @@ class Millstream:
             threads=whole(threads, "threads", minimum=1),
             lifespan=self.lifespan_context,
         )
+
+    async def _consume(self, subscription: Subscription) -> Consumer:
+        """For ``topic.consume``."""
+        settings, slots = self._topics[subscription.topic].settings, subscription.concurrency
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self)
+            await self._clients.here().ask(
+                lambda broker: broker.open_topic(
+                    settings.name,
+                    {subscription.group: subscription.start},
+                    keep=settings.keep,
+                    keep_count=settings.keep_count,
+                )
+            )
+            worker = Worker(
+                broker=await self.broker(),
+                keeper=KeeperThread(self._clients.room.connect),
+                tasks={},
+                subscriptions={subscription.address: subscription},
+                settings=self.settings,
+                queues=[subscription.address],
+                concurrency=slots or WORKER_CONCURRENCY,
+                threads=slots or WORKER_THREADS,
+                lifespan=nullcontext,
+            )
+            await worker.start()
+            return Consumer(subscription, worker, stack.pop_all(), self.settings.grace)
 
     def lifespan_context(self) -> AbstractAsyncContextManager[Any]:
         """What a worker enters when it starts."""

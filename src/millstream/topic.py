@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, cast, overload
 
@@ -13,14 +13,16 @@ from millstream.bulk import Bulk
 from millstream.call import Call
 from millstream.client import Clients, Template, twin
 from millstream.codec import EventCodec
+from millstream.consumer import Consumer
 from millstream.dead import DeadLetters
+from millstream.delivery import Delivery
 from millstream.errors import BulkError, UsageError
 from millstream.job import Job, Origin
 from millstream.message import EventFields
 from millstream.options import job_id, place_option
 from millstream.settings import AppSettings, TopicSettings, seconds
 from millstream.settings import name as checked_name
-from millstream.subscription import BatchSubscriber, SubscribeOptions, Subscriber, Subscription
+from millstream.subscription import BatchSubscriber, Outcome, SubscribeOptions, Subscriber, Subscription
 from millstream.types import Seconds
 
 if TYPE_CHECKING:
@@ -45,6 +47,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+Consume = Callable[[Subscription], Awaitable[Consumer]]
+"""Begins to handle events in this process."""
+
+
 class Publication(Generic[T]):
     """An event with options of its own, made by ``topic.bind``, for ``publish_many``."""
 
@@ -61,12 +67,15 @@ class Topic(Generic[T]):
     Declare handlers with ``@topic.subscribe(group)``.
     """
 
-    def __init__(self, settings: TopicSettings, codec: EventCodec, clients: Clients, app: AppSettings) -> None:
+    def __init__(
+        self, settings: TopicSettings, codec: EventCodec, clients: Clients, app: AppSettings, consume: Consume
+    ) -> None:
         self.settings = settings
         self.subscriptions: dict[str, Subscription] = {}
         self._codec = codec
         self._clients = clients
         self._app = app
+        self._consume = consume
         self._plain = self._sender({})
 
     @property
@@ -152,12 +161,44 @@ class Topic(Generic[T]):
                 raise UsageError(
                     f"group {group!r} of topic {self.name!r} has a handler already: give this one a group of its own"
                 )
-            self.subscriptions[group] = Subscription(
-                fn, self.name, group, self._codec, options, self._app, batch, start=self.settings.start
-            )
+            self.subscriptions[group] = self._subscription(fn, group, options, batch)
             return fn
 
         return declare
+
+    @overload
+    async def consume(
+        self, group: str, handler: Callable[[T, Delivery], Outcome], *, batch: None = None, **options: Unpack[SubscribeOptions]
+    ) -> Consumer: ...
+    @overload
+    async def consume(
+        self, group: str, handler: Callable[[T], Outcome], *, batch: None = None, **options: Unpack[SubscribeOptions]
+    ) -> Consumer: ...
+    @overload
+    async def consume(
+        self,
+        group: str,
+        handler: Callable[[list[T], list[Delivery]], Outcome],
+        *,
+        batch: Batch,
+        **options: Unpack[SubscribeOptions],
+    ) -> Consumer: ...
+    @overload
+    async def consume(
+        self, group: str, handler: Callable[[list[T]], Outcome], *, batch: Batch, **options: Unpack[SubscribeOptions]
+    ) -> Consumer: ...
+    async def consume(
+        self, group: str, handler: Callable[..., Outcome], *, batch: Batch | None = None, **options: Unpack[SubscribeOptions]
+    ) -> Consumer:
+        """Handle a group's events in this process from now on, as ``subscribe`` says, until the consumer is closed.
+
+        The group exists when this returns. A group may have any number of consumers, here and elsewhere, and shares its events
+        among them. A thread keeps the lease, as for ``app.worker()``; the app's lifespan is not entered, so there is no state.
+        """
+        return await self._consume(self._subscription(handler, group, options, batch))
+
+    def _subscription(self, fn: Callable[..., Any], group: str, options: SubscribeOptions, batch: Batch | None) -> Subscription:
+        return Subscription(fn, self.name, group, self._codec, options, self._app, batch, start=self.settings.start)
 
     def group(self, name: str) -> Group:
         """One of its groups, to be looked after."""

@@ -121,6 +121,11 @@ class Worker:
         self._watch: Watch | None = None
 
     @property
+    def first_error(self) -> BaseException | None:
+        """The first that concerns the worker or its outcomes, or a handler whose work is not tried again."""
+        return self._settler.first_error or self.error
+
+    @property
     def lease(self) -> float:
         """Seconds a lease lasts without being renewed."""
         return self._settings.lease

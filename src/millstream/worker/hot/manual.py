@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING
 
 from millstream.codec import InvalidArguments
@@ -14,8 +13,6 @@ from millstream.worker.hot.hold import ASYNC, THREAD
 
 if TYPE_CHECKING:
     from millstream.worker.hot.runner import Runner
-
-log = logging.getLogger("millstream.worker")
 
 
 class Manual:
@@ -47,7 +44,7 @@ class Manual:
             runner.finish(job, kind, outcome)
             return
         if error is not None:
-            log.error("%r failed; its delivery goes on without it", job, exc_info=error)
+            runner.reported(job, error)
         job._running = None
         job._open = True
         if job._said is not None or job._over:  # by another thread, which may not have seen that it is open

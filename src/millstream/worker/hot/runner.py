@@ -254,6 +254,12 @@ class Runner:
         """What a job becomes that returned, and was told to stop or had said how it ends."""
         return self._stopped(job, value, None) if job._stop else self._as_said(job)
 
+    def reported(self, job: CurrentJob, error: BaseException) -> None:
+        """A handler failed whose work is not tried again for that."""
+        log.error("%r failed; its delivery goes on without it", job, exc_info=error)
+        error.__traceback__ = None  # it holds the delivery, which may be dropped now
+        self._settler.unheard(error)
+
     def holds(self, job: CurrentJob) -> bool:
         """Whether its end is not on the server yet."""
         if job in self._hold.running and job._said is not SETTLED:
@@ -298,6 +304,7 @@ class Runner:
             if job._stop:
                 return self._stopped(job, None, error)
             if job._said is not None or job._lane.acks_first:
+                self._settler.unheard(error)
                 log.error("%r failed after its end was settled or said", job, exc_info=error)
                 return None if job._lane.acks_first else self._as_said(job)
             return self._judge(job, error, timed_out=False, quietly=quietly)

@@ -44,7 +44,13 @@ class Settler:
         self._settled = asyncio.Event()
         self._suspected = 0
         """How many outcomes are settled one by one, because the server would not take them together."""
+        self.first_error: BaseException | None = None
+        """The first that concerns an outcome, or a handler whose work is not tried again."""
         self.totals = {"done": 0, "retried": 0, "dead": 0, "refused": 0}
+
+    def unheard(self, error: BaseException) -> None:
+        """Nobody but the log has heard of this error."""
+        self.first_error = self.first_error or error
 
     def add(self, lane: Lane, outcome: Outcome) -> None:
         """Take over one outcome."""
@@ -115,6 +121,7 @@ class Settler:
         lane.unwatch(error, [outcome.ref for outcome in batch])
         self.totals["refused"] += len(batch)
         ids = ", ".join(outcome.id for outcome in batch[:5]) + (", …" if len(batch) > 5 else "")
+        self.unheard(error)
         log.error("%d outcomes were refused (%s): %s", len(batch), ids, error)
 
     def _count(self, batch: Sequence[Outcome]) -> None:
