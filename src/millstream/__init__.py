@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from millstream.app import Millstream
     from millstream.batch import Batch
     from millstream.call import Call
+    from millstream.consumer import Consumer
     from millstream.current import CurrentJob, current_job
     from millstream.dead import DeadJob
     from millstream.delivery import Delivery
@@ -26,6 +27,7 @@ __all__ = [
     "AsyncTask",
     "Batch",
     "Call",
+    "Consumer",
     "CurrentJob",
     "DeadJob",
     "Delivery",
@@ -47,6 +49,7 @@ _HOMES = {
     "AsyncTask": "task",
     "Batch": "batch",
     "Call": "call",
+    "Consumer": "consumer",
     "CurrentJob": "current",
     "DeadJob": "dead",
     "Delivery": "delivery",

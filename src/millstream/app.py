@@ -8,7 +8,8 @@ import inspect
 import logging
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from datetime import datetime
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
@@ -21,6 +22,7 @@ from millstream.call import Call
 from millstream.client import ClientInspector, Clients, run_sync
 from millstream.codec import Codec, CodecName, EventCodec
 from millstream.config import Url, discover_namespace, discover_url, parse_url
+from millstream.consumer import Consumer
 from millstream.dead import DeadLetters
 from millstream.errors import BrokerUnavailable, BulkError, UsageError
 from millstream.job import Job, Origin
@@ -29,6 +31,7 @@ from millstream.options import (
     TaskOptions,
     job_id,
     payload_option,
+    place_option,
     result_ttl_option,
     retry_option,
     task_settings,
@@ -48,6 +51,9 @@ from millstream.worker.services.keeper import KeeperThread
 from millstream.worker.worker import Summary, Worker
 
 log = logging.getLogger("millstream")
+
+WORKER_CONCURRENCY, WORKER_THREADS = 32, 8
+"""How many coroutines, and how many functions in threads, a worker runs at once."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -185,13 +191,15 @@ class Millstream:
         codec: CodecName | Codec = "msgpack",
         max_length: int | None = 1_000_000,
         retention: Seconds | int | None = None,
+        start: datetime | str = "beginning",
     ) -> Topic[T]:
         """Declare a topic of events of one type, each of which every group of it is given.
 
         ``max_length``: how many events it keeps for groups that have not been given them, or for want of a group, before
         ``publish`` raises TopicFull; None: no bound. ``retention``: how long, or with an int how many of the latest, it keeps
-        although all groups were given them, for groups that are made later or rewound. Declared twice with another type:
-        UsageError.
+        although all groups were given them, for groups that are made later or rewound. ``start``: where its groups begin if
+        they do not say: "beginning" with all it keeps, "new" with what comes next, at a moment, or after an entry by its id.
+        Declared twice with another type: UsageError.
         """
         if max_length is not None:
             whole(max_length, "max_length", minimum=1)
@@ -201,10 +209,12 @@ class Millstream:
             max_length=max_length,
             keep=None if retention is None or by_count else seconds(retention, "retention", above=True),
             keep_count=whole(retention, "retention", minimum=1) if by_count else None,
+            start=place_option(start, "start"),
         )
         known = self._topics.get(name)
         if known is None:
-            known = self._topics[name] = Topic(settings, EventCodec(name, type, codec), self._clients, self.settings)
+            wire = EventCodec(name, type, codec)
+            known = self._topics[name] = Topic(settings, wire, self._clients, self.settings, self._consume)
         elif known.settings != settings or known.type != type or known.codec != codec:
             raise UsageError(f"topic {name!r} is declared already, with another type, codec or other options: {known!r}")
         return known
@@ -290,7 +300,7 @@ class Millstream:
 
     @asynccontextmanager
     async def worker(
-        self, queues: Sequence[str] | None = None, *, concurrency: int = 32, threads: int = 8
+        self, queues: Sequence[str] | None = None, *, concurrency: int = WORKER_CONCURRENCY, threads: int = WORKER_THREADS
     ) -> AsyncGenerator[Worker]:
         """A worker in this event loop, without signal handlers; it drains within ``grace`` on exit.
 
@@ -315,8 +325,8 @@ class Millstream:
         self,
         queues: Sequence[str] | None = None,
         *,
-        concurrency: int = 32,
-        threads: int = 8,
+        concurrency: int = WORKER_CONCURRENCY,
+        threads: int = WORKER_THREADS,
         until: Awaitable[Any] | None = None,
     ) -> Summary:
         """Serve until SIGTERM, SIGINT, ``stop()``, or until ``until`` is done; drains within ``grace``, a second signal ends it
@@ -373,6 +383,33 @@ class Millstream:
             threads=whole(threads, "threads", minimum=1),
             lifespan=self.lifespan_context,
         )
+
+    async def _consume(self, subscription: Subscription) -> Consumer:
+        """For ``topic.consume``."""
+        settings, slots = self._topics[subscription.topic].settings, subscription.concurrency
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self)
+            await self._clients.here().ask(
+                lambda broker: broker.open_topic(
+                    settings.name,
+                    {subscription.group: subscription.start},
+                    keep=settings.keep,
+                    keep_count=settings.keep_count,
+                )
+            )
+            worker = Worker(
+                broker=await self.broker(),
+                keeper=KeeperThread(self._clients.room.connect),
+                tasks={},
+                subscriptions={subscription.address: subscription},
+                settings=self.settings,
+                queues=[subscription.address],
+                concurrency=slots or WORKER_CONCURRENCY,
+                threads=slots or WORKER_THREADS,
+                lifespan=nullcontext,
+            )
+            await worker.start()
+            return Consumer(subscription, worker, stack.pop_all(), self.settings.grace)
 
     def lifespan_context(self) -> AbstractAsyncContextManager[Any]:
         """What a worker enters when it starts."""

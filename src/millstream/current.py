@@ -42,6 +42,10 @@ class CurrentJob(msgspec.Struct, eq=False, gc=False):
     """Why it should stop: timeout, shutdown or fenced."""
     _said: Said | None = None
     """How a handler of events said that it ends."""
+    _open: bool = False
+    """Its handler has ended, and its delivery goes on."""
+    _over: bool = False
+    """That has ended too, or nobody is left who could tell it how."""
 
     @property
     def id(self) -> str:

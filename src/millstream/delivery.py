@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.address import split_address
 from millstream.errors import UsageError
 from millstream.message import EventFields
-from millstream.outcome import Said
+from millstream.outcome import SETTLED, Said
 from millstream.settings import seconds
 from millstream.types import Seconds
 
@@ -23,8 +23,8 @@ _PLAIN = EventFields()
 class Delivery:
     """What a handler may know of the event it was given, and say about it.
 
-    ``ack``, ``nack`` and ``retry`` record how it ends, once; they win over what the handler returns or raises. Where events are
-    acknowledged on receipt they do nothing.
+    ``ack``, ``nack`` and ``retry`` record how it ends, once, from any thread; they win over what the handler returns or raises.
+    Where events are acknowledged on receipt they do nothing. With ``ack="manual"`` it may be kept, and told later.
     """
 
     __slots__ = ("_job", "_received")
@@ -129,12 +129,24 @@ class Delivery:
         self._say(Said("retry", delay=None if delay is None else seconds(delay, "delay")))
 
     async def settled(self) -> None:
-        """Wait until its end is on the server; UsageError in a handler that has not said how it ends."""
-        if self._job._said is None:
+        """Wait until its end is on the server. LeaseLost if it will not be, because others have taken it over.
+
+        Its handler may wait for an ``ack`` or a ``nack``; a ``retry`` is settled when the handler has ended, so that there are
+        never two of them. UsageError if that is waited for there, or nothing was said yet.
+        """
+        job = self._job
+        lane = job._lane
+        if job._said is None:
             raise UsageError(f"{self!r} has no end yet: settled() waits for what ack(), nack() or retry() said")
-        future = self._job._lane.watched.get(self._job._ref)
+        if not lane.runner.holds(job):
+            return  # it is there already
+        future = lane.watched.get(job._ref)
         if future is None:
-            future = self._job._lane.watched[self._job._ref] = asyncio.get_running_loop().create_future()
+            future = lane.watched[job._ref] = asyncio.get_running_loop().create_future()
+        if job._said is not SETTLED and job._running is asyncio.current_task():
+            if job._said.verb == "retry":
+                raise UsageError(f"{self!r} is tried again once its handler has ended: settled() cannot be waited for there")
+            lane.runner.settle_now(job)
         await asyncio.shield(future)
 
     def _say(self, said: Said) -> None:
@@ -143,7 +155,11 @@ class Delivery:
             return
         if job._said is not None:
             raise UsageError(f"{self!r} ends once: {job._said.verb}() was called before")
+        if job._over:
+            raise UsageError(f"{self!r} has ended: it ran out of time, or its worker stopped or lost its lease ({job._stop})")
         job._said = said
+        if job._open:
+            job._lane.runner.manual.told(job)
 
     @property
     def _fields(self) -> EventFields:
@@ -155,3 +171,15 @@ class Delivery:
 
     def __repr__(self) -> str:
         return f"<delivery of event {self.id} of topic {self.topic!r} to group {self.group!r}, attempt {self.attempt}>"
+
+
+class ManualDelivery(Delivery):
+    """One that its handler may keep: it goes on until it is told how it ends. Dropped before that, its event comes back."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        job = self._job
+        job._over = True
+        if job._open and job._said is None:
+            job._lane.runner.manual.told(job)

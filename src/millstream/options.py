@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypedDict
 
+from millstream.broker.contract import BEGINNING, END, Place, parse_entry
 from millstream.errors import UsageError
 from millstream.message import CallOverrides
 from millstream.policy import RetryPolicy, RetryRule, as_policy
@@ -191,3 +192,17 @@ def _refuse_unknown(options: Mapping[str, Any], known: Collection[str], where: s
 def _near(word: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {close[0]!r}? " if close else ""
+
+
+def place_option(to: datetime | str, what: str) -> Place:
+    """A place in a topic's log: "beginning", "new" for its end, a moment, or after an entry by its id."""
+    if isinstance(to, datetime):
+        if to.utcoffset() is None:
+            raise UsageError(f"{what}: {to!r} has no time zone: use datetime.now(UTC) - … or .astimezone()")
+        return to.timestamp()
+    try:
+        if to not in (BEGINNING, END):
+            parse_entry(to)
+    except (ValueError, TypeError):
+        raise UsageError(f"{what} must be {BEGINNING!r}, {END!r}, a datetime or an entry's id, not {to!r}") from None
+    return to

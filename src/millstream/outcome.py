@@ -33,6 +33,10 @@ class Said(msgspec.Struct, frozen=True, gc=False):
     """retry: seconds; None: as the policy says."""
 
 
+SETTLED = Said("ack")
+"""What a handler said was settled already."""
+
+
 class Letter(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What a dead letter says beside the message itself."""
 

@@ -49,6 +49,8 @@ class TopicSettings:
     """Seconds for which an event is kept although every group was given it; None: not at all."""
     keep_count: int | None = None
     """How many of the latest are."""
+    start: str | float = "beginning"
+    """Where its groups begin, if they do not say: a place in its log."""
 
 
 @dataclass(frozen=True, kw_only=True)

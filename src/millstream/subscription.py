@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, Protocol, TypedDict, TypeVar, overload
+from datetime import datetime
+from typing import Any, Literal, Protocol, TypedDict, TypeVar, get_args, overload
 
 from millstream.address import group_address
 from millstream.batch import Batch
@@ -12,9 +13,9 @@ from millstream.broker.contract import BEGINNING, Place
 from millstream.codec import EventCodec, ResultCodec
 from millstream.codec.wire import Payload
 from millstream.current import CurrentJob, current_job
-from millstream.delivery import Delivery
+from millstream.delivery import Delivery, ManualDelivery
 from millstream.errors import UsageError
-from millstream.options import payload_option, retry_option, timeout_option
+from millstream.options import payload_option, place_option, retry_option, timeout_option
 from millstream.policy import RetryPolicy
 from millstream.settings import AppSettings, TaskSettings, whole
 from millstream.settings import name as checked_name
@@ -22,7 +23,7 @@ from millstream.types import Seconds
 
 E = TypeVar("E")
 
-Ack = Literal["on_success", "on_receive"]
+Ack = Literal["on_success", "on_receive", "manual"]
 Outcome = Awaitable[None] | None
 
 
@@ -35,12 +36,15 @@ class SubscribeOptions(TypedDict, total=False):
     timeout: Seconds | None
     """None: no timeout."""
     ack: Ack
-    """on_receive: acknowledged before the handler is called, never tried again."""
+    """on_success: an event is done when its handler returns, and tried again if it raises, unless its delivery was told how it
+    ends. on_receive: acknowledged before the handler is called, never tried again. manual: its delivery says how it ends, in
+    the handler or later, and keeps the handler's slot until then; what the handler raises is reported; an event whose delivery
+    was dropped comes back after the lease, and has spent an attempt."""
     max_crashes: int
     max_payload_bytes: int | None
     """None: no cap."""
-    start: Place
-    """Where a new group begins: "beginning", "end", after an entry, or at a moment in epoch seconds."""
+    start: datetime | str
+    """Where a new group begins: "beginning", "new", at a moment, or after an entry by its id; else as the topic says."""
 
 
 class Subscriber(Protocol[E]):
@@ -73,6 +77,8 @@ class Subscription:
         options: SubscribeOptions,
         app: AppSettings,
         batch: Batch | None = None,
+        *,
+        start: Place = BEGINNING,
     ) -> None:
         unknown = options.keys() - SubscribeOptions.__annotations__.keys()
         if unknown:
@@ -85,11 +91,11 @@ class Subscription:
         takes_delivery = _takes_delivery(fn, self.name)
         self.is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
         self.ack = options.get("ack", "on_success")
-        if self.ack not in ("on_success", "on_receive"):
-            raise UsageError(f"ack must be 'on_success' or 'on_receive', not {self.ack!r}")
+        if self.ack not in get_args(Ack):
+            raise UsageError(f"ack must be one of {', '.join(map(repr, get_args(Ack)))}, not {self.ack!r}")
         concurrency = options.get("concurrency")
         self.concurrency = None if concurrency is None else whole(concurrency, "concurrency", minimum=1)
-        self.start = options.get("start", BEGINNING)
+        self.start = place_option(options["start"], "start") if "start" in options else start
         if batch is not None and not isinstance(batch, Batch):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"batch must be a Batch(size, wait), not {batch!r}")
         self.batch = batch
@@ -104,7 +110,13 @@ class Subscription:
             retry=retry_option(options.get("retry", app.retry), app.retry),
             max_payload_bytes=payload_option(options.get("max_payload_bytes", app.max_payload_bytes)),
         )
-        self.arguments = EventArguments(codec, takes_delivery)
+        if self.ack == "manual" and (batch is not None or not takes_delivery):
+            raise UsageError(
+                f"{self.name}: with ack='manual' a handler takes one event and its delivery, which it tells how it ends"
+            )
+        self.arguments = EventArguments(
+            codec, (ManualDelivery if self.ack == "manual" else Delivery) if takes_delivery else None
+        )
         self.returns = ResultCodec(_nothing, task=self.name)
 
     def __repr__(self) -> str:
@@ -114,14 +126,14 @@ class Subscription:
 class EventArguments:
     """Calls a handler with an event, and its delivery if it takes one."""
 
-    def __init__(self, codec: EventCodec, delivery: bool) -> None:
+    def __init__(self, codec: EventCodec, delivery: type[Delivery] | None) -> None:
         self._codec = codec
         self._delivery = delivery
 
     def decode(self, payload: Payload, /) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Called where the job is the current one."""
         event = self._codec.decode(payload)
-        return ((event, Delivery(current_job())) if self._delivery else (event,)), {}
+        return ((event,) if self._delivery is None else (event, self._delivery(current_job()))), {}
 
     def event(self, payload: Payload) -> Any:
         """One event of a batch."""
@@ -129,7 +141,7 @@ class EventArguments:
 
     def together(self, jobs: list[CurrentJob], events: list[Any]) -> tuple[Any, ...]:
         """What a handler of batches is called with."""
-        return (events, [Delivery(job) for job in jobs]) if self._delivery else (events,)
+        return (events,) if self._delivery is None else (events, [self._delivery(job) for job in jobs])
 
 
 def _takes_delivery(fn: Callable[..., Any], name: str) -> bool:

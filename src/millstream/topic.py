@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, cast, overload
 
@@ -10,19 +10,21 @@ import msgspec
 
 from millstream.address import group_address, topic_address
 from millstream.batch import Batch
-from millstream.broker.contract import BEGINNING, END, Place
+from millstream.broker.contract import BEGINNING, END
 from millstream.bulk import Bulk
 from millstream.call import Call
 from millstream.client import Clients, Template, twin
 from millstream.codec import Codec, CodecName, EventCodec
+from millstream.consumer import Consumer
 from millstream.dead import DeadLetters
+from millstream.delivery import Delivery
 from millstream.errors import BulkError, PayloadTooLarge, UsageError
 from millstream.job import Job, Origin
 from millstream.message import EventFields
-from millstream.options import job_id
+from millstream.options import job_id, place_option
 from millstream.settings import AppSettings, TopicSettings, seconds
 from millstream.settings import name as checked_name
-from millstream.subscription import BatchSubscriber, SubscribeOptions, Subscriber, Subscription
+from millstream.subscription import BatchSubscriber, Outcome, SubscribeOptions, Subscriber, Subscription
 from millstream.types import Seconds
 
 if TYPE_CHECKING:
@@ -47,6 +49,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+Consume = Callable[[Subscription], Awaitable[Consumer]]
+"""Begins to handle events in this process."""
+
+
 class Publication(Generic[T]):
     """An event with options of its own, made by ``topic.bind``, for ``publish_many``."""
 
@@ -63,12 +69,15 @@ class Topic(Generic[T]):
     Declare handlers with ``@topic.subscribe(group)``.
     """
 
-    def __init__(self, settings: TopicSettings, codec: EventCodec, clients: Clients, app: AppSettings) -> None:
+    def __init__(
+        self, settings: TopicSettings, codec: EventCodec, clients: Clients, app: AppSettings, consume: Consume
+    ) -> None:
         self.settings = settings
         self.subscriptions: dict[str, Subscription] = {}
         self._codec = codec
         self._clients = clients
         self._app = app
+        self._consume = consume
         self._plain = self._sender({})
 
     @property
@@ -159,10 +168,44 @@ class Topic(Generic[T]):
                 raise UsageError(
                     f"group {group!r} of topic {self.name!r} has a handler already: give this one a group of its own"
                 )
-            self.subscriptions[group] = Subscription(fn, self.name, group, self._codec, options, self._app, batch)
+            self.subscriptions[group] = self._subscription(fn, group, options, batch)
             return fn
 
         return declare
+
+    @overload
+    async def consume(
+        self, group: str, handler: Callable[[T, Delivery], Outcome], *, batch: None = None, **options: Unpack[SubscribeOptions]
+    ) -> Consumer: ...
+    @overload
+    async def consume(
+        self, group: str, handler: Callable[[T], Outcome], *, batch: None = None, **options: Unpack[SubscribeOptions]
+    ) -> Consumer: ...
+    @overload
+    async def consume(
+        self,
+        group: str,
+        handler: Callable[[list[T], list[Delivery]], Outcome],
+        *,
+        batch: Batch,
+        **options: Unpack[SubscribeOptions],
+    ) -> Consumer: ...
+    @overload
+    async def consume(
+        self, group: str, handler: Callable[[list[T]], Outcome], *, batch: Batch, **options: Unpack[SubscribeOptions]
+    ) -> Consumer: ...
+    async def consume(
+        self, group: str, handler: Callable[..., Outcome], *, batch: Batch | None = None, **options: Unpack[SubscribeOptions]
+    ) -> Consumer:
+        """Handle a group's events in this process from now on, as ``subscribe`` says, until the consumer is closed.
+
+        The group exists when this returns. A group may have any number of consumers, here and elsewhere, and shares its events
+        among them. A thread keeps the lease, as for ``app.worker()``; the app's lifespan is not entered, so there is no state.
+        """
+        return await self._consume(self._subscription(handler, group, options, batch))
+
+    def _subscription(self, fn: Callable[..., Any], group: str, options: SubscribeOptions, batch: Batch | None) -> Subscription:
+        return Subscription(fn, self.name, group, self._codec, options, self._app, batch, start=self.settings.start)
 
     def group(self, name: str) -> Group:
         """One of its groups, to be looked after."""
@@ -210,7 +253,7 @@ class Group:
     remove_sync = twin(remove)
 
     async def _seek(self, to: datetime | str) -> None:
-        if not await self._clients.here().ask(lambda broker: broker.seek(self.address, _place(to))):
+        if not await self._clients.here().ask(lambda broker: broker.seek(self.address, place_option(to, "to"))):
             raise UsageError(f"topic {self.topic!r} has no group {self.name!r}")
 
     def __repr__(self) -> str:
@@ -280,14 +323,6 @@ def _fields(options: PublishOptions, most: int | None) -> EventFields | None:
     if most is not None and size > most:
         raise PayloadTooLarge(f"headers and fields of an event take {size:,} bytes, and max_payload_bytes is {most:,}")
     return fields
-
-
-def _place(to: datetime | str) -> Place:
-    if isinstance(to, datetime):
-        if to.utcoffset() is None:
-            raise UsageError(f"{to!r} has no time zone: use datetime.now(UTC) - … or .astimezone()")
-        return to.timestamp()
-    return to
 
 
 def _no_result(_: object) -> None:

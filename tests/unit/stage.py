@@ -51,6 +51,13 @@ def looped(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     return run
 
 
+async def until(happened: Callable[[], object]) -> None:
+    """Wait for what handlers do."""
+    async with asyncio.timeout(PATIENCE):
+        while not happened():
+            await asyncio.sleep(0.001)
+
+
 def done(value: Any = None, ttl: float = 600.0) -> Settle:
     """The handler returned."""
 

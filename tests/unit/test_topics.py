@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -13,7 +12,7 @@ import pytest
 
 from millstream import Batch, Delivery, Millstream, Reject, RetryPolicy, Snooze, Topic
 from millstream.errors import BulkError, PayloadTooLarge, TopicFull, UsageError
-from tests.unit.stage import PATIENCE, looped, new_app
+from tests.unit.stage import PATIENCE, looped, new_app, until
 
 pytestmark = pytest.mark.usefixtures("every_room")
 
@@ -29,13 +28,6 @@ class Order:
 def make() -> tuple[Millstream, Topic[Order]]:
     app = new_app(retry=SOON)
     return app, app.topic("orders", Order)
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    """Wait for what handlers do."""
-    async with asyncio.timeout(PATIENCE):
-        while not happened():
-            await asyncio.sleep(0.001)
 
 
 # -- every group, every event ----------------------------------------------------------------------------------------------
@@ -137,20 +129,53 @@ async def test_a_group_declared_by_an_app_gets_what_was_published_before_its_wor
 
 
 @looped
-async def test_a_group_may_start_at_the_end() -> None:
+async def test_a_group_may_start_with_what_is_new() -> None:
     app, orders = make()
     got: list[int] = []
 
     async with app:
         await orders.publish(Order(1))
 
-        @orders.subscribe("new", start="end")
+        @orders.subscribe("new", start="new")
         async def new(order: Order) -> None:
             got.append(order.number)
 
         await orders.publish(Order(2))  # the first call that knows of the group makes it
         async with app.worker():
             await until(lambda: got == [2])
+
+
+@looped
+async def test_a_topic_may_say_where_its_groups_start() -> None:
+    app = new_app()
+    orders = app.topic("orders", Order, start="new")
+    got: list[tuple[str, int]] = []
+
+    async with app:
+        await orders.publish(Order(1))
+        before = datetime.now(UTC) - timedelta(hours=1)
+
+        @orders.subscribe("new")
+        async def new(order: Order) -> None:
+            got.append(("new", order.number))
+
+        @orders.subscribe("earlier", start=before)
+        async def earlier(order: Order) -> None:
+            got.append(("earlier", order.number))
+
+        await orders.publish(Order(2))
+        async with app.worker():
+            await until(lambda: len(got) == 3)
+    assert sorted(got) == [("earlier", 1), ("earlier", 2), ("new", 2)]
+
+
+@pytest.mark.parametrize("start", ["end", "yesterday", datetime(2026, 1, 1), 5.0, None])
+def test_a_start_that_makes_no_sense_is_refused(start: Any) -> None:
+    app, orders = make()
+    with pytest.raises(UsageError, match="start"):
+        orders.subscribe("a", start=start)(lambda order: None)
+    with pytest.raises(UsageError, match="start"):
+        app.topic("other", Order, start=start)
 
 
 # -- what a delivery says, and is told -------------------------------------------------------------------------------------

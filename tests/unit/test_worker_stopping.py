@@ -18,7 +18,7 @@ from millstream.worker import codes, wire
 from millstream.worker.services.keeper import Keeper
 from millstream.worker.supervisor import Child, Plan, Supervisor
 from millstream.worker.worker import KeeperDied, Worker
-from tests.unit.stage import looped, new_app
+from tests.unit.stage import looped, new_app, until
 
 
 class Site:
@@ -37,12 +37,6 @@ class Site:
     def is_left(self) -> bool:
         entered, left = self.tasks
         return entered is left
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """The test's own time-out bounds it."""
-    while not condition():
-        await asyncio.sleep(0.001)
 
 
 def refuse(error: Exception) -> Callable[..., Awaitable[Any]]:

@@ -45,7 +45,7 @@ Place = str | float
 
 BEGINNING = "beginning"
 """Everything the topic still keeps."""
-END = "end"
+END = "new"
 """What is published from now on."""
 
 _ENTRY = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)

@@ -44,7 +44,7 @@ GroupName: TypeAlias = Annotated[str, typer.Argument(metavar="GROUP", help="The 
 OfTopic: TypeAlias = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic. Default: all.")]
 To: TypeAlias = Annotated[
     str,
-    typer.Option("--to", metavar="PLACE", help="beginning, end, an entry's id, or a moment like 2026-01-31T09:00+00:00."),
+    typer.Option("--to", metavar="PLACE", help="beginning, new, an entry's id, or a moment like 2026-01-31T09:00+00:00."),
 ]
 
 topics = noun("topics", "Topics: what they keep, and for whom.")
@@ -104,7 +104,7 @@ def rewind_group(
 
 @groups.command("skip")
 def skip_group(
-    topic: TopicName, group: GroupName, to: To = "end", yes: Yes = False, url: Url = None, namespace: Namespace = None
+    topic: TopicName, group: GroupName, to: To = "new", yes: Yes = False, url: Url = None, namespace: Namespace = None
 ) -> None:
     """Pass over what a group was not given yet, up to a place."""
     place = _place(to)
@@ -203,13 +203,13 @@ def _group_row(topic: str, state: GroupState) -> dict[str, Any]:
 
 
 def _place(to: str) -> datetime | str:
-    if to in ("beginning", "end") or to.replace("-", "", 1).isdigit():
+    if to in ("beginning", "new") or to.replace("-", "", 1).isdigit():
         return to
     try:
         moment = datetime.fromisoformat(to)
     except ValueError:
         raise UsageError(
-            f"--to {to}: neither beginning, end, an entry's id, nor a moment like 2026-01-31T09:00+00:00"
+            f"--to {to}: neither beginning, new, an entry's id, nor a moment like 2026-01-31T09:00+00:00"
         ) from None
     if moment.utcoffset() is None:
         raise UsageError(f"--to {to} has no time zone: write {to}+00:00 if it is UTC")

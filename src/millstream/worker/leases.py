@@ -9,7 +9,7 @@ from typing import Protocol
 
 from millstream.backoff import Backoff
 from millstream.broker import Broker
-from millstream.errors import BrokerError
+from millstream.errors import BrokerError, LeaseLost
 from millstream.worker.hot.hold import STOPPING, Hold
 from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.runner import FENCED, Runner
@@ -76,6 +76,7 @@ class Leases:
         lane.outcomes.clear()
         lane.handed_back.clear()
         lane.gathered.clear()
+        lane.unwatch(LeaseLost(f"worker {self._worker_id} lost its lease on {lane.queue!r}: the event belongs to others now"))
         self._keeper.drop(lane.queue, consumer)
         task = asyncio.create_task(self._rejoin(lane, consumer))
         self.rejoining.add(task)

@@ -103,6 +103,8 @@ class Worker:
         self._outage = Outage()
         self._settler = Settler(broker, self._hold, self._lanes, self._outage, self._fenced)
         self._runner = Runner(tasks, subscriptions.values(), settings, self._hold, self._settler, longer)
+        for lane in self._lanes:
+            lane.runner = self._runner
         self._leases = Leases(self.id, settings.lease, broker, keeper, self._hold, self._runner, self._settler)
         self._claimers: list[Claimer] = []
         self._suspects = Suspects(
@@ -117,6 +119,11 @@ class Worker:
         self._hurried = asyncio.Event()
         self._stack = AsyncExitStack()
         self._watch: Watch | None = None
+
+    @property
+    def first_error(self) -> BaseException | None:
+        """The first that concerns the worker or its outcomes, or a handler whose work is not tried again."""
+        return self._settler.first_error or self.error
 
     @property
     def lease(self) -> float:
@@ -372,6 +379,7 @@ def _lane(queue: str, tasks: Mapping[str, Task[..., Any]], subscription: Subscri
         limit=None if subscription is None else subscription.concurrency,
         batch=None if subscription is None else subscription.batch,
         acks_first=subscription is not None and subscription.ack == "on_receive",
+        manual=subscription is not None and subscription.ack == "manual",
     )
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from millstream.batch import Batch
 from millstream.current import CurrentJob
+from millstream.errors import BrokerError
 from millstream.handler import Handler
 from millstream.outcome import Outcome
 from millstream.worker.hot.hold import ASYNC, EVEN, THREAD
+
+if TYPE_CHECKING:
+    from millstream.worker.hot.runner import Runner
 
 LEAST_SHARE = 0.02
 """A kind that has tasks is never counted out."""
@@ -29,8 +34,10 @@ class Lane:
         "handler",
         "kinds",
         "limit",
+        "manual",
         "outcomes",
         "queue",
+        "runner",
         "settling",
         "shares",
         "state",
@@ -49,6 +56,7 @@ class Lane:
         limit: int | None = None,
         batch: Batch | None = None,
         acks_first: bool = False,
+        manual: bool = False,
     ) -> None:
         self.queue = queue
         """Its address: a queue's name, or a group's topic and name."""
@@ -63,6 +71,10 @@ class Lane:
         """How many run or wait here, if there is a limit."""
         self.acks_first = acks_first
         """Settled as done before they start: at most once, whatever happens to the handler."""
+        self.manual = manual
+        """A handler's delivery may go on after it, until it is told how it ends."""
+        self.runner: Runner
+        """Runs what is claimed here."""
         self.watched: dict[bytes, asyncio.Future[None]] = {}
         """Who waits for an outcome to be on the server, by ref."""
         self.consumer = ""
@@ -80,6 +92,14 @@ class Lane:
         """The batch that is being settled now."""
         self.handed_back: list[bytes] = []
         """To be released: stopped by a shutdown, or may not wait here."""
+
+    def unwatch(self, error: BrokerError, refs: Iterable[bytes] | None = None) -> None:
+        """Tell those who wait for these outcomes, or for any, that they will not be on the server."""
+        for ref in list(self.watched if refs is None else refs):
+            future = self.watched.pop(ref, None)
+            if future is not None and not future.done():
+                future.set_exception(error)
+                future.exception()  # if nobody waits any more, that is not worth a line
 
     def note(self, threads: int, count: int) -> None:
         """Of ``count`` that came, so many need threads. A larger share is believed at once, a smaller one by and by."""

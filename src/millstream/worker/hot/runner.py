@@ -15,12 +15,13 @@ from millstream.current import CurrentJob, set_current_job
 from millstream.errors import Reject, Retry
 from millstream.handler import Handler
 from millstream.message import ErrorNote, Message, decode_message
-from millstream.outcome import DONE, Kind, Outcome
+from millstream.outcome import DONE, SETTLED, Kind, Outcome
 from millstream.settings import AppSettings
 from millstream.worker import verdict
 from millstream.worker.hot.batches import Batches, BatchRun
 from millstream.worker.hot.hold import ASYNC, THREAD, Hold
 from millstream.worker.hot.lane import Lane
+from millstream.worker.hot.manual import Manual
 from millstream.worker.hot.settler import Settler
 from millstream.worker.hot.threads import Threads
 
@@ -64,6 +65,7 @@ class Runner:
         """Told of a job that may run longer than any before it."""
         settler.pump = self.pump
         self._batches = Batches(self, hold, self._loop)
+        self.manual = Manual(self, self._loop, settings.lease)
 
     def accept(self, lane: Lane, claim: Claim, *, alone: bool = False) -> None:
         """Hot. Start or buffer what a claim brought; settle at once what can never run. ``alone``: start it although nothing
@@ -123,6 +125,8 @@ class Runner:
         job._stop = why
         if job._running is not None:
             job._running.cancel()
+        elif job._open:
+            self.manual.end(job)
 
     def close(self) -> None:
         """Let idle threads end."""
@@ -143,7 +147,8 @@ class Runner:
         job._ends = now + timeout if timeout else _NEVER
         if kind == ASYNC:
             # Hot: no done-callback, no timer per job; both were measured to halve the rate.
-            job._running = self._loop.create_task(self._run(job))
+            run = self.manual.run if job._lane.manual else self._run
+            job._running = self._loop.create_task(run(job))
         else:
             try:
                 self.threads.submit(job)
@@ -158,27 +163,30 @@ class Runner:
         try:
             args, kwargs = task.arguments.decode(job._message.args)
             value = await task.fn(*args, **kwargs)
-            outcome = self._ended(job, value) if job._stop or job._said else self._done(job, value)
+            outcome = self.ended(job, value) if job._stop or job._said else self._done(job, value)
         except BaseException as error:
-            outcome = self._failed(job, error)
+            outcome = self.failed(job, error)
         finally:
-            self._finish(job, ASYNC, outcome)
+            self.finish(job, ASYNC, outcome)
 
     def _thread_returned(self, job: CurrentJob | BatchRun, value: Any, error: BaseException | None) -> None:
         if isinstance(job, BatchRun):
             self.end_together(job.jobs, THREAD, error)
             return
+        if job._lane.manual:
+            self.manual.returned(job, THREAD, error)
+            return
         outcome: Outcome | None
         try:
             if error is not None:
-                outcome = self._failed(job, error)
+                outcome = self.failed(job, error)
             else:
-                outcome = self._ended(job, value) if job._stop or job._said else self._done(job, value)
+                outcome = self.ended(job, value) if job._stop or job._said else self._done(job, value)
         except InvalidResult as unfit:
-            outcome = self._failed(job, unfit)
-        self._finish(job, THREAD, outcome)
+            outcome = self.failed(job, unfit)
+        self.finish(job, THREAD, outcome)
 
-    def _finish(self, job: CurrentJob, kind: int, outcome: Outcome | None) -> None:
+    def finish(self, job: CurrentJob, kind: int, outcome: Outcome | None) -> None:
         """Hot. Hand over the outcome; the slot goes to the next in the buffer, or is free."""
         hold = self._hold
         hold.running.discard(job)
@@ -216,9 +224,9 @@ class Runner:
             job._running = None
             outcome: Outcome | None
             if error is not None:
-                outcome = self._failed(job, error, quietly=number > 0)
+                outcome = self.failed(job, error, quietly=number > 0)
             else:
-                outcome = self._ended(job, None) if job._stop or job._said else self._done(job, None)
+                outcome = self.ended(job, None) if job._stop or job._said else self._done(job, None)
             if outcome is not None and not lane.acks_first:
                 self._settler.add(lane, outcome)
         self._hold.free[kind] += 1
@@ -226,7 +234,7 @@ class Runner:
 
     def cannot_run(self, job: CurrentJob, error: InvalidArguments) -> None:
         """One of a batch whose event does not decode; the others go on."""
-        outcome = self._failed(job, error)
+        outcome = self.failed(job, error)
         if outcome is not None and not job._lane.acks_first:
             self._settler.add(job._lane, outcome)
 
@@ -242,21 +250,42 @@ class Runner:
             raise InvalidResult(f"the result takes {len(encoded):,} bytes, more than max_payload_bytes={limit:,}")
         return Outcome(DONE, job._ref, message.id, _DONE_HEAD + encoded + _DONE_TAIL, ttl, message.given_id)
 
-    def _ended(self, job: CurrentJob, value: Any) -> Outcome | None:
-        """A job that returned, and was told to stop or had said how it ends."""
+    def ended(self, job: CurrentJob, value: Any) -> Outcome | None:
+        """What a job becomes that returned, and was told to stop or had said how it ends."""
         return self._stopped(job, value, None) if job._stop else self._as_said(job)
 
-    def _as_said(self, job: CurrentJob) -> Outcome:
+    def reported(self, job: CurrentJob, error: BaseException) -> None:
+        """A handler failed whose work is not tried again for that."""
+        log.error("%r failed; its delivery goes on without it", job, exc_info=error)
+        error.__traceback__ = None  # it holds the delivery, which may be dropped now
+        self._settler.unheard(error)
+
+    def holds(self, job: CurrentJob) -> bool:
+        """Whether its end is not on the server yet."""
+        if job in self._hold.running and job._said is not SETTLED:
+            return True
+        return any(outcome.ref == job._ref for outcome in (*job._lane.settling, *job._lane.outcomes))
+
+    def settle_now(self, job: CurrentJob) -> None:
+        """Settle what a handler has said although it still runs."""
+        outcome = self._as_said(job)
+        if outcome is not None:
+            self._settler.add(job._lane, outcome)
+            job._said = SETTLED
+
+    def _as_said(self, job: CurrentJob) -> Outcome | None:
         """What a handler of events said wins over what it did then."""
         said = job._said
         assert said is not None
+        if said is SETTLED:
+            return None
         if said.verb == "ack":
             return Outcome(DONE, job._ref, job._message.id, None, 0.0, job._message.given_id)
         return self._judge(job, Reject(said.reason) if said.verb == "nack" else Retry(delay=said.delay), timed_out=False)
 
     def _stopped(self, job: CurrentJob, value: Any, error: BaseException | None) -> Outcome | None:
         """What a job becomes that was told to stop, now that it really has ended."""
-        if job._stop == FENCED:
+        if job._stop == FENCED or job._said is SETTLED:
             return None
         if job._stop == TIMEOUT:
             late = TimeoutError(f"ran past its timeout of {job._ends - job._since:g} s")
@@ -269,11 +298,13 @@ class Runner:
         job._lane.handed_back.append(job._ref)
         return None
 
-    def _failed(self, job: CurrentJob, error: BaseException, *, quietly: bool = False) -> Outcome | None:
+    def failed(self, job: CurrentJob, error: BaseException, *, quietly: bool = False) -> Outcome | None:
+        """What a job becomes that raised."""
         try:
             if job._stop:
                 return self._stopped(job, None, error)
             if job._said is not None or job._lane.acks_first:
+                self._settler.unheard(error)
                 log.error("%r failed after its end was settled or said", job, exc_info=error)
                 return None if job._lane.acks_first else self._as_said(job)
             return self._judge(job, error, timed_out=False, quietly=quietly)

@@ -44,7 +44,13 @@ class Settler:
         self._settled = asyncio.Event()
         self._suspected = 0
         """How many outcomes are settled one by one, because the server would not take them together."""
+        self.first_error: BaseException | None = None
+        """The first that concerns an outcome, or a handler whose work is not tried again."""
         self.totals = {"done": 0, "retried": 0, "dead": 0, "refused": 0}
+
+    def unheard(self, error: BaseException) -> None:
+        """Nobody but the log has heard of this error."""
+        self.first_error = self.first_error or error
 
     def add(self, lane: Lane, outcome: Outcome) -> None:
         """Take over one outcome."""
@@ -86,7 +92,7 @@ class Settler:
                 await backoff.wait()
                 continue
             except LeaseLost as error:
-                self._refused(batch, error)
+                self._refused(lane, batch, error)
                 self._fenced(lane, consumer)
             except BrokerError as error:
                 if len(batch) > 1:
@@ -94,7 +100,7 @@ class Settler:
                     self._suspected, lane.settling = len(batch), []
                     lane.outcomes[:0] = batch
                     return
-                self._refused(batch, error)
+                self._refused(lane, batch, error)
             else:
                 self._count(batch)
                 if lane.watched:
@@ -111,9 +117,11 @@ class Settler:
         if not hold.unsettled:
             self._settled.set()
 
-    def _refused(self, batch: Sequence[Outcome], error: BrokerError) -> None:
+    def _refused(self, lane: Lane, batch: Sequence[Outcome], error: BrokerError) -> None:
+        lane.unwatch(error, [outcome.ref for outcome in batch])
         self.totals["refused"] += len(batch)
         ids = ", ".join(outcome.id for outcome in batch[:5]) + (", …" if len(batch) > 5 else "")
+        self.unheard(error)
         log.error("%d outcomes were refused (%s): %s", len(batch), ids, error)
 
     def _count(self, batch: Sequence[Outcome]) -> None:

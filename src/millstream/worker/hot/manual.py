@@ -1,0 +1,72 @@
+"""Deliveries whose handlers own their end: one may outlive its handler, and keeps the handler's slot until it has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from millstream.codec import InvalidArguments
+from millstream.current import CurrentJob, set_current_job
+from millstream.errors import Retry
+from millstream.outcome import Outcome
+from millstream.worker.hot.hold import ASYNC, THREAD
+
+if TYPE_CHECKING:
+    from millstream.worker.hot.runner import Runner
+
+
+class Manual:
+    """Runs such handlers, and ends their deliveries: when they say how, are dropped, run out of time, or the worker stops."""
+
+    def __init__(self, runner: Runner, loop: asyncio.AbstractEventLoop, lease: float) -> None:
+        self._runner = runner
+        self._loop = loop
+        self._lease = lease
+
+    async def run(self, job: CurrentJob) -> None:
+        """One handler, as an asyncio task."""
+        set_current_job(job)
+        error: BaseException | None = None
+        try:
+            args, kwargs = job._task.arguments.decode(job._message.args)
+            await job._task.fn(*args, **kwargs)
+        except BaseException as raised:
+            error = raised
+        finally:
+            self.returned(job, ASYNC, error)
+            error = None  # its traceback holds the delivery, which may be dropped now
+
+    def returned(self, job: CurrentJob, kind: int, error: BaseException | None) -> None:
+        """The handler has ended; its delivery may not have."""
+        runner = self._runner
+        if job._said is not None or job._stop or isinstance(error, InvalidArguments):
+            outcome = runner.ended(job, None) if error is None else runner.failed(job, error)
+            runner.finish(job, kind, outcome)
+            return
+        if error is not None:
+            runner.reported(job, error)
+        job._running = None
+        job._open = True
+        if job._said is not None or job._over:  # by another thread, which may not have seen that it is open
+            self.end(job)
+
+    def told(self, job: CurrentJob) -> None:
+        """Its delivery was told how it ends, or dropped: from any thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.end, job)
+
+    def end(self, job: CurrentJob) -> None:
+        """End a delivery whose handler has ended."""
+        if not job._open:
+            return
+        job._open = False
+        job._over = True
+        self._runner.finish(job, ASYNC if job._task.is_async else THREAD, self._outcome(job))
+
+    def _outcome(self, job: CurrentJob) -> Outcome | None:
+        if job._stop:
+            return self._runner.failed(job, asyncio.CancelledError())
+        if job._said is not None:
+            return self._runner.ended(job, None)
+        why = "its delivery was dropped before ack(), nack() or retry(); it comes back after the lease"
+        return self._runner.failed(job, Retry(why, delay=self._lease))
