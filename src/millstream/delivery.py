@@ -66,6 +66,12 @@ class Delivery:
         return datetime.fromtimestamp(self._job._message.enqueued_ms / 1000, UTC)
 
     @property
+    def expires_at(self) -> datetime | None:
+        """After which it is not handled any more, by the server's clock; None: never."""
+        until = self._job._expires_ms
+        return datetime.fromtimestamp(until / 1000, UTC) if until else None
+
+    @property
     def received_at(self) -> datetime:
         """When this attempt began, by this machine's clock."""
         return self._received

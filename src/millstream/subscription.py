@@ -88,8 +88,6 @@ class Subscription:
         self.group = checked_name(group, "group")
         self.name = self.address = group_address(topic, group)
         self.fn = fn
-        takes_delivery = _takes_delivery(fn, self.name)
-        self.is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
         self.ack = options.get("ack", "on_success")
         if self.ack not in get_args(Ack):
             raise UsageError(f"ack must be one of {', '.join(map(repr, get_args(Ack)))}, not {self.ack!r}")
@@ -110,6 +108,8 @@ class Subscription:
             retry=retry_option(options.get("retry", app.retry), app.retry),
             max_payload_bytes=payload_option(options.get("max_payload_bytes", app.max_payload_bytes)),
         )
+        takes_delivery = _takes_delivery(fn, self.name)
+        self.is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
         if self.ack == "manual" and (batch is not None or not takes_delivery):
             raise UsageError(
                 f"{self.name}: with ack='manual' a handler takes one event and its delivery, which it tells how it ends"

@@ -14,6 +14,7 @@ from millstream.testing.promises.results import ResultPromises
 from millstream.testing.promises.seeking import SeekingPromises
 from millstream.testing.promises.settling import SettlingPromises
 from millstream.testing.promises.suspects import SuspectPromises
+from millstream.testing.promises.upkeep import UpkeepPromises
 from millstream.testing.promises.waiting import WaitingPromises
 
 
@@ -31,7 +32,7 @@ class QueueContract(
     """What a queue promises, and so a group, one test each. ``queue`` and ``other_queue`` are the addresses that are tested."""
 
 
-class BrokerContract(QueueContract, EmittingPromises, GroupPromises, KeepingPromises, SeekingPromises):
+class BrokerContract(QueueContract, EmittingPromises, GroupPromises, KeepingPromises, UpkeepPromises, SeekingPromises):
     """Every promise of ``millstream.broker``, one test each.
 
     A subclass whose name starts with ``Test`` overrides ``make_broker(**options)``. All brokers made in one test see the

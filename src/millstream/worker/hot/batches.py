@@ -101,16 +101,33 @@ class Batches:
         if lane.limit is not None:
             lane.active += 1
         run = BatchRun(jobs, subscription.fn, subscription.arguments.together(jobs, events))
-        if kind == ASYNC:
-            task = self._loop.create_task(self._run(run))
+        if lane.acks_first or kind == ASYNC:
+            task = self._loop.create_task(self._receive(run, kind) if lane.acks_first else self._run(run))
             for job in jobs:
                 job._running = task
         else:
-            try:
-                self._runner.threads.submit(run)
-            except RuntimeError as error:  # no thread can be started: a failed attempt, and the slot comes free
-                self._loop.call_soon(self._runner.end_together, jobs, THREAD, error)
+            self._submit(run)
         return True
+
+    def _submit(self, run: BatchRun) -> None:
+        try:
+            self._runner.threads.submit(run)
+        except RuntimeError as error:  # no thread can be started: a failed attempt, and the slot comes free
+            self._loop.call_soon(self._runner.end_together, run.jobs, THREAD, error)
+
+    async def _receive(self, run: BatchRun, kind: int) -> None:
+        """Acknowledge, then run."""
+        try:
+            await self._runner.receipts.acknowledge(run.jobs)
+        except BaseException as error:
+            self._runner.end_together(run.jobs, kind, error)
+            return
+        if kind == ASYNC:
+            await self._run(run)
+        else:
+            for job in run.jobs:
+                job._running = None
+            self._submit(run)
 
     def _decode(self, subscription: Subscription, gathered: list[CurrentJob]) -> tuple[list[CurrentJob], list[Any]]:
         jobs: list[CurrentJob] = []

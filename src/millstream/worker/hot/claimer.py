@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from millstream.backoff import Backoff
-from millstream.broker import Broker, Claim, Entry
+from millstream.broker import Broker, Claim
 from millstream.errors import BrokerError, BrokerUnavailable, LeaseLost
-from millstream.outcome import DONE, Outcome
 from millstream.worker.hot.hold import ASYNC, BATCH, BATCH_BYTES, STOPPING, THREAD, Hold
 from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.outage import Outage
@@ -191,8 +190,6 @@ class Claimer:
     async def _take(self, claim: Claim) -> None:
         if claim.entries:
             self.empty.clear()
-            if self._lane.acks_first:
-                await self._settle_first(claim.entries)
             self._runner.accept(self._lane, claim)
             size = 1 + sum(len(entry.body or b"") for entry in claim.entries) / len(claim.entries)
             self._size = size if size > self._size else (self._size + size) / 2
@@ -208,13 +205,6 @@ class Claimer:
             await self.hand_back(0.0)
         if claim.suspects and not claim.paused and not self._stopping:
             await self._suspects(self._lane)
-
-    async def _settle_first(self, entries: Sequence[Entry]) -> None:
-        """At most once: what was not acknowledged is not handled. If this fails the next claim finds them again."""
-        lane = self._lane
-        for start in range(0, len(entries), BATCH):
-            batch = [Outcome(DONE, entry.ref, "") for entry in entries[start : start + BATCH]]
-            await self._broker.settle(lane.queue, lane.consumer, batch)
 
     async def hand_back(self, older_than: float) -> None:
         """Release what has been buffered for so many seconds: it will not start soon here, others may be idle."""

@@ -70,7 +70,7 @@ class Lane:
         self.active = 0
         """How many run or wait here, if there is a limit."""
         self.acks_first = acks_first
-        """Settled as done before they start: at most once, whatever happens to the handler."""
+        """Settled as done before a handler is called: at most once, whatever happens to it."""
         self.manual = manual
         """A handler's delivery may go on after it, until it is told how it ends."""
         self.runner: Runner

@@ -7,7 +7,8 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, cast
 
 from millstream.broker import Claim, Entry
 from millstream.codec import InvalidArguments, InvalidResult
@@ -22,8 +23,12 @@ from millstream.worker.hot.batches import Batches, BatchRun
 from millstream.worker.hot.hold import ASYNC, THREAD, Hold
 from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.manual import Manual
+from millstream.worker.hot.receipts import Receipts
 from millstream.worker.hot.settler import Settler
 from millstream.worker.hot.threads import Threads
+
+if TYPE_CHECKING:
+    from millstream.subscription import Subscription
 
 log = logging.getLogger("millstream.worker")
 
@@ -64,6 +69,7 @@ class Runner:
         self._longer = longer
         """Told of a job that may run longer than any before it."""
         settler.pump = self.pump
+        self.receipts = Receipts(settler, self._loop)
         self._batches = Batches(self, hold, self._loop)
         self.manual = Manual(self, self._loop, settings.lease)
 
@@ -145,15 +151,34 @@ class Runner:
                 self._longer(timeout)
         job._since = now = self._loop.time()
         job._ends = now + timeout if timeout else _NEVER
-        if kind == ASYNC:
+        if job._lane.acks_first:
+            job._running = self._loop.create_task(self._receive(job, kind))
+        elif kind == ASYNC:
             # Hot: no done-callback, no timer per job; both were measured to halve the rate.
             run = self.manual.run if job._lane.manual else self._run
             job._running = self._loop.create_task(run(job))
         else:
-            try:
-                self.threads.submit(job)
-            except RuntimeError as error:  # no thread can be started: a failed attempt, and the slot comes free
-                self._loop.call_soon(self._thread_returned, job, None, error)
+            self._submit(job)
+
+    def _submit(self, job: CurrentJob) -> None:
+        try:
+            self.threads.submit(job)
+        except RuntimeError as error:  # no thread can be started: a failed attempt, and the slot comes free
+            self._loop.call_soon(self._thread_returned, job, None, error)
+
+    async def _receive(self, job: CurrentJob, kind: int) -> None:
+        """Acknowledge, then run. An event that does not decode never reaches its handler, so it is not acknowledged either."""
+        try:
+            cast("Subscription", job._task).arguments.event(job._message.args)
+            await self.receipts.acknowledge((job,))
+        except BaseException as error:
+            self.finish(job, kind, self.failed(job, error))
+            return
+        if kind == ASYNC:
+            await self._run(job)
+        else:
+            job._running = None
+            self._submit(job)
 
     async def _run(self, job: CurrentJob) -> None:
         """Hot. One job in its own asyncio task, so that context variables are its own."""
@@ -195,7 +220,7 @@ class Runner:
             lane.active -= 1
             hold.freed()
         job._running = None  # task, context and job would keep each other alive until the garbage collector finds them
-        if outcome is not None and not lane.acks_first:
+        if outcome is not None:
             self._settler.add(lane, outcome)
         ready = hold.ready[kind]
         if ready and not hold.shut:
@@ -227,7 +252,7 @@ class Runner:
                 outcome = self.failed(job, error, quietly=number > 0)
             else:
                 outcome = self.ended(job, None) if job._stop or job._said else self._done(job, None)
-            if outcome is not None and not lane.acks_first:
+            if outcome is not None:
                 self._settler.add(lane, outcome)
         self._hold.free[kind] += 1
         self.slot_freed()
@@ -235,7 +260,7 @@ class Runner:
     def cannot_run(self, job: CurrentJob, error: InvalidArguments) -> None:
         """One of a batch whose event does not decode; the others go on."""
         outcome = self.failed(job, error)
-        if outcome is not None and not job._lane.acks_first:
+        if outcome is not None:
             self._settler.add(job._lane, outcome)
 
     def _done(self, job: CurrentJob, value: Any) -> Outcome:
@@ -285,8 +310,10 @@ class Runner:
 
     def _stopped(self, job: CurrentJob, value: Any, error: BaseException | None) -> Outcome | None:
         """What a job becomes that was told to stop, now that it really has ended."""
-        if job._stop == FENCED or job._said is SETTLED:
+        if job._stop == FENCED:
             return None
+        if job._said is not None:
+            return self._as_said(job)
         if job._stop == TIMEOUT:
             late = TimeoutError(f"ran past its timeout of {job._ends - job._since:g} s")
             late.__cause__ = error
@@ -303,10 +330,10 @@ class Runner:
         try:
             if job._stop:
                 return self._stopped(job, None, error)
-            if job._said is not None or job._lane.acks_first:
+            if job._said is not None:
                 self._settler.unheard(error)
                 log.error("%r failed after its end was settled or said", job, exc_info=error)
-                return None if job._lane.acks_first else self._as_said(job)
+                return self._as_said(job)
             return self._judge(job, error, timed_out=False, quietly=quietly)
         except Exception as bug:
             # Whatever goes wrong in judging, the job must end in a visible place and its slot must come free.
@@ -405,9 +432,14 @@ def longest_timeout(handlers: Iterable[Handler], settings: AppSettings) -> float
 def _call(job: CurrentJob | BatchRun) -> Any:
     """Runs in a thread."""
     if isinstance(job, BatchRun):
-        return job.call()
-    args, kwargs = job._task.arguments.decode(job._message.args)
-    return job._task.fn(*args, **kwargs)
+        value = job.call()
+    else:
+        args, kwargs = job._task.arguments.decode(job._message.args)
+        value = job._task.fn(*args, **kwargs)
+    if value.__class__ is CoroutineType:
+        value.close()
+        raise TypeError("a plain function returned a coroutine, which nobody would run: declare it with `async def`")
+    return value
 
 
 def _result_ttl(job: CurrentJob) -> float:

@@ -60,6 +60,16 @@ class Settler:
         if hold.unsettled == 1:
             self._wake.set()
 
+    def withdraw(self, lane: Lane, outcomes: Sequence[Outcome]) -> None:
+        """Give back those of them that are not on their way yet."""
+        for outcome in outcomes:
+            lane.watched.pop(outcome.ref, None)
+            if outcome in lane.outcomes:
+                lane.outcomes.remove(outcome)
+                self._hold.unsettled -= 1
+        if not self._hold.unsettled:
+            self._settled.set()
+
     async def drained(self) -> None:
         """Wait until nothing is unsettled."""
         while self._hold.unsettled:

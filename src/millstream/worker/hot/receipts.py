@@ -1,0 +1,41 @@
+"""Deliveries that are acknowledged before their handlers are called: at most once, whatever happens to them then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from millstream.current import CurrentJob
+from millstream.outcome import DONE, SETTLED, Outcome
+from millstream.worker.hot.settler import Settler
+
+if TYPE_CHECKING:
+    from millstream.worker.hot.lane import Lane
+
+
+class Receipts:
+    """Settles as done what begins, so that a handler is called once the server has it, and not before.
+
+    Not when it is claimed: what is buffered may be handed back, and must not have been acknowledged for nobody.
+    """
+
+    def __init__(self, settler: Settler, loop: asyncio.AbstractEventLoop) -> None:
+        self._settler = settler
+        self._loop = loop
+
+    async def acknowledge(self, jobs: Sequence[CurrentJob]) -> None:
+        """Wait until the server has taken it. Raises if it has not, or not of all: those have not begun."""
+        lane: Lane = jobs[0]._lane
+        acks = [Outcome(DONE, job._ref, job._message.id, None, 0.0, job._message.given_id) for job in jobs]
+        taken = [self._loop.create_future() for _ in acks]
+        for ack, future in zip(acks, taken, strict=True):
+            lane.watched[ack.ref] = future
+            self._settler.add(lane, ack)
+        try:
+            for job, future in zip(jobs, taken, strict=True):
+                await future
+                job._said = SETTLED
+        except BaseException:
+            self._settler.withdraw(lane, acks)
+            raise

@@ -1,0 +1,151 @@
+"""How much a server works for the upkeep of a topic, and what consumers leave there: it does not grow with their number."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from millstream.redis import RedisBroker
+from millstream.redis.keys import GROUP, queue_keys, topic_keys
+from millstream.testing.room import PATIENCE, Room, ids
+from millstream.testing.topic import TOPIC, A, begin, claim, emit, finish, state, take
+
+SECONDS = 5
+SWEEPS = ("xtrim", "xinfo|groups", "xrange")
+"""What trimming a log takes, and nothing else does."""
+
+
+class Server:
+    """What a server says it has done, and the names it knows."""
+
+    def __init__(self, broker: RedisBroker, namespace: str) -> None:
+        self._call = broker._commands.call
+        self._namespace = namespace
+
+    async def calls(self, *commands: str) -> Counter[str]:
+        told: bytes = await self._call("INFO", "commandstats")
+        counted: Counter[str] = Counter()
+        for line in told.decode().splitlines():
+            if line.startswith("cmdstat_"):
+                name, _, figures = line.removeprefix("cmdstat_").partition(":calls=")
+                if name in commands:
+                    counted[name] = int(figures.split(",")[0])
+        return counted
+
+    async def consumers(self) -> set[str]:
+        """Every consumer's name, in the log and in the group's own stream."""
+        log = topic_keys(self._namespace, TOPIC)["log"]
+        told = [*await self._call("XINFO", "CONSUMERS", log, "a")]
+        told += await self._call("XINFO", "CONSUMERS", queue_keys(self._namespace, A)["stream"], GROUP)
+        return {each[each.index(b"name") + 1].decode() for each in told}
+
+
+Story = Callable[[Room, Server], Coroutine[Any, Any, Any]]
+
+
+@pytest.fixture(params=["valkey_server", "redis_server"])
+def tell(request: pytest.FixtureRequest) -> Callable[[Story], Any]:
+    url = request.getfixturevalue(request.param)
+
+    def play(story: Story) -> Any:
+        namespace = f"test-{uuid.uuid4().hex}"
+
+        async def main() -> Any:
+            async with asyncio.timeout(PATIENCE), Room(lambda: RedisBroker(url, namespace=namespace)) as room:
+                assert isinstance(room.broker, RedisBroker)
+                return await story(room, Server(room.broker, namespace))
+
+        return asyncio.run(main())
+
+    return play
+
+
+Tell = Callable[[Story], Any]
+
+
+def test_forty_consumers_do_not_sweep_more_often_than_one(tell: Tell) -> None:
+    async def sweep(room: Room, server: Server, consumers: int) -> Counter[str]:
+        names = [f"c{n}" for n in range(consumers)]
+        await begin(room, "a", "b")
+        await room.join(*names, lease=1e6, queue=A)
+        before = await server.calls(*SWEEPS)
+        for second in range(SECONDS):
+            room.at(second)
+            await emit(room, *[f"{second}-{n}" for n in range(consumers)])
+            for _ in range(2):
+                for name in names:
+                    await room.settle(name, await room.take(name, 1, queue=A), queue=A)
+            await finish(room, "b")
+        return await server.calls(*SWEEPS) - before
+
+    alone = tell(lambda room, server: sweep(room, server, 1))
+    together = tell(lambda room, server: sweep(room, server, 40))
+    assert alone["xtrim"] >= SECONDS - 1
+    assert together["xinfo|groups"] == alone["xinfo|groups"] == SECONDS
+    assert together["xtrim"] <= 2 * SECONDS and together["xrange"] <= SECONDS
+
+
+def test_what_lapsed_is_taken_over_by_one_call_however_many_look(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        names = [f"c{n}" for n in range(40)]
+        await begin(room, "a")
+        await room.join(*names, lease=1e6, queue=A)
+        await room.join("dead", lease=10, queue=A)
+        await emit(room, "1", "2", "3")
+        await room.take("dead", queue=A)
+        for second in (11, 13):
+            room.at(second)
+            for name in names:
+                await room.claim(name, 0, queue=A)
+        before = await server.calls("xclaim")
+        taken: list[str] = []
+        for name in names:
+            taken += ids(await room.take(name, queue=A))
+        assert taken == ["1", "2", "3"]
+        assert (await server.calls("xclaim") - before)["xclaim"] == 1
+
+    tell(story)
+
+
+def test_nothing_to_do_is_looked_for_without_touching_a_single_entry(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        names = [f"c{n}" for n in range(40)]
+        await begin(room, "a")
+        await room.join(*names, lease=1e6, queue=A)
+        await emit(room, *[f"n{n}" for n in range(100)])
+        await take(room, "a")
+        await emit(room, "later", delay=1000)
+        await claim(room, "a", 0)
+        touching = ("xclaim", "xautoclaim", "xadd", "xdel", "xack", "hget", "zrem", *SWEEPS)
+        before = await server.calls(*touching)
+        for name in names:
+            await room.claim(name, 0, queue=A)
+        assert await server.calls(*touching) - before == Counter()
+
+    tell(story)
+
+
+def test_no_name_of_a_consumer_outlives_it(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await begin(room, "a")
+        await room.join("clean", lease=1e6, queue=A)
+        await room.join("killed", lease=10, queue=A)
+        await emit(room, "1", "2", "3")
+        for name in ("clean", "killed"):
+            assert len(await room.take(name, 1, queue=A)) == 1
+        await room.broker.leave(A, "clean", blameless=True)
+        for second in (11, 13):
+            room.at(second)
+            await claim(room, "a", 0)
+        assert await finish(room, "a") == ["1", "2", "3"]
+        assert await server.consumers() == {"a"}
+        room.at(15)
+        await claim(room, "a", 0)
+        assert (await state(room)).length == 0
+
+    tell(story)
