@@ -120,7 +120,10 @@ def test_a_plain_function_that_returns_a_coroutine_has_failed_and_loses_nothing(
 
         async def handle(_: Any) -> None: ...
 
-        topic.subscribe("g", batch=batch)(lambda event: handle(event))
+        def forgetful(event: Any) -> Any:
+            return handle(event)
+
+        topic.subscribe("g", batch=batch)(forgetful)
         async with app:
             await topic.publish(1)
             async with app.worker():
@@ -172,6 +175,7 @@ class Settled:
     """Listens to what a worker settles."""
 
     def __init__(self) -> None:
+        self.calls = 0
         self.outcomes: list[tuple[str, Outcome]] = []
 
     @classmethod
@@ -180,6 +184,7 @@ class Settled:
         settle = broker.settle
 
         async def listen(queue: str, consumer: str, outcomes: Any) -> int:
+            tap.calls += 1
             tap.outcomes += [(queue, outcome) for outcome in outcomes]
             return await settle(queue, consumer, outcomes)
 
@@ -293,6 +298,7 @@ async def test_a_rejected_event_is_dead_at_once_with_its_reason() -> None:
         (dead,) = await topic.group("g").dead.list()
     assert runs == [1]
     assert (dead.reason, dead.error, dead.queue, dead.attempts) == ("rejected", "not mine", "numbers>g", 1)
+    assert dead.source, "which entry it was"
 
 
 @looped
@@ -427,10 +433,10 @@ def test_what_cannot_be_read_is_dead_one_by_one_with_its_bytes_and_the_rest_goes
         topic: Topic[Any] = app.topic("numbers", int)
         seen: list[int] = []
 
-        @topic.subscribe("g", ack=ack, batch=batch)
         async def handle(event: Any) -> None:
             seen.extend([event] if batch is None else event)
 
+        topic.subscribe("g", ack=ack, batch=batch)(handle)
         garbage = [b"\xc1 no msgpack", b"", b"\xff" * 10]
         async with app:
             await topic.publish(1)
@@ -538,13 +544,33 @@ async def test_a_worker_is_one_consumer_of_a_group_however_much_it_handles_at_on
 
     async with app:
         await topic.publish_many(range(40))
-        async with app.worker(concurrency=20), app.worker(concurrency=20):
+        async with app.worker(concurrency=20) as first, app.worker(concurrency=20) as second:
+            assert first.id != second.id
             await until(lambda: len(running) == 40)
             (group,) = (await app.inspector.topic("numbers")).groups
             gate.set()
     assert group.consumers == 2
     async with app:
         assert (await app.inspector.topic("numbers")).groups[0].consumers == 0
+
+
+@looped
+async def test_ends_are_settled_many_at_a_time_and_each_once() -> None:
+    app = new_app()
+    topic = app.topic("numbers", int)
+    for ack in ("on_success", "on_receive"):
+
+        @topic.subscribe(ack, ack=ack)
+        async def handle(number: int) -> None: ...
+
+    async with app:
+        tap = await Settled.tap(app)
+        await topic.publish_many(range(1000))
+        async with app.worker(concurrency=100):
+            for ack in ("on_success", "on_receive"):
+                await until_idle(app, f"numbers>{ack}")
+    assert len(tap.outcomes) == len({(queue, outcome.ref) for queue, outcome in tap.outcomes}) == 2000
+    assert tap.calls <= 400
 
 
 # -- acknowledged on receipt -----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Nobody is appointed to look after a topic: its consumers do so when they claim, and however many they are, it is done once."""
+"""Nobody is appointed to look after a topic: whoever claims does so, and however many they are, it is done once."""
 
 from __future__ import annotations
 
