@@ -4,6 +4,7 @@
     ├── UsageError (also ValueError)       a declaration, option or call that can never work
     ├── PayloadTooLarge (also ValueError)  the encoded arguments exceed max_payload_bytes
     ├── QueueFull                          max_length is reached; nothing was written
+    ├── TopicFull                          a topic's max_length is reached; nothing was written
     ├── IdConflict                         the given id belongs to a job of another task
     ├── BulkError                          some items of a bulk call were refused
     ├── BrokerError
@@ -50,6 +51,7 @@ __all__ = [
     "Retry",
     "Signal",
     "Snooze",
+    "TopicFull",
     "UsageError",
 ]
 

@@ -14,7 +14,7 @@ import pytest
 
 from millstream import Batch, Delivery, Millstream, Reject, RetryPolicy, Snooze, Topic
 from millstream.broker import Post
-from millstream.errors import UsageError
+from millstream.errors import BrokerError, UsageError
 from millstream.message import Message, encode_message
 from millstream.outcome import Kind, Outcome
 from tests.unit.stage import PATIENCE, looped, new_app
@@ -681,3 +681,30 @@ async def test_on_receive_a_timeout_ends_the_handler_and_brings_nothing_back() -
             await until(lambda: len(ended) == 1)
         state = await app.inspector.queue("numbers>g")
     assert (state.scheduled, state.dead, state.totals["done"]) == (0, 0, 1)
+
+
+# -- what nobody would hear of ---------------------------------------------------------------------------------------------
+
+
+@looped
+async def test_an_end_that_the_server_refused_is_told_when_the_consumer_is_closed() -> None:
+    app = new_app()
+    topic = app.topic("numbers", int)
+    async with app:
+        broker = await app.broker()
+        refused = asyncio.Event()
+
+        async def refuse(*_: Any) -> int:
+            refused.set()
+            raise BrokerError("the server would not have it")
+
+        async def handle(number: int) -> None: ...
+
+        await topic.publish(1)
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            monkeypatch.setattr(broker, "settle", refuse)
+            consumer = await topic.consume("g", handle)
+            await refused.wait()
+            with pytest.raises(BrokerError, match="would not have it"):
+                await consumer.close()
+        assert (await app.inspector.queue("numbers>g")).ready == 1, "and the event comes back"

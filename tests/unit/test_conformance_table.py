@@ -1,0 +1,72 @@
+"""The table in docs/CONFORMANCE.md is true: every behaviour has a standing, and what it names exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from millstream.testing import BrokerContract
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs" / "CONFORMANCE.md"
+FOLDERS = {name: ROOT / "tests" / name for name in ("unit", "contract", "system")}
+FOLDERS["promises"] = ROOT / "src" / "millstream" / "testing" / "promises"
+
+SECTIONS = [
+    *("1.1", "1.2", "1.3", "1.4", "1.6", "1.8"),
+    *("B.1.1", "B.1.2", "B.1.3", "B.1.4", "B.1.5", "B.1.6", "B.1.7", "B.1.8", "B.1.9"),
+]
+STANDINGS = ("shown", "differs", "later", "in progress")
+NEEDS_A_TEST = ("shown",)
+
+
+def tables() -> dict[str, list[tuple[str, str]]]:
+    """The rows of each section, by its number."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    section = ""
+    for line in PAGE.read_text().splitlines():
+        if line.startswith("## "):
+            section = line.rpartition("(")[2].rstrip(")")
+            found[section] = []
+        elif line.startswith("| ") and not line.startswith("| behaviour |"):
+            _, behaviour, here, _ = line.split("|")
+            found[section].append((behaviour.strip(), here.strip()))
+    return found
+
+
+ROWS = [(section, *row) for section, rows in tables().items() for row in rows]
+
+
+@cache
+def written(path: Path) -> frozenset[str]:
+    return frozenset(
+        node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+
+
+def named(here: str) -> list[tuple[str, str, str]]:
+    """Folder, file and name of each test that a row names."""
+    found: list[tuple[str, str, str]] = re.findall(r"`(\w+)/(\w+)::(\w+)`", here)
+    return found
+
+
+def test_every_section_is_there_and_says_something() -> None:
+    assert list(tables()) == SECTIONS
+    assert all(tables().values())
+
+
+@pytest.mark.parametrize(("section", "behaviour", "here"), ROWS)
+def test_every_behaviour_has_a_standing_and_names_tests_that_exist(section: str, behaviour: str, here: str) -> None:
+    standing = next((word for word in STANDINGS if here.startswith(word)), None)
+    assert standing is not None, f"{section}, {behaviour!r}: none of {STANDINGS}"
+    tests = named(here)
+    assert here.count("::") == len(tests), "a test is named by folder/file::name"
+    assert tests or standing not in NEEDS_A_TEST
+    assert tests or len(here) > len(standing) + 10, "and else there is a reason"
+    for folder, file, name in tests:
+        assert name in written(FOLDERS[folder] / f"{file}.py"), f"{folder}/{file}::{name} does not exist"
+        assert folder != "promises" or hasattr(BrokerContract, name), f"{name} is no promise of the contract"
