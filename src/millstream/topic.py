@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -61,6 +61,9 @@ class Publication(Generic[T]):
     def __init__(self, event: T, sender: _Sender) -> None:
         self.event = event
         self.sender = sender
+
+    def __repr__(self) -> str:
+        return f"<event bound for topic {self.sender.name!r}>"
 
 
 class Topic(Generic[T]):
@@ -290,8 +293,10 @@ class _Sender:
 def _call(event: Any, common: _Sender) -> Call[Any]:
     """As ``Bulk`` takes it."""
     sender: Any = common
-    if isinstance(event, Publication):
-        event, sender = cast("tuple[Any, Any]", (event.event, event.sender))  # pyright: ignore[reportUnknownMemberType]
+    if event.__class__ is Publication:
+        bound: Publication[Any] = event
+        if bound.sender.origin.queue == common.origin.queue:  # else it is no event of this topic, and refused as such
+            event, sender = bound.event, bound.sender
     return Call(sender, (event,), {})
 
 

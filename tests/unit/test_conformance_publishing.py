@@ -194,6 +194,17 @@ async def test_of_many_each_is_answered_in_its_place_by_its_id_or_what_refused_i
         assert await topic.publish_many([]) == []
 
 
+@looped
+async def test_an_event_bound_for_another_topic_is_refused_in_its_place() -> None:
+    app = new_app()
+    topic, other = app.topic("numbers", int), app.topic("others", int)
+    async with app:
+        results = await topic.publish_many([1, other.bind(2), topic.bind(3)], return_exceptions=True)
+        assert [type(result) for result in results] == [str, TypeError, str]
+        assert "bound for topic 'others'" in str(results[1])
+        assert (await length(app), await length(app, "others")) == (2, 0)
+
+
 class LostReplies:
     """A broker that accepts events, and whose replies are lost."""
 
