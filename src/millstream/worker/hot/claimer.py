@@ -40,7 +40,7 @@ class Claimer:
         self,
         broker: Broker,
         lane: Lane,
-        lanes: int,
+        lanes: Sequence[Lane],
         hold: Hold,
         runner: Runner,
         outage: Outage,
@@ -178,7 +178,7 @@ class Claimer:
                 claim = await self._broker.claim(
                     lane.queue,
                     lane.consumer,
-                    max(1, min(room // self._lanes, self._most())),
+                    max(1, min(room // len(self._lanes), self._most())),
                     wait=WAIT_SECONDS,
                     suspect_after=lane.suspect_after,
                 )

@@ -67,6 +67,18 @@ class Runner:
         self._batches = Batches(self, hold, self._loop)
         self.manual = Manual(self, self._loop, settings.lease)
 
+    def know(self, handler: Handler) -> None:
+        """Run this one too."""
+        limit = handler.settings.max_payload_bytes
+        self._look_closer_at = min(self._look_closer_at, _NEVER if limit is None else limit)
+        self._may_run(handler.settings.timeout)
+
+    def _may_run(self, timeout: float) -> None:
+        """A job may run so long; 0: for ever."""
+        if self._longer is not None and self._longest and (timeout > self._longest or not timeout):
+            self._longest = timeout
+            self._longer(timeout)
+
     def accept(self, lane: Lane, claim: Claim, *, alone: bool = False) -> None:
         """Hot. Start or buffer what a claim brought; settle at once what can never run. ``alone``: start it although nothing
         else may start now. What may not be buffered is left in ``lane.handed_back``."""
@@ -140,9 +152,7 @@ class Runner:
         timeout = job._task.settings.timeout
         if message.overrides is not None and message.overrides.timeout is not None:
             timeout = message.overrides.timeout
-            if self._longer is not None and self._longest and (timeout > self._longest or not timeout):
-                self._longest = timeout
-                self._longer(timeout)
+            self._may_run(timeout)
         job._since = now = self._loop.time()
         job._ends = now + timeout if timeout else _NEVER
         if kind == ASYNC:
