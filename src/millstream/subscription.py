@@ -118,6 +118,8 @@ class Subscription:
             codec, (ManualDelivery if self.ack == "manual" else Delivery) if takes_delivery else None
         )
         self.returns = ResultCodec(_nothing, task=self.name)
+        self.foreign = codec.foreign
+        """Makes a payload of the fields of another program's entry, if that is asked for."""
 
     def __repr__(self) -> str:
         return f"<subscription of group {self.group!r} to topic {self.topic!r}>"

@@ -402,6 +402,7 @@ def _lane(queue: str, tasks: Mapping[str, Task[..., Any]], subscription: Subscri
         batch=None if subscription is None else subscription.batch,
         acks_first=subscription is not None and subscription.ack == "on_receive",
         manual=subscription is not None and subscription.ack == "manual",
+        foreign=None if subscription is None else subscription.foreign,
     )
 
 

@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from millstream.address import split_group
 from millstream.broker import Claim, Entry
 from millstream.codec import InvalidArguments, InvalidResult
 from millstream.current import CurrentJob, set_current_job
@@ -91,10 +94,13 @@ class Runner:
             try:
                 message = decode_message(entry.body)  # type: ignore[arg-type]
             except Exception as error:  # whatever bytes can provoke: deep nesting is a RecursionError
-                add(lane, self._malformed(lane, entry, error))
-                continue
+                found = self._foreign(lane, entry)
+                if found is None:
+                    add(lane, self._malformed(lane, entry, error))
+                    continue
+                message = found
             task = handler or tasks.get(message.task)
-            if task is None or entry.crashes or entry.expires_ms or len(entry.body or b"") > limit:
+            if task is None or entry.crashes or entry.expires_ms or len(entry.body or entry.raw) > limit:
                 outcome = self._unfit(lane, entry, message, task, claim.now_ms)
                 if outcome is not None:
                     add(lane, outcome)
@@ -353,6 +359,19 @@ class Runner:
         return outcome
 
     # -- what can never run ------------------------------------------------------------------------------------------------
+
+    def _foreign(self, lane: Lane, entry: Entry) -> Message | None:
+        """What another program wrote, as a message, where that is asked for; None: it is none."""
+        if entry.body is not None or lane.foreign is None:
+            return None
+        try:
+            payload = lane.foreign(entry.raw)
+        except Exception as error:  # whatever bytes can provoke
+            log.debug("the fields of entry %r cannot be read: %s", entry.ref, error)
+            return None
+        name = entry.ref.decode("ascii").removeprefix("L")
+        topic, _ = split_group(lane.queue)
+        return Message(name, topic, msgspec.Raw(payload), int(name.partition("-")[0]))
 
     def _malformed(self, lane: Lane, entry: Entry, error: Exception) -> Outcome:
         body = entry.raw if entry.body is None else entry.body
