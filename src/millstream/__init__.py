@@ -1,4 +1,4 @@
-"""Background jobs for Python on Redis Streams. These are the public names; errors are in ``millstream.errors``.
+"""Background jobs and durable events for Python on Redis Streams. The public names; errors are in ``millstream.errors``.
 
 A name is imported when it is first used: a supervisor and the command line, which need few of them, stay small and quick.
 """

@@ -18,6 +18,11 @@ def topic_address(topic: str) -> str:
     return f"{topic}{_MARK}"
 
 
+def prefix_address(prefix: str, group: str) -> str:
+    """What stands for the addresses of a group in every topic whose name begins so."""
+    return f"{prefix}*{_MARK}{group}"
+
+
 def split_address(address: str) -> tuple[str, str] | None:
     """A group's topic and name, a topic's name and nothing; None: the address is a queue's."""
     topic, mark, group = address.partition(_MARK)

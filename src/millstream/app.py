@@ -15,11 +15,13 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overloa
 
 import msgspec
 
+from millstream.address import split_group
 from millstream.backoff import pauses
+from millstream.batch import Batch
 from millstream.broker import Broker
 from millstream.bulk import Bulk
 from millstream.call import Call
-from millstream.client import ClientInspector, Clients, run_sync
+from millstream.client import ClientInspector, Clients, run_sync, twin
 from millstream.codec import Codec, CodecName, EventCodec
 from millstream.config import Url, discover_namespace, discover_url, parse_url
 from millstream.consumer import Consumer
@@ -42,7 +44,7 @@ from millstream.queue import Queue
 from millstream.rooms import make_room
 from millstream.settings import AppSettings, QueueSettings, TopicSettings, seconds, whole
 from millstream.settings import name as checked_name
-from millstream.subscription import Subscription
+from millstream.subscription import BatchSubscriber, PrefixSubscription, SubscribeOptions, Subscriber, Subscription
 from millstream.task import AsyncTask, SyncTask, Task, TaskDecorator, default_name
 from millstream.topic import Group, Topic
 from millstream.types import Seconds
@@ -107,8 +109,12 @@ class Millstream:
         self._queues: dict[str, QueueSettings] = {}
         self._declared: dict[str, Queue] = {}
         self._topics: dict[str, Topic[Any]] = {}
+        self._prefixes: dict[str, PrefixSubscription] = {}
         self._clients = Clients(
-            lambda: make_room(self.url, self.settings), MappingProxyType(self._queues), MappingProxyType(self._topics)
+            lambda: make_room(self.url, self.settings),
+            MappingProxyType(self._queues),
+            MappingProxyType(self._topics),
+            MappingProxyType(self._prefixes),
         )
         self._stops: set[Callable[[], None]] = set()
         self.inspector = ClientInspector(self._clients)
@@ -219,6 +225,67 @@ class Millstream:
             raise UsageError(f"topic {name!r} is declared already, with another type, codec or other options: {known!r}")
         return known
 
+    @overload
+    def subscribe_prefix(
+        self,
+        prefix: str,
+        group: str,
+        *,
+        type: type[T],
+        codec: CodecName | Codec = "msgpack",
+        batch: None = None,
+        **options: Unpack[SubscribeOptions],
+    ) -> Subscriber[T]: ...
+    @overload
+    def subscribe_prefix(
+        self,
+        prefix: str,
+        group: str,
+        *,
+        type: type[T],
+        codec: CodecName | Codec = "msgpack",
+        batch: Batch,
+        **options: Unpack[SubscribeOptions],
+    ) -> BatchSubscriber[T]: ...
+    def subscribe_prefix(
+        self,
+        prefix: str,
+        group: str,
+        *,
+        type: type[T],
+        codec: CodecName | Codec = "msgpack",
+        batch: Batch | None = None,
+        **options: Unpack[SubscribeOptions],
+    ) -> Any:
+        """Declare what handles, for a group, the events of every topic whose name begins with ``prefix``; as
+        ``topic.subscribe`` does for one.
+
+        From the moment an app that declares it connects, each of these topics has the group, and those that are opened later
+        have it before anything is published to them; workers find them while they run. A topic that has a handler of its own
+        for the group in this app is left to it.
+        """
+        checked_name(prefix, "prefix")
+        checked_name(group, "group")
+
+        def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
+            def subscribe(topic: str) -> Subscription:
+                return Subscription(fn, topic, group, EventCodec(topic, type, codec), options, self.settings, batch)
+
+            subscription = PrefixSubscription(prefix, group, subscribe)
+            if subscription.address in self._prefixes:
+                raise UsageError(f"group {group!r} of topics {prefix!r}… has a handler already: give this one another group")
+            self._prefixes[subscription.address] = subscription
+            return fn
+
+        return declare
+
+    async def remove_prefix(self, prefix: str, group: str) -> None:
+        """Remove a group with all that waits or is dead in it, in every topic whose name begins so and in those to come."""
+        if not await self._clients.here().ask(lambda broker: broker.remove_prefix(prefix, group)):
+            raise UsageError(f"there is no group {group!r} of topics by the prefix {prefix!r}")
+
+    remove_prefix_sync = twin(remove_prefix)
+
     def group(self, topic: str, name: str) -> Group:
         """A group of a topic, whether this app declares them or not."""
         return Group(checked_name(topic, "topic"), checked_name(name, "group"), self._clients)
@@ -232,6 +299,20 @@ class Millstream:
     def subscriptions(self) -> Mapping[str, Subscription]:
         """What handles events, by the address of its group."""
         return {each.address: each for topic in self._topics.values() for each in topic.subscriptions.values()}
+
+    def subscriptions_at(self, addresses: Iterable[str]) -> Mapping[str, Subscription]:
+        """``subscriptions``, and those by prefix whose groups are at these addresses."""
+        found = dict(self.subscriptions)
+        for address in addresses:
+            prefix = next((prefix for prefix in self._prefixes.values() if prefix.serves(address)), None)
+            if prefix is not None and address not in found:
+                found[address] = prefix.to(split_group(address)[0])
+        return found
+
+    @property
+    def prefixes(self) -> Mapping[str, PrefixSubscription]:
+        """What handles the events of topics by the beginnings of their names."""
+        return MappingProxyType(self._prefixes)
 
     def _add_task(self, fn: Any, own_name: str, options: TaskOptions) -> Task[..., Any]:
         settings = task_settings(options, own_name, self.settings)
@@ -346,14 +427,14 @@ class Millstream:
     def queues_to_serve(self, wanted: Iterable[str]) -> list[str]:
         """The queues a worker serves: those wanted, else every queue its tasks are sent to. UsageError if that is none."""
         names = list(dict.fromkeys(wanted))
-        served = [*(self._queues if self._tasks else ()), *self.subscriptions]
+        served = [*(self._queues if self._tasks else ()), *self.subscriptions, *self._prefixes]
         if not served:
             raise UsageError(
                 "this app has no tasks and no subscriptions, so there is nothing to serve; does include= name the modules that "
                 "declare them?"
             )
         for name in names:
-            if name not in served:
+            if name not in served and not any(prefix.serves(name) for prefix in self._prefixes.values()):
                 known = ", ".join(map(repr, served))
                 raise UsageError(f"the app declares no queue {name!r}; it has {known}")
         return names or served
@@ -376,7 +457,8 @@ class Millstream:
             broker=await self.broker(),
             keeper=KeeperThread(self._clients.room.connect),
             tasks=self._tasks,
-            subscriptions=self.subscriptions,
+            subscriptions=self.subscriptions_at(queues),
+            prefixes=self._prefixes,
             settings=self.settings,
             queues=queues,
             concurrency=whole(concurrency, "concurrency", minimum=1),

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypedDict, TypeVar, get_args, overload
 
-from millstream.address import group_address
+from millstream.address import group_address, prefix_address, split_address
 from millstream.batch import Batch
 from millstream.broker.contract import BEGINNING, Place
 from millstream.codec import EventCodec, ResultCodec
@@ -118,9 +118,35 @@ class Subscription:
             codec, (ManualDelivery if self.ack == "manual" else Delivery) if takes_delivery else None
         )
         self.returns = ResultCodec(_nothing, task=self.name)
+        self.foreign = codec.foreign
+        """Makes a payload of the fields of another program's entry, if that is asked for."""
 
     def __repr__(self) -> str:
         return f"<subscription of group {self.group!r} to topic {self.topic!r}>"
+
+
+class PrefixSubscription:
+    """What a worker runs for one group of every topic whose name begins so."""
+
+    def __init__(self, prefix: str, group: str, make: Callable[[str], Subscription]) -> None:
+        self.prefix = prefix
+        self.group = group
+        self.address = prefix_address(prefix, group)
+        """Stands for those of all its groups."""
+        self._make = make
+        self.start = make(prefix).start  # what is wrong with it shows here
+
+    def to(self, topic: str) -> Subscription:
+        """The subscription to one of these topics."""
+        return self._make(topic)
+
+    def serves(self, address: str) -> bool:
+        """Whether this is a group of it."""
+        topic, group = split_address(address) or ("", "")
+        return group == self.group and topic.startswith(self.prefix)
+
+    def __repr__(self) -> str:
+        return f"<subscription of group {self.group!r} to topics {self.prefix!r}…>"
 
 
 class EventArguments:

@@ -89,6 +89,13 @@ class Topic(Generic[T]):
         return self.settings.name
 
     @property
+    def stream(self) -> str:
+        """What its log is called on the server: other programs may read it, and with ``codec="fields"`` write to it by XADD."""
+        from millstream.redis.keys import topic_keys  # an app alone loads no room
+
+        return topic_keys(self._app.namespace, self.name)["log"]
+
+    @property
     def type(self) -> Any:
         """Of what type its events are."""
         return self._codec.type

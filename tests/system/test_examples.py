@@ -138,6 +138,23 @@ def test_the_tour_prints_what_its_comments_say(folder: Path) -> None:
     assert len(TOUR) == 7
 
 
+def test_the_page_about_events_runs_as_written(folder: Path) -> None:
+    text = (ROOT / "docs" / "EVENTS.md").read_text()
+    names: dict[str, Any] = {"__name__": "shop"}
+    for language, block in FENCE.findall(text):
+        assert language == "python"
+        exec(compile(block, "EVENTS.md", "exec", dont_inherit=True), names)
+    app: Millstream = names["app"]
+
+    async def main() -> None:
+        async with app, app.worker():
+            await names["orders"].publish(names["Order"](1, "ada"))
+            await names["look_after_it"]()
+            await names["consume_for_a_while"]()
+
+    asyncio.run(main())
+
+
 def split(block: str) -> tuple[CodeType, CodeType]:
     """A block up to its first await, and the rest as a coroutine: a worker is started in between, knowing what is declared."""
     body = ast.parse(block).body

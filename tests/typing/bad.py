@@ -70,6 +70,22 @@ async def wrong_batch(order: Order) -> None: ...
 async def wrong_subscription(order: Order) -> None: ...
 
 
+@app.subscribe_prefix("orders.", "x", type=Order)  # E takes no order
+async def wrong_prefixed(order: int) -> None: ...
+
+
+async def takes_int(number: int) -> None: ...
+
+
+async def takes_order(order: Order) -> None: ...
+
+
+async def consumers() -> None:
+    await orders.consume("x", takes_int)  # E takes no order
+    await orders.consume("x", takes_order, batch=Batch(5, wait=1))  # E takes one order, not a list
+    await orders.consume("x", takes_order, ack="never")  # E no such way
+
+
 async def events() -> None:
     await orders.publish("no order")  # E not an order
     await orders.publish(Order(1), prio=3)  # E no such option

@@ -12,6 +12,7 @@ from millstream import (
     AsyncTask,
     Batch,
     Call,
+    Consumer,
     DeadJob,
     Delivery,
     Job,
@@ -188,6 +189,29 @@ async def stock(together: list[Order]) -> None: ...
 @orders.subscribe("warehouse2", batch=Batch(500, wait=0.25))
 async def stock_carefully(together: list[Order], deliveries: list[Delivery]) -> None:
     deliveries[0].retry(1)
+
+
+@orders.subscribe("kept", ack="manual", start="new")
+async def keep(order: Order, delivery: Delivery) -> None:
+    await delivery.settled()
+
+
+@app.subscribe_prefix("orders.", "audit", type=Order, codec="fields", start=datetime.now(UTC))
+async def audit(order: Order, delivery: Delivery) -> None: ...
+
+
+@app.subscribe_prefix("orders.", "archive", type=Order, batch=Batch(10, wait=1))
+def archive(together: list[Order]) -> None: ...
+
+
+async def consumers() -> None:
+    consumer = await orders.consume("billing", bill, concurrency=2)
+    assert_type(consumer, Consumer)
+    assert_type(consumer.running, bool)
+    await consumer.close(5)
+    async with await orders.consume("warehouse", stock, batch=Batch(5, wait=1)) as other:
+        assert_type(other, Consumer)
+        await other.abort()
 
 
 async def events() -> None:

@@ -159,6 +159,12 @@ class Broker(ABC):
         ``keep_count`` end it, by an emit.
         """
 
+    @abstractmethod
+    async def open_prefix(self, prefix: str, group: str, start: Place, known: Collection[str] = ()) -> list[str]:
+        """Have this group in every topic whose name begins so: in those that there are from ``start`` on, in those that are
+        opened later from their beginning. Returns the topics it is in now, but for those in ``known``.
+        """
+
     # -- producers ---------------------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -262,6 +268,10 @@ class Broker(ABC):
     @abstractmethod
     async def remove_group(self, group: str) -> bool:
         """Remove a group with all it holds; the log keeps nothing for it any more. False: there was none."""
+
+    @abstractmethod
+    async def remove_prefix(self, prefix: str, group: str) -> bool:
+        """Undo ``open_prefix``: remove the group from all these topics, with all it holds. False: there was no such prefix."""
 
     @abstractmethod
     async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:

@@ -41,7 +41,7 @@ class Commands(TyperGroup):
 cli = typer.Typer(
     cls=Commands,
     name="millstream",
-    help="Background jobs for Python on Redis Streams.",
+    help="Background jobs and durable events for Python on Redis Streams.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # drawn by rich, help took twice as long
@@ -104,7 +104,7 @@ def options(
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Background jobs for Python on Redis Streams."""
+    """Background jobs and durable events for Python on Redis Streams."""
 
 
 @cli.command()

@@ -138,8 +138,12 @@ def resume_group(topic: TopicName, group: GroupName, url: Url = None, namespace:
 def remove_group(topic: TopicName, group: GroupName, yes: Yes = False, url: Url = None, namespace: Namespace = None) -> None:
     """Remove a group with all that waits or is dead in it.
 
-    A worker that serves it makes it again, at the beginning of what the topic still keeps.
+    A worker that serves it makes it again, at the beginning of what the topic still keeps. PREFIX* removes a group that was
+    declared for all topics whose names begin so.
     """
+    if topic.endswith("*"):
+        _remove_prefix(topic.removesuffix("*"), group, yes, url, namespace)
+        return
     _do(
         topic,
         group,
@@ -150,6 +154,17 @@ def remove_group(topic: TopicName, group: GroupName, yes: Yes = False, url: Url 
         yes=yes,
     )
     say(f"group {group} of topic {topic} is removed")
+
+
+def _remove_prefix(prefix: str, group: str, yes: bool, url: str | None, namespace: str | None) -> None:
+    from millstream.cli.target import at
+
+    async def confirm_and_remove(app: Millstream) -> None:
+        confirm(f"Remove group {group} of all topics {prefix}* with all in it?", yes)
+        await app.remove_prefix(prefix, group)
+
+    at(url, namespace, confirm_and_remove)
+    say(f"group {group} of all topics {prefix}* is removed")
 
 
 def _do(

@@ -42,6 +42,17 @@ class TopicDeclaration(Protocol):
     def subscriptions(self) -> Mapping[str, Declared]: ...
 
 
+class PrefixDeclaration(Protocol):
+    """A group of topics by the beginnings of their names, as an app declares it."""
+
+    @property
+    def prefix(self) -> str: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def start(self) -> Place: ...
+
+
 class Room(Protocol):
     """Where an app's queues are."""
 
@@ -63,6 +74,7 @@ class Client:
         room: Room,
         queues: Mapping[str, QueueSettings],
         topics: Mapping[str, TopicDeclaration],
+        prefixes: Mapping[str, PrefixDeclaration],
         *,
         clock: Callable[[], float] = time.time,
         new_sender: Callable[[], str] = new_sender,
@@ -73,6 +85,7 @@ class Client:
         self._room = room
         self._queues = queues
         self._topics = topics
+        self._prefixes = prefixes
         self._opened: dict[str, int] = {}
         """How many groups each topic had when it was opened."""
         self._clock = clock
@@ -92,6 +105,8 @@ class Client:
             if self._broker is None:
                 broker = await self._room.connect()
                 try:
+                    for prefix in self._prefixes.values():
+                        await broker.open_prefix(prefix.prefix, prefix.group, prefix.start)
                     for topic in self._topics.values():
                         await self._open(broker, topic)
                 except BaseException:

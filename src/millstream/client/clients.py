@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 
-from millstream.client.client import Client, Room, TopicDeclaration
+from millstream.client.client import Client, PrefixDeclaration, Room, TopicDeclaration
 from millstream.settings import QueueSettings
 
 ByLoop = dict[asyncio.AbstractEventLoop, Client]
@@ -23,10 +23,15 @@ class Clients:
     """
 
     def __init__(
-        self, choose_room: Callable[[], Room], queues: Mapping[str, QueueSettings], topics: Mapping[str, TopicDeclaration]
+        self,
+        choose_room: Callable[[], Room],
+        queues: Mapping[str, QueueSettings],
+        topics: Mapping[str, TopicDeclaration],
+        prefixes: Mapping[str, PrefixDeclaration],
     ) -> None:
         self._choose_room = choose_room
         self._topics = topics
+        self._prefixes = prefixes
         self._room: Room | None = None
         self._queues = queues
         self._inherited: list[object] = []
@@ -82,7 +87,7 @@ class Clients:
             if other.is_closed():
                 self._by_loop.pop(other, None)
                 _warn_if_entered(client)
-        client = self._by_loop[loop] = Client(self.room, self._queues, self._topics)
+        client = self._by_loop[loop] = Client(self.room, self._queues, self._topics, self._prefixes)
         return client
 
 

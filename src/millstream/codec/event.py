@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any, Literal, Protocol, get_args, get_type_hints
 
 import msgspec
 
@@ -25,7 +26,7 @@ class Codec(Protocol):
         ...
 
 
-CodecName = Literal["msgpack", "json", "raw"]
+CodecName = Literal["msgpack", "json", "raw", "fields"]
 
 _bin = msgspec.msgpack.Encoder().encode
 _from_bin = msgspec.msgpack.Decoder(bytes).decode
@@ -34,7 +35,8 @@ _from_bin = msgspec.msgpack.Decoder(bytes).decode
 class EventCodec:
     """One topic's events: checked when they are published, decoded into their type for each handler.
 
-    msgpack travels as it is; what another codec makes travels as bytes within.
+    msgpack travels as it is; what another codec makes travels as bytes within. ``fields`` is msgpack that also reads what other
+    programs write to the topic's stream with a plain XADD: its fields, as text, are those of the event.
     """
 
     def __init__(self, topic: str, type_: Any, codec: CodecName | Codec = "msgpack") -> None:
@@ -43,6 +45,8 @@ class EventCodec:
         self.codec: CodecName | Codec = codec
         what = f"topic {topic!r}: its type"
         kind = Any if type_ is Any else hints.resolve(_nowhere, type_, {}, what)
+        self.foreign: Callable[[bytes], bytes] | None = None
+        """Makes a payload of the fields of another program's entry; None: there are none to be read."""
         self._write: Callable[[Any], bytes]
         self._read: Callable[[Payload], Any]
         if codec == "msgpack":
@@ -54,11 +58,15 @@ class EventCodec:
             if type_ is not bytes:
                 raise UsageError(f"topic {topic!r} has codec='raw', so its events are bytes, not {hints.describe(type_)}")
             self._write, self._read = _within(_as_it_is, _as_it_is)
+        elif codec == "fields":
+            self._write, self._read = _write_fields, partial(_read_fields, kind)
+            self.foreign = partial(_foreign_fields, _fields_of_bytes(type_))
         elif callable(getattr(codec, "encode", None)) and callable(getattr(codec, "decode", None)):
             self._write, self._read = _within(codec.encode, codec.decode)
         else:
             raise UsageError(
-                f"topic {topic!r}: codec must be 'msgpack', 'json', 'raw' or an object with encode and decode, not {codec!r}"
+                f"topic {topic!r}: codec must be one of {', '.join(map(repr, get_args(CodecName)))}, or an object with encode "
+                f"and decode, not {codec!r}"
             )
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
@@ -85,6 +93,36 @@ def _within(
     write: Callable[[Any], bytes], read: Callable[[bytes], Any]
 ) -> tuple[Callable[[Any], bytes], Callable[[Payload], Any]]:
     return (lambda event: _bin(write(event))), (lambda payload: read(_from_bin(payload)))
+
+
+_anything = msgspec.msgpack.Decoder().decode
+
+
+def _write_fields(event: Any) -> bytes:
+    payload = wire.encode(event)
+    if not isinstance(_anything(payload), dict):
+        raise TypeError("codec='fields' takes what has fields: a dataclass, a Struct, a model or a dict")
+    return payload
+
+
+def _read_fields(kind: Any, payload: Payload) -> Any:
+    """Numbers and the like may come as text."""
+    return msgspec.convert(_anything(payload), kind, strict=False, dec_hook=wire.decode_foreign)
+
+
+def _foreign_fields(as_bytes: Collection[str], entry: bytes) -> bytes:
+    flat: list[bytes] = _anything(entry)
+    names = [name.decode() for name in flat[::2]]
+    values = (value if name in as_bytes else value.decode() for name, value in zip(names, flat[1::2], strict=True))
+    return _bin(dict(zip(names, values, strict=True)))
+
+
+def _fields_of_bytes(type_: Any) -> set[str]:
+    """Which of its fields are not text."""
+    try:
+        return {name for name, kind in get_type_hints(type_).items() if kind in (bytes, bytes | None)}
+    except (TypeError, NameError):
+        return set()
 
 
 def _as_it_is(data: bytes) -> bytes:

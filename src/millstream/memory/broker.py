@@ -88,7 +88,19 @@ class MemoryBroker(Broker):
 
     def _open_topic(self, topic: str, groups: Mapping[str, Place]) -> list[str]:
         self._state.opened.add(topic)
-        return self._topic(topic).open({name: (self._group(topic, name), place) for name, place in groups.items()})
+        prefixed: dict[str, Place] = {
+            group: BEGINNING for group, prefix in self._state.prefixes if topic.startswith(prefix) and group not in groups
+        }
+        all_of_them = {name: (self._group(topic, name), place) for name, place in (prefixed | dict(groups)).items()}
+        return [name for name in self._topic(topic).open(all_of_them) if name in groups]
+
+    async def open_prefix(self, prefix: str, group: str, start: Place, known: Collection[str] = ()) -> list[str]:
+        with self._state.lock:
+            new = sorted(topic for topic in self._state.opened if topic.startswith(prefix) and topic not in known)
+            for topic in new:
+                self._open_topic(topic, {group: start})
+            self._state.prefixes.add((group, prefix))
+            return new
 
     # -- producers ---------------------------------------------------------------------------------------------------------
 
@@ -200,6 +212,15 @@ class MemoryBroker(Broker):
                 del self._state.queues[group]
                 removed.wake()
             return removed is not None
+
+    async def remove_prefix(self, prefix: str, group: str) -> bool:
+        with self._state.lock:
+            known = (group, prefix) in self._state.prefixes
+            self._state.prefixes.discard((group, prefix))
+            topics = [topic for topic in self._state.opened if topic.startswith(prefix)]
+        for topic in topics:
+            await self.remove_group(group_address(topic, group))
+        return known
 
     async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:
         with self._locked(queue) as rules:

@@ -177,4 +177,6 @@ class State:
         """Names of queues."""
         self.opened: set[str] = set()
         """Names of topics."""
+        self.prefixes: set[tuple[str, str]] = set()
+        """Groups, and how the names of the topics begin that have them."""
         self.workers: Kept[WorkerInfo] = Kept()

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from millstream.address import split_address, split_group, topic_address
+from millstream.address import group_address, split_address, split_group, topic_address
 from millstream.broker import (
     Broker,
     Cancellation,
@@ -128,16 +128,33 @@ class RedisBroker(Broker):
         if parts is None:
             await self._run("declare", None, "queues", queue)
         else:
-            await self._run("declare", None, "topics", parts[0])
-            await self._open_groups(parts[0], {parts[1]: BEGINNING})
+            await self._open_groups(parts[0], await self._prefixed(parts[0]) | {parts[1]: BEGINNING})
 
     async def open_topic(
         self, topic: str, groups: Mapping[str, Place], *, keep: float | None = None, keep_count: int | None = None
     ) -> list[str]:
-        await self._run("declare", None, "topics", topic)
-        return await self._open_groups(
-            topic, groups, "" if keep is None else _ms(keep), "" if keep_count is None else keep_count
-        )
+        keep_ms, count = "" if keep is None else _ms(keep), "" if keep_count is None else keep_count
+        made = await self._open_groups(topic, await self._prefixed(topic) | dict(groups), keep_ms, count)
+        return [group for group in made if group in groups]
+
+    async def _prefixed(self, topic: str) -> dict[str, Place]:
+        """Make a topic known; the groups it has because of how its name begins. It is new to them, so they get all of it."""
+        known = (name.decode().partition(">") for name in await self._run("declare", None, "topics", topic))
+        return {group: BEGINNING for group, _, prefix in known if topic.startswith(prefix)}
+
+    async def open_prefix(self, prefix: str, group: str, start: Place, known: Collection[str] = ()) -> list[str]:
+        topics, _ = await self._run("declare_prefix", None, f"{group}>{prefix}", 1)
+        new = sorted(topic for topic in map(bytes.decode, topics) if topic.startswith(prefix) and topic not in known)
+        for topic in new:
+            await self._open_groups(topic, {group: start})
+        return new
+
+    async def remove_prefix(self, prefix: str, group: str) -> bool:
+        topics, news = await self._run("declare_prefix", None, f"{group}>{prefix}", 0)
+        for topic in map(bytes.decode, topics):
+            if topic.startswith(prefix):
+                await self.remove_group(group_address(topic, group))
+        return bool(news)
 
     async def _open_groups(
         self, topic: str, groups: Mapping[str, Place], keep_ms: int | str = "=", keep_count: int | str = "="

@@ -43,6 +43,7 @@ Of the namespace, under ``{namespace}``:
 |----------|----------------|--------|----------------------------------------------------|------------------------------------|
 | queues   | ``…:queues``   | set    | names of all queues                                | for ever                           |
 | topics   | ``…:topics``   | set    | names of all topics                                | for ever                           |
+| prefixes | ``…:prefixes`` | set    | ``group>prefix``: which topics get a group         | until it is removed                |
 | workers  | ``…:workers``  | set    | ids of registered workers                          | until unregistered or found gone   |
 | worker   | ``…:w:<id>``   | string | what a worker says of itself                       | two beats after the last one       |
 """
@@ -90,7 +91,13 @@ _TOPIC_SUFFIX = {
     "sender": ":p:",
 }
 
-_NAMESPACE_SUFFIX = {"queues": ":queues", "topics": ":topics", "workers": ":workers", "worker": ":w:"}
+_NAMESPACE_SUFFIX = {
+    "queues": ":queues",
+    "topics": ":topics",
+    "prefixes": ":prefixes",
+    "workers": ":workers",
+    "worker": ":w:",
+}
 
 
 def queue_keys(namespace: str, address: str) -> dict[str, str]:

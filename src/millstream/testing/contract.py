@@ -9,6 +9,7 @@ from millstream.testing.promises.inspecting import InspectingPromises
 from millstream.testing.promises.keeping import KeepingPromises
 from millstream.testing.promises.leases import LeasePromises
 from millstream.testing.promises.operating import OperatingPromises
+from millstream.testing.promises.prefixes import PrefixPromises
 from millstream.testing.promises.publishing import PublishingPromises
 from millstream.testing.promises.results import ResultPromises
 from millstream.testing.promises.seeking import SeekingPromises
@@ -32,7 +33,9 @@ class QueueContract(
     """What a queue promises, and so a group, one test each. ``queue`` and ``other_queue`` are the addresses that are tested."""
 
 
-class BrokerContract(QueueContract, EmittingPromises, GroupPromises, KeepingPromises, UpkeepPromises, SeekingPromises):
+class BrokerContract(
+    QueueContract, EmittingPromises, GroupPromises, PrefixPromises, KeepingPromises, UpkeepPromises, SeekingPromises
+):
     """Every promise of ``millstream.broker``, one test each.
 
     A subclass whose name starts with ``Test`` overrides ``make_broker(**options)``. All brokers made in one test see the

@@ -22,7 +22,7 @@ from millstream.current import CurrentJob
 from millstream.errors import BrokerError, BrokerUnavailable
 from millstream.handler import Handler
 from millstream.settings import AppSettings
-from millstream.subscription import Subscription
+from millstream.subscription import PrefixSubscription, Subscription
 from millstream.task import Task
 from millstream.worker import verdict
 from millstream.worker.hot.claimer import Claimer
@@ -33,6 +33,7 @@ from millstream.worker.hot.runner import FENCED, SHUTDOWN, TIMEOUT, Runner
 from millstream.worker.hot.settler import Settler
 from millstream.worker.leases import LeaseKeeper, Leases
 from millstream.worker.services import keep_running
+from millstream.worker.services.discovery import Discovery
 from millstream.worker.services.keeper import KeeperThread
 from millstream.worker.services.registrar import Registrar
 from millstream.worker.services.watch import Watch
@@ -80,6 +81,7 @@ class Worker:
         keeper: LeaseKeeper,
         tasks: Mapping[str, Task[..., Any]],
         subscriptions: Mapping[str, Subscription] = MappingProxyType({}),
+        prefixes: Mapping[str, PrefixSubscription] = MappingProxyType({}),
         settings: AppSettings,
         queues: Sequence[str],
         concurrency: int = 32,
@@ -98,19 +100,21 @@ class Worker:
         self._settings = settings
         self._lifespan = lifespan
         self._started_at = time.time()
-        self._lanes = [_lane(queue, tasks, subscriptions.get(queue)) for queue in queues]
+        self._lanes = [_lane(queue, tasks, subscriptions.get(queue)) for queue in queues if queue not in prefixes]
+        self._queues = queues
         self._hold = Hold(concurrency, threads, asyncio.get_running_loop().time)
         self._outage = Outage()
         self._settler = Settler(broker, self._hold, self._lanes, self._outage, self._fenced)
         self._runner = Runner(tasks, subscriptions.values(), settings, self._hold, self._settler, longer)
-        for lane in self._lanes:
-            lane.runner = self._runner
         self._leases = Leases(self.id, settings.lease, broker, keeper, self._hold, self._runner, self._settler)
         self._claimers: list[Claimer] = []
         self._suspects = Suspects(
             broker, self._hold, self._runner, self._settler, self._claimers, fenced=self._fenced, isolate=isolate
         )
         self._claimers += [self._claimer(lane) for lane in self._lanes]
+        self._discovery = Discovery(
+            broker, [prefixes[queue] for queue in queues if queue in prefixes], self._serve_too, subscriptions
+        )
         self._registrar = Registrar(broker, self._info)
         self._claiming: list[asyncio.Task[None]] = []
         self._services: list[asyncio.Task[None]] = []
@@ -119,6 +123,8 @@ class Worker:
         self._hurried = asyncio.Event()
         self._stack = AsyncExitStack()
         self._watch: Watch | None = None
+        self._state: Any = None
+        self._claims = False
 
     @property
     def first_error(self) -> BaseException | None:
@@ -147,33 +153,49 @@ class Worker:
             raise
 
     async def _start(self, claim: bool) -> None:
-        state = await self._stack.enter_async_context(self._lifespan())
-        for lane in self._lanes:
-            lane.state = state
+        self._state = await self._stack.enter_async_context(self._lifespan())
         await self._keeper.start()
         for lane in self._lanes:
-            await self._leases.join(lane)
+            await self._join(lane)
+        await self._discovery.look()
         await self._registrar.beat()
         self._watch = Watch(self._describe)
         services: dict[str, Callable[[], Awaitable[None]]] = {
             "settler": self._settler.run,
             "ticker": self._tick,
             "registrar": self._registrar.run,
+            "discovery": self._discovery.run,
         }
         self._services = [
             asyncio.create_task(keep_running(name, run), name=f"millstream-{name}") for name, run in services.items()
         ]
+        self._claims = claim
         if claim:
-            self._claiming = [
-                asyncio.create_task(keep_running("claimer", c.run), name="millstream-claimer") for c in self._claimers
-            ]
+            self._claiming = [_begin_to_claim(claimer) for claimer in self._claimers]
         log.info(
             "worker %s serves %s with %d coroutines and %d threads on %s",
             self.id,
-            ", ".join(repr(lane.queue) for lane in self._lanes),
+            ", ".join(map(repr, self._queues)),
             *self._hold.sizes,
             self._broker.capabilities.server or "memory",
         )
+
+    async def _join(self, lane: Lane) -> None:
+        lane.state, lane.runner = self._state, self._runner
+        await self._leases.join(lane)
+
+    async def _serve_too(self, subscription: Subscription) -> None:
+        """Serve a group that was not known when the worker was made."""
+        if STOPPING in self._hold.shut:
+            return
+        lane = _lane(subscription.address, {}, subscription)
+        self._runner.know(subscription)
+        await self._join(lane)
+        self._lanes.append(lane)
+        claimer = self._claimer(lane)
+        self._claimers.append(claimer)
+        if self._claims:
+            self._claiming.append(_begin_to_claim(claimer))
 
     async def run_suspects(self) -> None:
         """Run the suspects of every queue, each with nothing beside it, until none is left."""
@@ -331,7 +353,7 @@ class Worker:
         return Claimer(
             self._broker,
             lane,
-            len(self._lanes),
+            self._lanes,
             self._hold,
             self._runner,
             self._outage,
@@ -380,7 +402,12 @@ def _lane(queue: str, tasks: Mapping[str, Task[..., Any]], subscription: Subscri
         batch=None if subscription is None else subscription.batch,
         acks_first=subscription is not None and subscription.ack == "on_receive",
         manual=subscription is not None and subscription.ack == "manual",
+        foreign=None if subscription is None else subscription.foreign,
     )
+
+
+def _begin_to_claim(claimer: Claimer) -> asyncio.Task[None]:
+    return asyncio.create_task(keep_running("claimer", claimer.run), name="millstream-claimer")
 
 
 def _thread_note(job: CurrentJob) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from millstream.backoff import Backoff
 from millstream.broker import Broker, Claim
@@ -39,7 +39,7 @@ class Claimer:
         self,
         broker: Broker,
         lane: Lane,
-        lanes: int,
+        lanes: Sequence[Lane],
         hold: Hold,
         runner: Runner,
         outage: Outage,
@@ -177,7 +177,7 @@ class Claimer:
                 claim = await self._broker.claim(
                     lane.queue,
                     lane.consumer,
-                    max(1, min(room // self._lanes, self._most())),
+                    max(1, min(room // len(self._lanes), self._most())),
                     wait=WAIT_SECONDS,
                     suspect_after=lane.suspect_after,
                 )

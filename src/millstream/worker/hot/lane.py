@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from millstream.batch import Batch
@@ -29,6 +29,7 @@ class Lane:
         "batch",
         "buffered",
         "consumer",
+        "foreign",
         "gathered",
         "handed_back",
         "handler",
@@ -57,6 +58,7 @@ class Lane:
         batch: Batch | None = None,
         acks_first: bool = False,
         manual: bool = False,
+        foreign: Callable[[bytes], bytes] | None = None,
     ) -> None:
         self.queue = queue
         """Its address: a queue's name, or a group's topic and name."""
@@ -73,6 +75,8 @@ class Lane:
         """Settled as done before a handler is called: at most once, whatever happens to it."""
         self.manual = manual
         """A handler's delivery may go on after it, until it is told how it ends."""
+        self.foreign = foreign
+        """Makes a payload of the fields of another program's entry; None: that is malformed here."""
         self.runner: Runner
         """Runs what is claimed here."""
         self.watched: dict[bytes, asyncio.Future[None]] = {}

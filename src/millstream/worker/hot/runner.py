@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
+from millstream.address import split_group
 from millstream.broker import Claim, Entry
 from millstream.codec import InvalidArguments, InvalidResult
 from millstream.current import CurrentJob, set_current_job
@@ -73,6 +76,18 @@ class Runner:
         self._batches = Batches(self, hold, self._loop)
         self.manual = Manual(self, self._loop, settings.lease)
 
+    def know(self, handler: Handler) -> None:
+        """Run this one too."""
+        limit = handler.settings.max_payload_bytes
+        self._look_closer_at = min(self._look_closer_at, _NEVER if limit is None else limit)
+        self._may_run(handler.settings.timeout)
+
+    def _may_run(self, timeout: float) -> None:
+        """A job may run so long; 0: for ever."""
+        if self._longer is not None and self._longest and (timeout > self._longest or not timeout):
+            self._longest = timeout
+            self._longer(timeout)
+
     def accept(self, lane: Lane, claim: Claim, *, alone: bool = False) -> None:
         """Hot. Start or buffer what a claim brought; settle at once what can never run. ``alone``: start it although nothing
         else may start now. What may not be buffered is left in ``lane.handed_back``."""
@@ -85,10 +100,13 @@ class Runner:
             try:
                 message = decode_message(entry.body)  # type: ignore[arg-type]
             except Exception as error:  # whatever bytes can provoke: deep nesting is a RecursionError
-                add(lane, self._malformed(lane, entry, error))
-                continue
+                found = self._foreign(lane, entry)
+                if found is None:
+                    add(lane, self._malformed(lane, entry, error))
+                    continue
+                message = found
             task = handler or tasks.get(message.task)
-            if task is None or entry.crashes or entry.expires_ms or len(entry.body or b"") > limit:
+            if task is None or entry.crashes or entry.expires_ms or len(entry.body or entry.raw) > limit:
                 outcome = self._unfit(lane, entry, message, task, claim.now_ms)
                 if outcome is not None:
                     add(lane, outcome)
@@ -146,9 +164,7 @@ class Runner:
         timeout = job._task.settings.timeout
         if message.overrides is not None and message.overrides.timeout is not None:
             timeout = message.overrides.timeout
-            if self._longer is not None and self._longest and (timeout > self._longest or not timeout):
-                self._longest = timeout
-                self._longer(timeout)
+            self._may_run(timeout)
         job._since = now = self._loop.time()
         job._ends = now + timeout if timeout else _NEVER
         if job._lane.acks_first:
@@ -370,6 +386,19 @@ class Runner:
         return outcome
 
     # -- what can never run ------------------------------------------------------------------------------------------------
+
+    def _foreign(self, lane: Lane, entry: Entry) -> Message | None:
+        """What another program wrote, as a message, where that is asked for; None: it is none."""
+        if entry.body is not None or lane.foreign is None:
+            return None
+        try:
+            payload = lane.foreign(entry.raw)
+        except Exception as error:  # whatever bytes can provoke
+            log.debug("the fields of entry %r cannot be read: %s", entry.ref, error)
+            return None
+        name = entry.ref.decode("ascii").removeprefix("L")
+        topic, _ = split_group(lane.queue)
+        return Message(name, topic, msgspec.Raw(payload), int(name.partition("-")[0]))
 
     def _malformed(self, lane: Lane, entry: Entry, error: Exception) -> Outcome:
         body = entry.raw if entry.body is None else entry.body
