@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from millstream.delivery import Delivery
     from millstream.job import Job
     from millstream.policy import RetryPolicy
+    from millstream.problem import Problem
     from millstream.queue import Queue
     from millstream.task import AsyncTask, SyncTask
     from millstream.topic import Group, Topic
@@ -32,6 +33,7 @@ __all__ = [
     "Group",
     "Job",
     "Millstream",
+    "Problem",
     "Queue",
     "Reject",
     "Retry",
@@ -53,6 +55,7 @@ _HOMES = {
     "Group": "topic",
     "Job": "job",
     "Millstream": "app",
+    "Problem": "problem",
     "Queue": "queue",
     "RetryPolicy": "policy",
     "SyncTask": "task",

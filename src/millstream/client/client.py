@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -16,8 +17,12 @@ from millstream.broker import Broker, Post, Receipt
 from millstream.broker.contract import Place
 from millstream.client.outbox import PATIENCE_SECONDS, Outbox
 from millstream.client.template import Template
-from millstream.errors import BrokerUnavailable, IdConflict, QueueFull, TopicFull
+from millstream.errors import BrokerError, BrokerUnavailable, IdConflict, QueueFull, TopicFull
+from millstream.observers import Observers
+from millstream.reporter import Reporter
 from millstream.settings import QueueSettings, TopicSettings
+
+log = logging.getLogger("millstream")
 
 T = TypeVar("T")
 
@@ -63,6 +68,7 @@ class Client:
         room: Room,
         queues: Mapping[str, QueueSettings],
         topics: Mapping[str, TopicDeclaration],
+        observers: Observers | None = None,
         *,
         clock: Callable[[], float] = time.time,
         new_sender: Callable[[], str] = new_sender,
@@ -70,6 +76,7 @@ class Client:
         self.entered = 0
         """How many ``async with`` blocks are open."""
         self.loop = asyncio.get_running_loop()
+        self.reporter = Reporter(observers, log)
         self._room = room
         self._queues = queues
         self._topics = topics
@@ -91,6 +98,7 @@ class Client:
         async with self._connecting:
             if self._broker is None:
                 broker = await self._room.connect()
+                broker.repaired = self._repaired
                 try:
                     for topic in self._topics.values():
                         await self._open(broker, topic)
@@ -102,6 +110,9 @@ class Client:
                 self._until_shutdown = self._close_at_shutdown()
                 await anext(self._until_shutdown)
             return self._broker
+
+    def _repaired(self, address: str, what: str) -> None:
+        self.reporter.tell("maintenance", address, BrokerError(what))
 
     async def ask(self, verb: Callable[[Broker], Awaitable[T]]) -> T:
         """Do one thing; while the server is away try again, at most PATIENCE_SECONDS. Every verb may be sent twice."""
@@ -160,6 +171,17 @@ class Client:
         return None if settings is None else settings.max_length
 
     async def _publish(self, queue: str, posts: list[Post], sender: str) -> list[Receipt]:
+        try:
+            receipts = await self._call(queue, posts, sender)
+        except BrokerError as error:
+            # The callers are told by what is raised once their patience ends; this is for those who watch.
+            self.reporter.fail("publish", queue, error, "publishing to %r failed: %s", queue, error)
+            raise
+        if self.reporter.troubled:
+            self.reporter.heal("publish", queue)
+        return receipts
+
+    async def _call(self, queue: str, posts: list[Post], sender: str) -> list[Receipt]:
         broker = self._broker or await self.broker()
         parts = split_address(queue)
         if parts is not None:
@@ -195,6 +217,11 @@ class Client:
         if self._until_shutdown is not None:
             guard, self._until_shutdown = self._until_shutdown, None
             await guard.aclose()
+
+    def never_left(self) -> None:
+        """It was entered, and its loop or its app is gone."""
+        error = ResourceWarning("an app was entered (`async with app`) and never left")
+        self.reporter.tell("unclosed", None, error)
 
     def close_soon(self) -> None:
         """Close from anywhere: another thread, or a finalizer."""
