@@ -18,7 +18,8 @@ from millstream.problem import Problem
 
 log = logging.getLogger("millstream")
 
-Observer = Callable[[Problem], object]
+Observer = Callable[[Problem], None]
+"""Not of any result: so that type checkers refuse a coroutine function."""
 
 MOST_WAITING = 1000
 """Problems that wait for slow observers; what comes beyond them is counted and not told."""
@@ -64,11 +65,12 @@ class Observers:
                 f"observer {_name(observer)} is a coroutine function: observers are called in a thread without an event loop, "
                 f"so that neither can hold up the other. Make it a plain def"
             )
-        with suppress(ValueError):  # some builtins have no signature
-            try:
-                inspect.signature(observer).bind(None)
-            except TypeError as error:
-                raise UsageError(f"observer {_name(observer)} must take one argument, a Problem: {error}") from None
+        try:
+            inspect.signature(observer).bind(None)
+        except TypeError as error:
+            raise UsageError(f"observer {_name(observer)} must take one argument, a Problem: {error}") from None
+        except ValueError:
+            pass  # some builtins have no signature
         self._functions.append(observer)
 
     @property
@@ -140,7 +142,7 @@ class Observers:
 
     def _call(self, observer: Observer, problem: Problem) -> None:
         try:
-            answer = observer(problem)
+            answer: object = observer(problem)  # type: ignore[func-returns-value]
             if inspect.iscoroutine(answer):
                 answer.close()
                 raise TypeError("it returned a coroutine, which nobody awaits here")
