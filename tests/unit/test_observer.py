@@ -519,6 +519,24 @@ async def test_publishing_that_fails_is_told_and_raises_too(
 
 
 @looped
+async def test_a_server_that_does_not_answer_a_publish_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.client.outbox.PATIENCE_SECONDS", 0.3)
+    app = new_app()
+    seen = Seen(app)
+
+    @app.task
+    async def nothing() -> None: ...
+
+    async with app:
+        await nothing.enqueue()
+        with server.stalled(), pytest.raises(BrokerUnavailable, match="did not answer"):
+            await nothing.enqueue()
+        told = await seen.until("publish")
+        assert told.queue == "default" and "did not answer" in str(told.error)
+        await nothing.enqueue()
+
+
+@looped
 async def test_a_wake_up_for_what_is_due_that_fails_is_told(server: Server) -> None:
     app = new_app()
     seen = Seen(app)

@@ -157,7 +157,7 @@ class Client:
         """This client's one outbox for a queue."""
         outbox = self._outboxes.get(queue)
         if outbox is None:
-            outbox = Outbox(queue, self._new_sender(), partial(self._publish, queue))
+            outbox = Outbox(queue, self._new_sender(), partial(self._publish, queue), partial(self._unpublished, queue))
             self._outboxes[queue] = outbox
         return outbox
 
@@ -172,24 +172,25 @@ class Client:
 
     async def _publish(self, queue: str, posts: list[Post], sender: str) -> list[Receipt]:
         try:
-            receipts = await self._call(queue, posts, sender)
+            broker = self._broker or await self.broker()
+            parts = split_address(queue)
+            if parts is not None:
+                receipts = await self._emit(broker, parts[0], posts, sender)
+            else:
+                if queue not in self._declared:
+                    await broker.declare(queue)
+                    self._declared.add(queue)
+                receipts = await broker.publish(queue, posts, sender=sender, max_length=self.max_length(queue))
         except BrokerError as error:
-            # The callers are told by what is raised once their patience ends; this is for those who watch.
-            self.reporter.fail("publish", queue, error, "publishing to %r failed: %s", queue, error)
+            self._unpublished(queue, error)
             raise
         if self.reporter.troubled:
             self.reporter.heal("publish", queue)
         return receipts
 
-    async def _call(self, queue: str, posts: list[Post], sender: str) -> list[Receipt]:
-        broker = self._broker or await self.broker()
-        parts = split_address(queue)
-        if parts is not None:
-            return await self._emit(broker, parts[0], posts, sender)
-        if queue not in self._declared:
-            await broker.declare(queue)
-            self._declared.add(queue)
-        return await broker.publish(queue, posts, sender=sender, max_length=self.max_length(queue))
+    def _unpublished(self, queue: str, error: BrokerError) -> None:
+        """Callers are told by what is raised when their patience ends; this is for those who watch."""
+        self.reporter.fail("publish", queue, error, "publishing to %r failed: %s", queue, error)
 
     async def _emit(self, broker: Broker, name: str, posts: list[Post], sender: str) -> list[Receipt]:
         topic = self._topics[name]
