@@ -26,7 +26,7 @@ During = Literal["read", "reclaim", "renew", "promote", "settle", "publish", "de
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that went wrong, where, and for the how manieth time."""
+    """One thing that went wrong: during what, where, and how often in a row."""
 
     during: During
     error: BaseException
@@ -44,8 +44,8 @@ class Problem:
     """A process died, or a part of Millstream failed as it never should; False: a handler's own error, a bad message, a server
     that is away or refuses."""
     streak: int = 1
-    """The how manieth of a row: the same was being done in the same place and has not worked since. Jobs and events are told of
-    one by one, each of them is a 1."""
+    """How often in a row: the same was being done in the same place and has not worked since. Jobs and events are told of
+    one by one, with a 1 each."""
     missed: int = 0
     """How many problems before this one were not told, since the observers were too slow."""
 
