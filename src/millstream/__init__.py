@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from millstream.delivery import Delivery
     from millstream.job import Job
     from millstream.policy import RetryPolicy
+    from millstream.problem import Problem
     from millstream.queue import Queue
     from millstream.task import AsyncTask, SyncTask
     from millstream.topic import Group, Topic
@@ -34,6 +35,7 @@ __all__ = [
     "Group",
     "Job",
     "Millstream",
+    "Problem",
     "Queue",
     "Reject",
     "Retry",
@@ -56,6 +58,7 @@ _HOMES = {
     "Group": "topic",
     "Job": "job",
     "Millstream": "app",
+    "Problem": "problem",
     "Queue": "queue",
     "RetryPolicy": "policy",
     "SyncTask": "task",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
-import logging
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
@@ -28,6 +27,7 @@ from millstream.consumer import Consumer
 from millstream.dead import DeadLetters
 from millstream.errors import BrokerUnavailable, BulkError, UsageError
 from millstream.job import Job, Origin
+from millstream.observers import Observer, Observers
 from millstream.options import (
     DEFAULT_QUEUE,
     TaskOptions,
@@ -52,14 +52,13 @@ from millstream.worker.inside import run_until_stopped
 from millstream.worker.services.keeper import KeeperThread
 from millstream.worker.worker import Summary, Worker
 
-log = logging.getLogger("millstream")
-
 WORKER_CONCURRENCY, WORKER_THREADS = 32, 8
 """How many coroutines, and how many functions in threads, a worker runs at once."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+Observing = TypeVar("Observing", bound=Observer)
 
 Lifespan = Callable[["Millstream"], AbstractAsyncContextManager[Any]]
 """Entered when a worker starts, left when it stops; handlers find what it yields in ``current_job().state``."""
@@ -110,11 +109,13 @@ class Millstream:
         self._declared: dict[str, Queue] = {}
         self._topics: dict[str, Topic[Any]] = {}
         self._prefixes: dict[str, PrefixSubscription] = {}
+        self.observers = Observers()
         self._clients = Clients(
             lambda: make_room(self.url, self.settings),
             MappingProxyType(self._queues),
             MappingProxyType(self._topics),
             MappingProxyType(self._prefixes),
+            self.observers,
         )
         self._stops: set[Callable[[], None]] = set()
         self.inspector = ClientInspector(self._clients)
@@ -314,6 +315,17 @@ class Millstream:
         """What handles the events of topics by the beginnings of their names."""
         return MappingProxyType(self._prefixes)
 
+    def on_error(self, observer: Observing) -> Observing:
+        """Tell a function of every problem of this app in this process, each as one ``Problem``: ``@app.on_error``.
+
+        It is called in a thread of its own, so it may block without holding up a job; what comes while 1,000 problems wait for
+        it is counted in ``missed``. If it raises, that is logged once in a row, and it is told of the next. The end of a
+        worker or of the app waits up to a second for it. UsageError for a coroutine function: there is no event loop in that
+        thread.
+        """
+        self.observers.add(observer)
+        return observer
+
     def _add_task(self, fn: Any, own_name: str, options: TaskOptions) -> Task[..., Any]:
         settings = task_settings(options, own_name, self.settings)
         names = (settings.name, *settings.aliases)
@@ -376,6 +388,7 @@ class Millstream:
         if client.entered <= 0:
             self._clients.drop(client)
             await client.close()
+            await self.observers.told()
 
     # -- working -----------------------------------------------------------------------------------------------------------
 
@@ -395,6 +408,7 @@ class Millstream:
             try:
                 yield worker
             except GeneratorExit:  # collected: the loop ends us
+                worker.never_left()
                 warnings.warn("a worker was entered (`async with app.worker()`) and never left", ResourceWarning, stacklevel=2)
                 raise
             finally:
@@ -442,14 +456,18 @@ class Millstream:
     async def connect_patiently(self, seconds: float = 30.0) -> Broker:
         """``broker()``, trying again for a while if the server is away; a server that refuses us is not tried again."""
         deadline = asyncio.get_running_loop().time() + seconds
+        reporter = self._clients.here().reporter
         for pause in pauses():
             try:
-                return await self.broker()
+                broker = await self.broker()
             except BrokerUnavailable as error:
+                reporter.fail("read", None, error, "%s; trying again", error)
                 if asyncio.get_running_loop().time() + pause >= deadline:
                     raise
-                log.warning("%s; trying again", error)
                 await asyncio.sleep(pause)
+            else:
+                reporter.heal("read", None)
+                return broker
         raise AssertionError("unreachable: pauses never end")
 
     async def _make_worker(self, queues: Sequence[str], concurrency: int, threads: int) -> Worker:
@@ -464,6 +482,7 @@ class Millstream:
             concurrency=whole(concurrency, "concurrency", minimum=1),
             threads=whole(threads, "threads", minimum=1),
             lifespan=self.lifespan_context,
+            observers=self.observers,
         )
 
     async def _consume(self, subscription: Subscription) -> Consumer:
@@ -489,6 +508,7 @@ class Millstream:
                 concurrency=slots or WORKER_CONCURRENCY,
                 threads=slots or WORKER_THREADS,
                 lifespan=nullcontext,
+                observers=self.observers,
             )
             await worker.start()
             return Consumer(subscription, worker, stack.pop_all(), self.settings.grace)

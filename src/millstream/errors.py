@@ -7,6 +7,9 @@
     ├── TopicFull                          a topic's max_length is reached; nothing was written
     ├── IdConflict                         the given id belongs to a job of another task
     ├── BulkError                          some items of a bulk call were refused
+    ├── MalformedEntry                     told to observers: an entry that is no message of ours
+    ├── UnknownTask                        told to observers: a job of a task that this worker does not know
+    ├── WorkerCrashed                      told to observers: a worker died with jobs in its hands
     ├── BrokerError
     │   ├── BrokerUnavailable              the server could not be reached or would not write
     │   ├── BrokerRefused                  the server will never serve us: password, version, not a Redis
@@ -41,6 +44,7 @@ __all__ = [
     "JobExpired",
     "JobFailed",
     "LeaseLost",
+    "MalformedEntry",
     "MillstreamError",
     "PayloadTooLarge",
     "QueueFull",
@@ -52,7 +56,9 @@ __all__ = [
     "Signal",
     "Snooze",
     "TopicFull",
+    "UnknownTask",
     "UsageError",
+    "WorkerCrashed",
 ]
 
 
@@ -95,6 +101,18 @@ class BulkError(MillstreamError):
             f"{len(self.failed)} of {len(self.results)} calls were refused; the first, number {first_at}: "
             f"{type(first).__name__}: {first}. The accepted jobs are in .results, the refusals in .failed."
         )
+
+
+class MalformedEntry(MillstreamError):
+    """An entry of a stream that is no message of ours; it is a dead letter with its bytes. Told to observers, never raised."""
+
+
+class UnknownTask(MillstreamError):
+    """A job of a task that this worker does not know; it is put off, then dead. Told to observers, never raised."""
+
+
+class WorkerCrashed(MillstreamError):
+    """A worker died, or was cut off for longer than its lease, with jobs in its hands. Told to observers, never raised."""
 
 
 class BrokerError(MillstreamError):

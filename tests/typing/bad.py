@@ -4,7 +4,7 @@ from typing import Any
 
 from use import Order, app, conf, mail, orders, resize, send_mail, ship
 
-from millstream import Batch, Job, Millstream, RetryPolicy
+from millstream import Batch, Job, Millstream, Problem, RetryPolicy
 
 
 async def bad() -> None:
@@ -90,3 +90,20 @@ async def events() -> None:
     await orders.publish("no order")  # E not an order
     await orders.publish(Order(1), prio=3)  # E no such option
     await orders.publish_many([1, 2])  # E no orders
+
+
+@app.on_error  # E takes no problem
+def wrong_observer(problem: int) -> None: ...
+
+
+@app.on_error  # E takes nothing
+def deaf_observer() -> None: ...
+
+
+@app.on_error  # E a coroutine function
+async def late_observer(problem: Problem) -> None: ...
+
+
+def observe(problem: Problem) -> None:
+    problem.streak = 2  # E frozen
+    problem.during == "reading"  # E no such thing

@@ -17,6 +17,7 @@ from millstream import (
     Delivery,
     Job,
     Millstream,
+    Problem,
     Queue,
     Reject,
     Retry,
@@ -225,3 +226,21 @@ async def events() -> None:
     await group.skip()
     group.remove_sync()
     assert_type(await group.dead.replay("id"), list[str])
+
+
+@app.on_error
+def observe(problem: Problem) -> None:
+    if problem.streak == 1 and problem.during in ("read", "settle"):
+        assert_type(problem.error, BaseException)
+        assert_type(problem.crash, bool)
+        assert_type(problem.missed, int)
+    assert_type(problem.queue, str | None)
+    assert_type(problem.topic, str | None)
+    assert_type(problem.group, str | None)
+    assert_type(problem.attempt, int | None)
+    assert_type(problem.at, datetime)
+
+
+problems: list[Problem] = []
+app.on_error(problems.append)
+observe(problems[0])

@@ -95,18 +95,20 @@ async def test_a_handler_that_raises_is_reported_and_its_delivery_goes_on(caplog
 
 
 @looped
-@pytest.mark.parametrize("in_thread", [False, True])
-async def test_what_is_dropped_comes_back_after_the_lease_and_has_spent_an_attempt(in_thread: bool) -> None:
+@pytest.mark.parametrize("how", ["returns", "in a thread", "raises"])
+async def test_what_is_dropped_comes_back_after_the_lease_and_has_spent_an_attempt(how: str) -> None:
     app, numbers = make()
     attempts: list[int] = []
 
     async def drop(number: int, delivery: Delivery) -> None:
         attempts.append(delivery.attempt)
+        if how == "raises":
+            raise ValueError("and drops it")
 
     def drop_there(number: int, delivery: Delivery) -> None:
         attempts.append(delivery.attempt)
 
-    numbers.subscribe("g", ack="manual")(drop_there if in_thread else drop)
+    numbers.subscribe("g", ack="manual")(drop_there if how == "in a thread" else drop)
     async with app:
         await numbers.publish(1)
         async with app.worker():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 
 import msgspec
@@ -124,6 +124,8 @@ class Broker(ABC):
     """
 
     capabilities: Capabilities
+    repaired: Callable[[str, str], object] | None = None
+    """Told of what others had destroyed and a verb has made again: the address, and what it was."""
 
     @property
     @abstractmethod

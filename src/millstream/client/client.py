@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -16,8 +17,12 @@ from millstream.broker import Broker, Post, Receipt
 from millstream.broker.contract import Place
 from millstream.client.outbox import PATIENCE_SECONDS, Outbox
 from millstream.client.template import Template
-from millstream.errors import BrokerUnavailable, IdConflict, QueueFull, TopicFull
+from millstream.errors import BrokerError, BrokerUnavailable, IdConflict, QueueFull, TopicFull
+from millstream.observers import Observers
+from millstream.reporter import Reporter
 from millstream.settings import QueueSettings, TopicSettings
+
+log = logging.getLogger("millstream")
 
 T = TypeVar("T")
 
@@ -75,6 +80,7 @@ class Client:
         queues: Mapping[str, QueueSettings],
         topics: Mapping[str, TopicDeclaration],
         prefixes: Mapping[str, PrefixDeclaration],
+        observers: Observers | None = None,
         *,
         clock: Callable[[], float] = time.time,
         new_sender: Callable[[], str] = new_sender,
@@ -82,6 +88,7 @@ class Client:
         self.entered = 0
         """How many ``async with`` blocks are open."""
         self.loop = asyncio.get_running_loop()
+        self.reporter = Reporter(observers, log)
         self._room = room
         self._queues = queues
         self._topics = topics
@@ -104,6 +111,7 @@ class Client:
         async with self._connecting:
             if self._broker is None:
                 broker = await self._room.connect()
+                broker.repaired = self._repaired
                 try:
                     for prefix in self._prefixes.values():
                         await broker.open_prefix(prefix.prefix, prefix.group, prefix.start)
@@ -117,6 +125,9 @@ class Client:
                 self._until_shutdown = self._close_at_shutdown()
                 await anext(self._until_shutdown)
             return self._broker
+
+    def _repaired(self, address: str, what: str) -> None:
+        self.reporter.tell("maintenance", address, BrokerError(what))
 
     async def ask(self, verb: Callable[[Broker], Awaitable[T]]) -> T:
         """Do one thing; while the server is away try again, at most PATIENCE_SECONDS. Every verb may be sent twice."""
@@ -161,7 +172,7 @@ class Client:
         """This client's one outbox for a queue."""
         outbox = self._outboxes.get(queue)
         if outbox is None:
-            outbox = Outbox(queue, self._new_sender(), partial(self._publish, queue))
+            outbox = Outbox(queue, self._new_sender(), partial(self._publish, queue), partial(self._unpublished, queue))
             self._outboxes[queue] = outbox
         return outbox
 
@@ -175,14 +186,26 @@ class Client:
         return None if settings is None else settings.max_length
 
     async def _publish(self, queue: str, posts: list[Post], sender: str) -> list[Receipt]:
-        broker = self._broker or await self.broker()
-        parts = split_address(queue)
-        if parts is not None:
-            return await self._emit(broker, parts[0], posts, sender)
-        if queue not in self._declared:
-            await broker.declare(queue)
-            self._declared.add(queue)
-        return await broker.publish(queue, posts, sender=sender, max_length=self.max_length(queue))
+        try:
+            broker = self._broker or await self.broker()
+            parts = split_address(queue)
+            if parts is not None:
+                receipts = await self._emit(broker, parts[0], posts, sender)
+            else:
+                if queue not in self._declared:
+                    await broker.declare(queue)
+                    self._declared.add(queue)
+                receipts = await broker.publish(queue, posts, sender=sender, max_length=self.max_length(queue))
+        except BrokerError as error:
+            self._unpublished(queue, error)
+            raise
+        if self.reporter.troubled:
+            self.reporter.heal("publish", queue)
+        return receipts
+
+    def _unpublished(self, queue: str, error: BrokerError) -> None:
+        """Callers are told by what is raised when their patience ends; this is for those who watch."""
+        self.reporter.fail("publish", queue, error, "publishing to %r failed: %s", queue, error)
 
     async def _emit(self, broker: Broker, name: str, posts: list[Post], sender: str) -> list[Receipt]:
         topic = self._topics[name]
@@ -210,6 +233,11 @@ class Client:
         if self._until_shutdown is not None:
             guard, self._until_shutdown = self._until_shutdown, None
             await guard.aclose()
+
+    def never_left(self) -> None:
+        """It was entered, and its loop or its app is gone."""
+        error = ResourceWarning("an app was entered (`async with app`) and never left")
+        self.reporter.tell("unclosed", None, error)
 
     def close_soon(self) -> None:
         """Close from anywhere: another thread, or a finalizer."""

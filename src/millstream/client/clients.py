@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 
 from millstream.client.client import Client, PrefixDeclaration, Room, TopicDeclaration
+from millstream.observers import Observers
 from millstream.settings import QueueSettings
 
 ByLoop = dict[asyncio.AbstractEventLoop, Client]
@@ -28,10 +29,12 @@ class Clients:
         queues: Mapping[str, QueueSettings],
         topics: Mapping[str, TopicDeclaration],
         prefixes: Mapping[str, PrefixDeclaration],
+        observers: Observers,
     ) -> None:
         self._choose_room = choose_room
         self._topics = topics
         self._prefixes = prefixes
+        self._observers = observers
         self._room: Room | None = None
         self._queues = queues
         self._inherited: list[object] = []
@@ -87,7 +90,7 @@ class Clients:
             if other.is_closed():
                 self._by_loop.pop(other, None)
                 _warn_if_entered(client)
-        client = self._by_loop[loop] = Client(self.room, self._queues, self._topics, self._prefixes)
+        client = self._by_loop[loop] = Client(self.room, self._queues, self._topics, self._prefixes, self._observers)
         return client
 
 
@@ -100,4 +103,5 @@ def _abandon(clients: ByLoop, pid: int) -> None:
 
 def _warn_if_entered(client: Client) -> None:
     if client.entered:
+        client.never_left()
         warnings.warn("an app was entered (`async with app`) and never left", ResourceWarning, source=client, stacklevel=2)

@@ -59,13 +59,17 @@ class Outbox:
     away is sent again, with the same serials, which a broker recognises. A waiter that goes away takes nothing with it.
     """
 
-    def __init__(self, queue: str, sender: str, publish: Publish) -> None:
+    def __init__(
+        self, queue: str, sender: str, publish: Publish, silent: Callable[[BrokerUnavailable], None] | None = None
+    ) -> None:
         self.sender = sender
         """The incarnation: never used by another client or for another queue."""
         self.serial = 0
         """The last number given out; whoever takes one puts its post in before anyone else can take the next."""
         self._queue = queue
         self._publish = publish
+        self._silent = silent
+        """Told when a call does not return for so long that those who wait for it are answered without it."""
         self._silence = f"the server of queue {queue!r} did not answer within {PATIENCE_SECONDS:g} s"
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Parcel] = deque()
@@ -205,6 +209,8 @@ class Outbox:
         self._timer = None
         now = self._loop.time()
         if now - self._called_at >= PATIENCE_SECONDS:
+            if self._silent is not None and (self._sending or self._waiting or self._caller):
+                self._silent(BrokerUnavailable(self._silence))
             away_since = self._away_since or 0.0
             _give_up(self._sending, away_since, now, self._silence)
             self._waiting = deque(_give_up(self._waiting, away_since, now, self._silence))

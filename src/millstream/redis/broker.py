@@ -167,8 +167,10 @@ class RedisBroker(Broker):
             if is_new:
                 new.append(name.decode())
             else:
-                where = (name.decode(), topic, at.decode())
-                log.error("group %r of topic %r had lost its place in the log; it goes on after entry %s", *where)
+                group, after = name.decode(), at.decode()
+                lost = f"group {group!r} of topic {topic!r} had lost its place in the log; it goes on after entry {after}"
+                log.error("%s", lost)
+                self._tell(group_address(topic, group), lost)
         return new
 
     # -- producers ---------------------------------------------------------------------------------------------------------
@@ -263,10 +265,17 @@ class RedisBroker(Broker):
             await self._open_groups(parts[0], {parts[1]: BEGINNING})
         try:
             await self._commands.call("XGROUP", "CREATE", self._names(queue)["stream"], GROUP, "0", "MKSTREAM")
-            log.warning("queue %r had lost its consumer group; it is made again", queue)
         except BrokerError as busy:
             if "BUSYGROUP" not in str(busy):  # it is not gone, or another worker was quicker
                 raise
+        else:
+            lost = f"queue {queue!r} had lost its consumer group; it is made again"
+            log.warning("%s", lost)
+            self._tell(queue, lost)
+
+    def _tell(self, address: str, repaired: str) -> None:
+        if self.repaired is not None:
+            self.repaired(address, repaired)
 
     async def nudge(self, queue: str, consumer: str) -> None:
         link = self._claiming.get((queue, consumer))

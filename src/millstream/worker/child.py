@@ -21,10 +21,12 @@ from millstream.errors import BrokerRefused, BrokerUnavailable, UsageError
 from millstream.worker import codes, wire
 from millstream.worker.hot.runner import longest_timeout
 from millstream.worker.logs import configure_logging
+from millstream.worker.relay import as_problem
 from millstream.worker.worker import Worker
 
 if TYPE_CHECKING:
     from millstream.app import Millstream
+    from millstream.reporter import Reporter
 
 log = logging.getLogger("millstream.worker")
 
@@ -42,12 +44,20 @@ class SupervisorKeeper:
         self._reader = reader
         self._writer = writer
         self._hello = hello
+        self._reporter: Reporter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
 
     @property
     def alive(self) -> bool:
         return self._reading is not None and not self._reading.done()
+
+    @property
+    def error(self) -> BaseException | None:
+        return None if self.alive else ConnectionError("the supervisor is gone")
+
+    def report_to(self, reporter: Reporter) -> None:
+        self._reporter = reporter
 
     async def start(self) -> None:
         wire.say(self._writer, self._hello)
@@ -78,8 +88,9 @@ class SupervisorKeeper:
             await self._writer.drain()
 
     async def _until_gone(self) -> None:
-        while await wire.hear(self._reader) is not None:
-            pass
+        while (word := await wire.hear(self._reader)) is not None:
+            if isinstance(word, wire.Trouble) and self._reporter is not None:
+                self._reporter.pass_on(as_problem(word))
 
     async def _beat(self) -> None:
         while True:
@@ -141,6 +152,7 @@ async def serve(app: Millstream, orders: wire.Orders) -> int:
         queues,
         sorted({task.name for task in app.tasks.values()}),
         sorted(name for name, task in app.tasks.items() if task.settings.max_crashes == 0),
+        app.observers.listening,
     )
     keeper = SupervisorKeeper(reader, writer, hello)
     worker = Worker(
@@ -156,6 +168,7 @@ async def serve(app: Millstream, orders: wire.Orders) -> int:
         lifespan=app.lifespan_context,
         isolate=None if orders.suspects_only else keeper.isolate,
         longer=keeper.longer,
+        observers=app.observers,
     )
     threading.Thread(target=_end_with, args=(os.getppid(), app.settings.lease), name="millstream-orphan", daemon=True).start()
     return await _serve(worker, orders, stop, app.settings.grace)

@@ -10,6 +10,7 @@ from typing import Protocol
 from millstream.backoff import Backoff
 from millstream.broker import Broker
 from millstream.errors import BrokerError, LeaseLost
+from millstream.reporter import Reporter
 from millstream.worker.hot.hold import STOPPING, Hold
 from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.runner import FENCED, Runner
@@ -26,6 +27,9 @@ class LeaseKeeper(Protocol):
 
     @property
     def alive(self) -> bool: ...
+    @property
+    def error(self) -> BaseException | None: ...
+    def report_to(self, reporter: Reporter) -> None: ...
     async def start(self) -> None: ...
     def keep(self, queue: str, consumer: str, lease: float) -> None: ...
     def drop(self, queue: str, consumer: str) -> None: ...
@@ -36,7 +40,15 @@ class Leases:
     """One lease per lane. A lane whose lease is gone starts again under a new name, with nothing in its hands."""
 
     def __init__(
-        self, worker_id: str, lease: float, broker: Broker, keeper: LeaseKeeper, hold: Hold, runner: Runner, settler: Settler
+        self,
+        worker_id: str,
+        lease: float,
+        broker: Broker,
+        keeper: LeaseKeeper,
+        hold: Hold,
+        runner: Runner,
+        settler: Settler,
+        reporter: Reporter,
     ) -> None:
         self._worker_id = worker_id
         self._lease = lease
@@ -45,6 +57,7 @@ class Leases:
         self._hold = hold
         self._runner = runner
         self._settler = settler
+        self._reporter = reporter
         self._incarnation = 0
         self.rejoining: set[asyncio.Task[None]] = set()
 
@@ -60,7 +73,9 @@ class Leases:
         """The lease is gone: cancel what this lane was doing, forget what it held, start as a new incarnation."""
         if not consumer or lane.consumer != consumer or STOPPING in self._hold.shut:
             return
-        log.error("worker %s lost its lease on queue %r: its jobs there belong to others now", self._worker_id, lane.queue)
+        lost = f"worker {self._worker_id} lost its lease on queue {lane.queue!r}: its jobs there belong to others now"
+        log.error("%s", lost)
+        self._reporter.tell("renew", lane.queue, LeaseLost(lost))
         lane.consumer = ""
         hold = self._hold
         for job in [job for job in hold.running if job._lane is lane]:
@@ -88,10 +103,13 @@ class Leases:
             try:
                 await self._broker.leave(lane.queue, lost)
                 await self.join(lane)
-                return
             except BrokerError as error:
-                log.warning("queue %r cannot be joined again yet: %s", lane.queue, error)
+                text = "queue %r cannot be joined again yet: %s"
+                self._reporter.fail("renew", lane.queue, error, text, lane.queue, error)
                 await backoff.wait()
+            else:
+                self._reporter.heal("renew", lane.queue)
+                return
 
     async def leave(self, lanes: Sequence[Lane], still_running: set[Lane]) -> None:
         """Hand back what was stopped and give up the leases, but for lanes where something still runs."""
@@ -104,7 +122,7 @@ class Leases:
                     await self._broker.leave(lane.queue, lane.consumer, blameless=True)
                     self._keeper.drop(lane.queue, lane.consumer)  # not before: else nobody would give it up in our place
             except BrokerError as error:
-                _not_left(lane, error)
+                self._not_left(lane, error)
 
     def outlast(self, lanes: Sequence[Lane]) -> Callable[[Broker], Awaitable[None]]:
         """For the keeper's thread, with its connection: this loop may be gone before the last job has ended."""
@@ -118,10 +136,10 @@ class Leases:
                     await broker.settle(lane.queue, lane.consumer, [*lane.settling, *lane.outcomes])
                     await broker.leave(lane.queue, lane.consumer, blameless=True)
                 except BrokerError as error:
-                    _not_left(lane, error)
+                    self._not_left(lane, error)
 
         return settle_and_leave
 
-
-def _not_left(lane: Lane, error: BrokerError) -> None:
-    log.warning("queue %r could not be left cleanly, its lease will lapse: %s", lane.queue, error)
+    def _not_left(self, lane: Lane, error: BrokerError) -> None:
+        text = "queue %r could not be left cleanly, its lease will lapse: %s"
+        self._reporter.fail("maintenance", lane.queue, error, text, lane.queue, error)

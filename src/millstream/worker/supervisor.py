@@ -1,7 +1,7 @@
 """The supervisor: keeps worker processes running, and their leases.
 
-It never imports user code, so no handler can starve it. When a child dies its leases are given up at once, and its jobs run
-elsewhere within a second instead of a lease.
+It never imports user code, so no handler can starve it; of its problems a child tells the app's observers (``relay``).
+When a child dies its leases are given up at once, and its jobs run elsewhere within a second instead of a lease.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ import msgspec
 
 from millstream.broker import Broker
 from millstream.config import parse_url
-from millstream.errors import BrokerError, LeaseLost
+from millstream.errors import BrokerError, LeaseLost, WorkerCrashed
 from millstream.message import decode_message
 from millstream.outcome import Outcome
+from millstream.reporter import Reporter
 from millstream.rooms import make_room
 from millstream.settings import AppSettings
 from millstream.worker import codes, verdict, wire
 from millstream.worker.hot.hold import BATCH
 from millstream.worker.logs import configure_logging
+from millstream.worker.relay import Relay
 from millstream.worker.services import keep_running
 from millstream.worker.services.keeper import Keeper
 
@@ -97,6 +99,8 @@ class Supervisor:
         self._sparing = False
         self._code = codes.OK
         self._opening = asyncio.Lock()
+        self._relay = Relay()
+        self._reporter = Reporter(self._relay, log)
         self._reloads = 0
         self._changed = asyncio.Event()
         """Set when a source file changed, and when the worker stops."""
@@ -143,6 +147,7 @@ class Supervisor:
             if self._stopping:  # since it was begun
                 self._tell(child)
             code = await child.process.wait()
+            self._relay.dismiss(child)
             await _heard_out(child)
             self._children.discard(child)
             await self._bury(child, code)
@@ -205,7 +210,7 @@ class Supervisor:
                         child.longest_timeout = timeout
                     case wire.Suspects(queue):
                         self._isolate(queue)
-                    case wire.Beat() | wire.Ready():
+                    case wire.Beat() | wire.Ready() | wire.Trouble():
                         pass
         finally:
             writer.close()
@@ -222,8 +227,8 @@ class Supervisor:
                     self._code = codes.SERVER
                     self._stop()
                     return
-                self._keeper = Keeper(self._broker)
-                self._keeping = asyncio.create_task(keep_running("keeper", self._keeper.run))
+                self._keeper = Keeper(self._broker, self._reporter)
+                self._keeping = asyncio.create_task(keep_running("keeper", self._keeper.run, self._reporter, "renew"))
                 self._keeping.add_done_callback(self._keeper_ended)
                 log.info(
                     "serving %s: tasks %s; %d process%s of %d coroutines and %d threads",
@@ -235,6 +240,8 @@ class Supervisor:
                     self._plan.orders.threads,
                 )
         wire.say(writer, wire.Ready())
+        if hello.observed and not child.spare:
+            self._relay.admit(child, writer)
 
     def _keeper_ended(self, keeping: asyncio.Task[None]) -> None:
         if not keeping.cancelled() and not self._stopping:
@@ -249,9 +256,15 @@ class Supervisor:
         held = await self._give_all_up(child)
         if code < 0 or held:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-            log.error("worker process %d %s; %d jobs it held can be claimed again", child.process.pid, how, held)
+            self._died(child, f"{how}; {held} jobs it held can be claimed again")
         elif code not in (codes.OK, codes.INTERRUPTED):
-            log.error("worker process %d ended with code %d", child.process.pid, code)
+            self._died(child, f"ended with code {code}")
+
+    def _died(self, child: Child, how: str) -> None:
+        died = f"worker process {child.process.pid} {how}"
+        log.error("%s", died)
+        if not child.told_to_stop:
+            self._reporter.tell("reclaim", None, WorkerCrashed(died), crash=True)
 
     async def _give_all_up(self, child: Child) -> int:
         """Returns how many jobs can be claimed again."""
@@ -278,12 +291,16 @@ class Supervisor:
             try:
                 if child.told_to_stop and child.hello.at_most_once:
                     await _end_started(self._broker, queue, consumer, child.hello.at_most_once)
-                return await self._broker.leave(queue, consumer, blameless=child.told_to_stop)
+                held = await self._broker.leave(queue, consumer, blameless=child.told_to_stop)
             except LeaseLost:
-                return 0
+                held = 0
             except BrokerError as error:
-                log.warning("a dead child's lease on queue %r could not be given up yet: %s", queue, error)
+                text = "a dead child's lease on queue %r could not be given up yet: %s"
+                self._reporter.fail("reclaim", queue, error, text, queue, error)
                 await asyncio.sleep(pause)
+                continue
+            self._reporter.heal("reclaim", queue)
+            return held
         return 0
 
     def _isolate(self, queue: str) -> None:
@@ -346,11 +363,11 @@ class Supervisor:
                     continue
                 silent = time.monotonic() - child.heard
                 if silent > child.longest_timeout + hello.grace:
-                    log.error(
-                        "worker process %d has not turned its loop for %.0f s, longer than any job may run; its stacks follow",
-                        child.process.pid,
-                        silent,
-                    )
+                    wedged = f"worker process {child.process.pid} has not turned its loop for {silent:.0f} s"
+                    wedged += ", longer than any job may run"
+                    log.error("%s; its stacks follow", wedged)
+                    self._relay.dismiss(child)
+                    self._reporter.tell("handler", None, WorkerCrashed(wedged), crash=True)
                     with contextlib.suppress(ProcessLookupError):
                         child.process.send_signal(signal.SIGUSR1)
                         await asyncio.sleep(0.5)

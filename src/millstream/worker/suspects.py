@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from millstream.backoff import Backoff
 from millstream.broker import Broker, Claim
 from millstream.errors import BrokerError, LeaseLost
+from millstream.reporter import Reporter
 from millstream.worker.hot.claimer import Claimer
 from millstream.worker.hot.hold import STOPPING, Hold
 from millstream.worker.hot.lane import Lane
@@ -33,6 +34,7 @@ class Suspects:
         runner: Runner,
         settler: Settler,
         claimers: Sequence[Claimer],
+        reporter: Reporter,
         *,
         fenced: Callable[[Lane, str], None],
         isolate: Callable[[str], None] | None,
@@ -42,6 +44,7 @@ class Suspects:
         self._runner = runner
         self._settler = settler
         self._claimers = claimers
+        self._reporter = reporter
         self._fenced = fenced
         self._isolate = isolate
         self._alone = asyncio.Lock()
@@ -81,10 +84,12 @@ class Suspects:
                 return
             except BrokerError as error:
                 lost = True
-                log.warning("suspects of queue %r cannot be claimed: %s", lane.queue, error)
+                text = "suspects of queue %r cannot be claimed: %s"
+                self._reporter.fail("reclaim", lane.queue, error, text, lane.queue, error)
                 await backoff.wait()
                 continue
             lost = False
+            self._reporter.heal("reclaim", lane.queue)
             if not claim.entries:
                 return
             for entry in claim.entries:

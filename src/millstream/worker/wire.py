@@ -7,6 +7,8 @@ import socket
 
 import msgspec
 
+from millstream.problem import During
+
 
 class Orders(msgspec.Struct, frozen=True):
     """How a child was started; travels on its command line."""
@@ -37,6 +39,8 @@ class Hello(msgspec.Struct, tag=True, frozen=True):
     tasks: list[str]
     at_most_once: list[str]
     """Of these, and of their aliases: whose jobs must never start a second time."""
+    observed: bool = False
+    """Whether the app has observers, whom this child can tell of the supervisor's problems."""
 
 
 class Keep(msgspec.Struct, tag=True, frozen=True):
@@ -74,7 +78,20 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
     """To the child: its leases will be kept."""
 
 
-Word = Hello | Keep | Drop | Beat | Longer | Suspects | Ready
+class Trouble(msgspec.Struct, tag=True, frozen=True):
+    """To the child, for its observers: a problem of the supervisor's."""
+
+    during: During
+    error_type: str
+    message: str
+    at: float
+    address: str | None = None
+    crash: bool = False
+    streak: int = 1
+    missed: int = 0
+
+
+Word = Hello | Keep | Drop | Beat | Longer | Suspects | Ready | Trouble
 _decoder = msgspec.json.Decoder(Word)
 _encoder = msgspec.json.Encoder()
 

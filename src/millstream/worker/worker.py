@@ -21,6 +21,9 @@ from millstream.broker.contract import SUSPECT_AFTER
 from millstream.current import CurrentJob
 from millstream.errors import BrokerError, BrokerUnavailable
 from millstream.handler import Handler
+from millstream.observers import Observers
+from millstream.problem import During
+from millstream.reporter import Reporter
 from millstream.settings import AppSettings
 from millstream.subscription import PrefixSubscription, Subscription
 from millstream.task import Task
@@ -28,7 +31,6 @@ from millstream.worker import verdict
 from millstream.worker.hot.claimer import Claimer
 from millstream.worker.hot.hold import ASYNC, STOPPING, THREAD, Hold
 from millstream.worker.hot.lane import Lane
-from millstream.worker.hot.outage import Outage
 from millstream.worker.hot.runner import FENCED, SHUTDOWN, TIMEOUT, Runner
 from millstream.worker.hot.settler import Settler
 from millstream.worker.leases import LeaseKeeper, Leases
@@ -89,6 +91,7 @@ class Worker:
         lifespan: Callable[[], AbstractAsyncContextManager[Any]],
         isolate: Callable[[str], None] | None = None,
         longer: Callable[[float], None] | None = None,
+        observers: Observers | None = None,
     ) -> None:
         self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self.failed = asyncio.Event()
@@ -103,19 +106,21 @@ class Worker:
         self._lanes = [_lane(queue, tasks, subscriptions.get(queue)) for queue in queues if queue not in prefixes]
         self._queues = queues
         self._hold = Hold(concurrency, threads, asyncio.get_running_loop().time)
-        self._outage = Outage()
-        self._settler = Settler(broker, self._hold, self._lanes, self._outage, self._fenced)
-        self._runner = Runner(tasks, subscriptions.values(), settings, self._hold, self._settler, longer)
-        self._leases = Leases(self.id, settings.lease, broker, keeper, self._hold, self._runner, self._settler)
+        self._observers = observers
+        self._reporter = reporter = Reporter(observers, log, worker=self.id)
+        keeper.report_to(reporter)
+        self._settler = Settler(broker, self._hold, self._lanes, reporter, self._fenced)
+        self._runner = Runner(tasks, subscriptions.values(), settings, self._hold, self._settler, reporter, longer)
+        self._leases = Leases(self.id, settings.lease, broker, keeper, self._hold, self._runner, self._settler, reporter)
         self._claimers: list[Claimer] = []
         self._suspects = Suspects(
-            broker, self._hold, self._runner, self._settler, self._claimers, fenced=self._fenced, isolate=isolate
+            broker, self._hold, self._runner, self._settler, self._claimers, reporter, fenced=self._fenced, isolate=isolate
         )
         self._claimers += [self._claimer(lane) for lane in self._lanes]
         self._discovery = Discovery(
             broker, [prefixes[queue] for queue in queues if queue in prefixes], self._serve_too, subscriptions
         )
-        self._registrar = Registrar(broker, self._info)
+        self._registrar = Registrar(broker, self._info, reporter)
         self._claiming: list[asyncio.Task[None]] = []
         self._services: list[asyncio.Task[None]] = []
         self._handing_back: asyncio.Task[None] | None = None
@@ -148,7 +153,9 @@ class Worker:
         """
         try:
             await self._start(claim)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, Exception):
+                self._reporter.tell("maintenance", None, error)
             await self.stop(0.0)
             raise
 
@@ -160,18 +167,15 @@ class Worker:
         await self._discovery.look()
         await self._registrar.beat()
         self._watch = Watch(self._describe)
-        services: dict[str, Callable[[], Awaitable[None]]] = {
-            "settler": self._settler.run,
-            "ticker": self._tick,
-            "registrar": self._registrar.run,
-            "discovery": self._discovery.run,
-        }
         self._services = [
-            asyncio.create_task(keep_running(name, run), name=f"millstream-{name}") for name, run in services.items()
+            self._serve("settler", self._settler.run, "settle"),
+            self._serve("ticker", self._tick, "maintenance"),
+            self._serve("registrar", self._registrar.run, "maintenance"),
+            self._serve("discovery", self._discovery.run, "maintenance"),
         ]
         self._claims = claim
         if claim:
-            self._claiming = [_begin_to_claim(claimer) for claimer in self._claimers]
+            self._claiming = [self._begin_to_claim(claimer) for claimer in self._claimers]
         log.info(
             "worker %s serves %s with %d coroutines and %d threads on %s",
             self.id,
@@ -195,7 +199,16 @@ class Worker:
         claimer = self._claimer(lane)
         self._claimers.append(claimer)
         if self._claims:
-            self._claiming.append(_begin_to_claim(claimer))
+            self._claiming.append(self._begin_to_claim(claimer))
+
+    def _begin_to_claim(self, claimer: Claimer) -> asyncio.Task[None]:
+        return self._serve("claimer", claimer.run, "read", claimer.queue)
+
+    def _serve(
+        self, name: str, run: Callable[[], Awaitable[None]], during: During, address: str | None = None
+    ) -> asyncio.Task[None]:
+        running = keep_running(name, run, self._reporter, during, address)
+        return asyncio.create_task(running, name=f"millstream-{name}")
 
     async def run_suspects(self) -> None:
         """Run the suspects of every queue, each with nothing beside it, until none is left."""
@@ -249,17 +262,17 @@ class Worker:
         abandoned: list[CurrentJob] = []
         try:
             await self._claim_no_more()
-            await _step(grace, self._quiet_or_hurried())
+            await self._step(grace, self._quiet_or_hurried())
             interrupted = list(hold.running)
             for job in interrupted:
                 log.warning("%r is stopped: the grace period is over", job)
                 self._runner.stop_job(job, SHUTDOWN)
             if interrupted:
-                await _step(LAST_WORDS_SECONDS, hold.until_quiet())
+                await self._step(LAST_WORDS_SECONDS, hold.until_quiet())
             abandoned = self._abandon()
-            await _step(LAST_WORDS_SECONDS, self._settler.drained())
-            await _step(LAST_WORDS_SECONDS, self._leases.leave(self._lanes, {job._lane for job in abandoned}))
-            await _step(LAST_WORDS_SECONDS, self._registrar.leave())
+            await self._step(LAST_WORDS_SECONDS, self._settler.drained())
+            await self._step(LAST_WORDS_SECONDS, self._leases.leave(self._lanes, {job._lane for job in abandoned}))
+            await self._step(LAST_WORDS_SECONDS, self._registrar.leave())
         finally:
             await self._end({job._lane for job in abandoned})
         totals = self._settler.totals
@@ -271,14 +284,16 @@ class Worker:
             totals["dead"],
             f", {len(interrupted)} interrupted" if interrupted else "",
         )
+        if self._observers is not None:
+            await self._observers.told()
         return Summary(totals, len(interrupted), len(abandoned))
 
     async def _claim_no_more(self) -> None:
-        await asyncio.gather(*(_step(LAST_WORDS_SECONDS, claimer.stop()) for claimer in self._claimers))
-        await _step(LAST_WORDS_SECONDS, asyncio.gather(*self._claiming, return_exceptions=True))
+        await asyncio.gather(*(self._step(LAST_WORDS_SECONDS, claimer.stop()) for claimer in self._claimers))
+        await self._step(LAST_WORDS_SECONDS, asyncio.gather(*self._claiming, return_exceptions=True))
         for task in self._leases.rejoining:
             task.cancel()  # or it might join again after the last lease was given up
-        await asyncio.gather(*(_step(LAST_WORDS_SECONDS, claimer.hand_back(0.0)) for claimer in self._claimers))
+        await asyncio.gather(*(self._step(LAST_WORDS_SECONDS, claimer.hand_back(0.0)) for claimer in self._claimers))
 
     async def _end(self, still_running: set[Lane]) -> None:
         """End the services; the keeper last, and not while a job runs that could not be stopped."""
@@ -287,7 +302,7 @@ class Worker:
             tasks.append(self._handing_back)
         for task in tasks:
             task.cancel()
-        await _step(LAST_WORDS_SECONDS, asyncio.gather(*tasks, return_exceptions=True))
+        await self._step(LAST_WORDS_SECONDS, asyncio.gather(*tasks, return_exceptions=True))
         if self._watch is not None:
             self._watch.stop()
         self._runner.close()
@@ -295,7 +310,27 @@ class Worker:
         if lanes and isinstance(self._keeper, KeeperThread):  # under a supervisor the process ends, and the job with it
             self._keeper.stop_after(self._leases.outlast(lanes))
         else:
-            await _step(LAST_WORDS_SECONDS, self._keeper.stop())
+            await self._step(LAST_WORDS_SECONDS, self._keeper.stop())
+
+    async def _step(self, seconds: float, awaitable: Awaitable[Any]) -> None:
+        """A part of stopping: it may take so long, and if it fails the next part is done all the same."""
+        try:
+            async with asyncio.timeout(seconds):
+                await awaitable
+        except TimeoutError:
+            pass
+        except BrokerError as error:
+            text = "stopping goes on although the server refused or is away: %s"
+            self._reporter.fail("maintenance", None, error, text, error)
+        except Exception as error:
+            text = "stopping goes on although a part of it failed: %s"
+            self._reporter.fail("maintenance", None, error, text, error, level=logging.ERROR, crash=True)
+
+    def never_left(self) -> None:
+        """Whoever began it has gone without ending it."""
+        self._reporter.tell(
+            "unclosed", None, ResourceWarning("a worker was entered (`async with app.worker()`) and never left")
+        )
 
     def hurry(self) -> None:
         """While stopping: the grace period is over now."""
@@ -340,11 +375,17 @@ class Worker:
 
     async def _hand_back(self) -> None:
         for claimer in self._claimers:
-            with contextlib.suppress(BrokerError):
+            try:
                 await claimer.hand_back(STALE_SECONDS)
+            except BrokerError as error:
+                self._reporter.fail("maintenance", claimer.queue, error, "could not hand back: %s", error, level=logging.DEBUG)
+            else:
+                self._reporter.heal("maintenance", claimer.queue)
 
     def _fail(self, error: BaseException) -> None:
         log.critical("worker %s cannot go on: %s", self.id, error)
+        error.__cause__ = self._keeper.error
+        self._reporter.tell("renew", None, error, crash=True)
         self.error = error
         self._hold.shut.add(STOPPING)
         self.failed.set()
@@ -356,7 +397,7 @@ class Worker:
             self._lanes,
             self._hold,
             self._runner,
-            self._outage,
+            self._reporter,
             fenced=self._fenced,
             suspects=self._suspects.wait_in,
         )
@@ -406,24 +447,7 @@ def _lane(queue: str, tasks: Mapping[str, Task[..., Any]], subscription: Subscri
     )
 
 
-def _begin_to_claim(claimer: Claimer) -> asyncio.Task[None]:
-    return asyncio.create_task(keep_running("claimer", claimer.run), name="millstream-claimer")
-
-
 def _thread_note(job: CurrentJob) -> str:
     if job._running is not None:
         return ""
     return "; a thread cannot be stopped: current_job().cancelled is set, and its slot stays taken until it returns"
-
-
-async def _step(seconds: float, awaitable: Awaitable[Any]) -> None:
-    """A part of stopping: it may take so long, and if it fails the next part is done all the same."""
-    try:
-        async with asyncio.timeout(seconds):
-            await awaitable
-    except TimeoutError:
-        pass
-    except BrokerError as error:
-        log.warning("stopping goes on although the server refused or is away: %s", error)
-    except Exception:
-        log.exception("stopping goes on although a part of it failed")

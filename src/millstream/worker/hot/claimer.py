@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from millstream.backoff import Backoff
 from millstream.broker import Broker, Claim
 from millstream.errors import BrokerError, BrokerUnavailable, LeaseLost
+from millstream.reporter import Reporter
 from millstream.worker.hot.hold import ASYNC, BATCH, BATCH_BYTES, STOPPING, THREAD, Hold
 from millstream.worker.hot.lane import Lane
-from millstream.worker.hot.outage import Outage
 from millstream.worker.hot.runner import Runner
 
 log = logging.getLogger("millstream.worker")
@@ -42,7 +42,7 @@ class Claimer:
         lanes: Sequence[Lane],
         hold: Hold,
         runner: Runner,
-        outage: Outage,
+        reporter: Reporter,
         *,
         fenced: Callable[[Lane, str], None],
         suspects: Callable[[Lane], Awaitable[None]],
@@ -52,12 +52,14 @@ class Claimer:
         self._lanes = lanes
         self._hold = hold
         self._runner = runner
-        self._outage = outage
+        self._reporter = reporter
         self._fenced = fenced
         self._suspects = suspects
         self._waiting = False
         self._away = False
         """An answer may be lost: compare with the server before the next claim."""
+        self._failing = False
+        """The last claim failed."""
         self._size = 0.0
         """About how many bytes a message takes; 0: none was seen yet."""
         self._ahead_ms = 0.0
@@ -76,17 +78,22 @@ class Claimer:
             try:
                 await self._once()
             except BrokerUnavailable as error:
-                self._away = True
-                self._outage.begin(error)
+                self._away = self._failing = True
+                self._reporter.miss("read", self._lane.queue, error)
                 await backoff.wait()
             except LeaseLost:
                 self._fenced(self._lane, consumer)
                 await backoff.wait()
             except BaseException:
-                self._away = True  # some of what a claim brought may be in nobody's hands
+                self._away = self._failing = True  # some of what a claim brought may be in nobody's hands
                 raise
             else:
                 backoff = Backoff()
+
+    @property
+    def queue(self) -> str:
+        """Its lane's address."""
+        return self._lane.queue
 
     @property
     def _stopping(self) -> bool:
@@ -121,6 +128,9 @@ class Claimer:
             claim = await self._broker.claim(lane.queue, lane.consumer, room, suspect_after=lane.suspect_after)
         finally:
             hold.ask(lane.kinds, -room)
+        if self._failing:
+            self._failing = False
+            self._reporter.reach("read", lane.queue)
         await self._take(claim)
         if room and not claim.entries and not self._stopping:
             self.empty.set()
@@ -251,7 +261,6 @@ class Claimer:
         holding.update(lane.handed_back)
         entries = await self._broker.recover(lane.queue, lane.consumer, holding)
         self._away = False
-        self._outage.end()
         if entries:
             log.debug("queue %r: %d claims were recovered whose answer was lost", lane.queue, len(entries))
         if entries:
@@ -262,9 +271,14 @@ class Claimer:
         """End a wait when something is due. A nudge may overtake the wait that it is for, and is repeated until that is over:
         unrepeated, one in some 500 was lost and what was due started a second late."""
         await asyncio.sleep(seconds)
+        queue, backoff = self._lane.queue, Backoff()
         while True:
             try:
-                await self._broker.nudge(self._lane.queue, self._lane.consumer)
-            except BrokerError:
-                log.debug("could not wake up for what is due on queue %r", self._lane.queue)
-            await asyncio.sleep(NUDGE_SECONDS)
+                await self._broker.nudge(queue, self._lane.consumer)
+            except BrokerError as error:
+                text = "what is due on queue %r may start up to a second late, since waking up for it failed: %s"
+                self._reporter.fail("promote", queue, error, text, queue, error)
+                await backoff.wait()
+            else:
+                self._reporter.heal("promote", queue)
+                await asyncio.sleep(NUDGE_SECONDS)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, cast
@@ -16,10 +17,21 @@ from millstream.address import split_group
 from millstream.broker import Claim, Entry
 from millstream.codec import InvalidArguments, InvalidResult
 from millstream.current import CurrentJob, set_current_job
-from millstream.errors import Reject, Retry
+from millstream.errors import (
+    MalformedEntry,
+    MillstreamError,
+    PayloadTooLarge,
+    Reject,
+    Retry,
+    Snooze,
+    UnknownTask,
+    WorkerCrashed,
+)
 from millstream.handler import Handler
 from millstream.message import ErrorNote, Message, decode_message
 from millstream.outcome import DONE, SETTLED, Kind, Outcome
+from millstream.problem import During
+from millstream.reporter import Reporter
 from millstream.settings import AppSettings
 from millstream.worker import verdict
 from millstream.worker.hot.batches import Batches, BatchRun
@@ -56,12 +68,16 @@ class Runner:
         settings: AppSettings,
         hold: Hold,
         settler: Settler,
+        reporter: Reporter,
         longer: Callable[[float], None] | None = None,
     ) -> None:
         self._tasks = tasks
         self._settings = settings
         self._hold = hold
         self._settler = settler
+        self._reporter = reporter
+        self._taken_over = 0
+        """Of what the present claim brought: how many a worker that died had held."""
         self._loop = asyncio.get_running_loop()
         self.threads = Threads(hold.sizes[THREAD], _call, self._thread_returned)
         handlers = [*tasks.values(), *subscriptions]
@@ -134,6 +150,9 @@ class Runner:
             self._batches.gather(lane, alone=alone)
         if len(lane.kinds) > 1 and claim.entries:
             lane.note(threads, len(claim.entries))
+        if self._taken_over:
+            count, self._taken_over = self._taken_over, 0
+            log.warning("queue %r: %d jobs are claimed again, whose workers died or were cut off", lane.queue, count)
 
     def pump(self) -> None:
         """Start what is buffered while slots are free."""
@@ -298,8 +317,9 @@ class Runner:
     def reported(self, job: CurrentJob, error: BaseException) -> None:
         """A handler failed whose work is not tried again for that."""
         log.error("%r failed; its delivery goes on without it", job, exc_info=error)
-        error.__traceback__ = None  # it holds the delivery, which may be dropped now
+        self._tell(job, error)
         self._settler.unheard(error)
+        traceback.clear_frames(error.__traceback__)  # they hold the delivery, which may be dropped now
 
     def holds(self, job: CurrentJob) -> bool:
         """Whether its end is not on the server yet."""
@@ -349,11 +369,14 @@ class Runner:
             if job._said is not None:
                 self._settler.unheard(error)
                 log.error("%r failed after its end was settled or said", job, exc_info=error)
+                if not quietly:
+                    self._tell(job, error)
                 return self._as_said(job)
             return self._judge(job, error, timed_out=False, quietly=quietly)
         except Exception as bug:
             # Whatever goes wrong in judging, the job must end in a visible place and its slot must come free.
             log.exception("judging %r failed", job)
+            self._tell(job, bug, crash=True)
             why = ErrorNote("JudgingFailed", f"its error could not be recorded: {type(bug).__name__}; the worker's log has it")
             return verdict.dead(job._ref, job._message, "exhausted", why, job._crashes, _result_ttl(job))
 
@@ -375,6 +398,8 @@ class Runner:
         )
         if quietly:
             return outcome
+        if not isinstance(error, Snooze):
+            self._tell(job, error)
         said = verdict.describe(error)
         kind = "task" if job._lane.handler is None else "handler"
         what = f"job {message.id} ({kind} {job.task!r}, attempt {message.attempt} of {policy.max_retries + 1})"
@@ -384,6 +409,11 @@ class Runner:
         else:
             log.warning("%s runs again in %.1f s: %s: %s", what, outcome.delay, type(error).__name__, said)
         return outcome
+
+    def _tell(self, job: CurrentJob, error: BaseException, *, crash: bool = False) -> None:
+        message = job._message
+        during: During = "decode" if isinstance(error, InvalidArguments) else "handler"
+        self._reporter.tell(during, job._lane.queue, error, job_id=message.id, attempt=message.attempt, crash=crash)
 
     # -- what can never run ------------------------------------------------------------------------------------------------
 
@@ -404,7 +434,12 @@ class Runner:
         body = entry.raw if entry.body is None else entry.body
         why = "its fields are not a Millstream message" if entry.body is None else f"its body does not decode: {error}"
         log.error("entry %s of queue %r is dead, malformed: %s", entry.ref.decode("ascii", "replace"), lane.queue, why)
-        return verdict.malformed(entry.ref, body, why, entry.crashes)
+        outcome = verdict.malformed(entry.ref, body, why, entry.crashes)
+        if self._reporter.observed:
+            malformed = MalformedEntry(why)
+            malformed.__cause__ = error
+            self._reporter.tell("decode", lane.queue, malformed, job_id=outcome.id)
+        return outcome
 
     def _unfit(self, lane: Lane, entry: Entry, message: Message, task: Handler | None, now_ms: int) -> Outcome | None:
         """Why this message must not run here and now, as an outcome; None if it may."""
@@ -420,6 +455,7 @@ class Runner:
         if limit is not None and size > limit:
             why = ErrorNote("PayloadTooLarge", f"its arguments take {size:,} bytes, more than max_payload_bytes={limit:,}")
             log.error("job %s (task %r) is dead, oversize: %s", message.id, message.task, why.message)
+            self._tell_of(lane, message, PayloadTooLarge(why.message))
             return verdict.dead(entry.ref, message, "oversize", why, entry.crashes, ttl)
         if entry.crashes > task.settings.max_crashes:
             why = ErrorNote(
@@ -427,8 +463,20 @@ class Runner:
                 f"{entry.crashes} worker processes died while running it; max_crashes={task.settings.max_crashes}",
             )
             log.error("job %s (task %r) is dead, crashed: %s", message.id, message.task, why.message)
+            self._tell_of(lane, message, WorkerCrashed(why.message))
             return verdict.dead(entry.ref, message, "crashed", why, entry.crashes, ttl)
+        if entry.crashes:
+            self._taken_over += 1
+            if self._reporter.observed:
+                nth = f"crash {entry.crashes} of at most {task.settings.max_crashes}"
+                died = f"the worker that held it died or was cut off, {nth}; it is claimed again"
+                self._tell_of(lane, message, WorkerCrashed(died))
         return None
+
+    def _tell_of(self, lane: Lane, message: Message, error: MillstreamError) -> None:
+        crash = isinstance(error, WorkerCrashed)
+        during: During = "reclaim" if crash else "decode"
+        self._reporter.tell(during, lane.queue, error, job_id=message.id, attempt=message.attempt, crash=crash)
 
     def _unknown(self, lane: Lane, entry: Entry, message: Message, now_ms: int, ttl: float) -> Outcome:
         grace = self._settings.unknown_task_grace
@@ -438,6 +486,7 @@ class Runner:
                 "UnknownTask", f"no worker that served queue {lane.queue!r} for {grace:g} s knows task {message.task!r}"
             )
             log.error("job %s is dead, unknown_task: %s", message.id, why.message)
+            self._tell_of(lane, message, UnknownTask(why.message))
             return verdict.dead(entry.ref, message, "unknown_task", why, entry.crashes, ttl)
         if not message.unknown_since_ms:
             log.warning(
@@ -448,6 +497,8 @@ class Runner:
                 grace,
                 lane.queue,
             )
+            unknown = f"this worker knows no task {message.task!r}; the job is put off for up to {grace:g} s"
+            self._tell_of(lane, message, UnknownTask(unknown))
         delay = min(UNKNOWN_TASK_SNOOZE, max(0.05, grace / 10))
         return verdict.retry(entry.ref, message, delay, entry.expires_ms, unknown_since_ms=since)
 

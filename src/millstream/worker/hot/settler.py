@@ -11,8 +11,8 @@ from millstream.backoff import Backoff
 from millstream.broker import Broker
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable, LeaseLost
 from millstream.outcome import DONE, Kind, Outcome
+from millstream.reporter import Reporter
 from millstream.worker.hot.hold import BATCH, BATCH_BYTES, Hold
-from millstream.worker.hot.outage import Outage
 
 if TYPE_CHECKING:
     from millstream.worker.hot.lane import Lane
@@ -31,12 +31,12 @@ class Settler:
     """Settles what lanes have finished. An outcome is kept until the server took it or said that it is not ours any more."""
 
     def __init__(
-        self, broker: Broker, hold: Hold, lanes: Sequence[Lane], outage: Outage, fenced: Callable[[Lane, str], None]
+        self, broker: Broker, hold: Hold, lanes: Sequence[Lane], reporter: Reporter, fenced: Callable[[Lane, str], None]
     ) -> None:
         self._broker = broker
         self._hold = hold
         self._lanes = lanes
-        self._outage = outage
+        self._reporter = reporter
         self._fenced = fenced
         self.pump: Callable[[], None] = lambda: None
         """Starts what is buffered, once handlers may start again."""
@@ -98,7 +98,7 @@ class Settler:
                 await self._broker.settle(lane.queue, consumer, batch)
             except (BrokerUnavailable, BrokerRefused) as error:
                 hold.shut.add(SERVER_AWAY)
-                self._outage.begin(error)
+                self._reporter.miss("settle", lane.queue, error)
                 await backoff.wait()
                 continue
             except LeaseLost as error:
@@ -120,7 +120,7 @@ class Settler:
         self._suspected = max(0, self._suspected - 1)
         hold.unsettled -= len(batch)
         if backoff.tries:
-            self._outage.end()
+            self._reporter.reach("settle", lane.queue)
             hold.shut.discard(SERVER_AWAY)
             self.pump()
         hold.freed()
@@ -133,6 +133,7 @@ class Settler:
         ids = ", ".join(outcome.id for outcome in batch[:5]) + (", …" if len(batch) > 5 else "")
         self.unheard(error)
         log.error("%d outcomes were refused (%s): %s", len(batch), ids, error)
+        self._reporter.tell("settle", lane.queue, error, job_id=batch[0].id)
 
     def _count(self, batch: Sequence[Outcome]) -> None:
         other = [outcome.kind for outcome in batch if outcome.kind is not DONE]

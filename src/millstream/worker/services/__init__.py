@@ -7,20 +7,29 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from millstream.backoff import Backoff
+from millstream.errors import BrokerError
+from millstream.problem import During
+from millstream.reporter import Reporter
 
-log = logging.getLogger("millstream.worker")
+SOUND_SECONDS = 60.0
+"""A service that ran for so long works: its next failure is the first of a row."""
 
 
-async def keep_running(name: str, run: Callable[[], Awaitable[None]]) -> None:
-    """Run a service; if it raises, say so and start it again with backoff. Ends when the service returns."""
+async def keep_running(
+    name: str, run: Callable[[], Awaitable[None]], reporter: Reporter, during: During, address: str | None = None
+) -> None:
+    """Run a service; if it raises, say so, once in a row, and start it again with backoff. Ends when the service returns."""
     backoff = Backoff()
     while True:
         started = asyncio.get_running_loop().time()
         try:
             await run()
             return
-        except Exception:
-            log.exception("the %s failed and is started again", name)
-        if asyncio.get_running_loop().time() - started > 60:
-            backoff = Backoff()
+        except Exception as error:
+            if asyncio.get_running_loop().time() - started > SOUND_SECONDS:
+                backoff = Backoff()
+                reporter.heal(during, address)
+            # What the server refuses is no bug of ours, but it is no outage either.
+            crash, text = not isinstance(error, BrokerError), "the %s failed and is started again: %s"
+            reporter.fail(during, address, error, text, name, error, level=logging.ERROR, crash=crash)
         await backoff.wait()

@@ -15,6 +15,7 @@ from functools import partial
 
 from millstream.broker import Broker
 from millstream.errors import BrokerError
+from millstream.reporter import Reporter
 
 log = logging.getLogger("millstream.worker")
 
@@ -32,8 +33,9 @@ JOIN_SECONDS = 5.0
 class Keeper:
     """Renews the leases it was told of, until told otherwise."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, reporter: Reporter | None = None) -> None:
         self._broker = broker
+        self._reporter = reporter or Reporter(None, log)
         self._leases: dict[str, dict[str, float]] = {}
         self._changed = asyncio.Event()
 
@@ -81,9 +83,12 @@ class Keeper:
         for queue, lost in zip(queues, answers, strict=True):
             if isinstance(lost, BrokerError):
                 failed = lost
+                # Observers are told at once, the log when it becomes dangerous.
+                self._reporter.fail("renew", queue, lost, "queue %r was not renewed: %s", queue, lost, level=logging.DEBUG)
             elif isinstance(lost, BaseException):
                 raise lost
             else:
+                self._reporter.heal("renew", queue)
                 for consumer in lost:
                     self.drop(queue, consumer)
         return failed
@@ -94,6 +99,7 @@ class KeeperThread:
 
     def __init__(self, open_broker: Callable[[], Awaitable[Broker]]) -> None:
         self._open_broker = open_broker
+        self._reporter = Reporter(None, log)
         self._ready = threading.Event()
         self._stop: asyncio.Event | None = None
         self._stopped = False
@@ -102,6 +108,15 @@ class KeeperThread:
         self._keeper: Keeper | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._main, name="millstream-keeper", daemon=True)
+
+    def report_to(self, reporter: Reporter) -> None:
+        """Before it is started: who is told of renewals that fail."""
+        self._reporter = reporter
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why it died, if it did."""
+        return self._error
 
     @property
     def alive(self) -> bool:
@@ -158,7 +173,7 @@ class KeeperThread:
 
     async def _run(self) -> None:
         broker = await self._open_broker()
-        self._loop, self._stop, self._keeper = asyncio.get_running_loop(), asyncio.Event(), Keeper(broker)
+        self._loop, self._stop, self._keeper = asyncio.get_running_loop(), asyncio.Event(), Keeper(broker, self._reporter)
         if self._stopped:
             self._stop.set()
         self._ready.set()

@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 from millstream.broker import Broker, WorkerInfo
 from millstream.errors import BrokerError
-
-log = logging.getLogger("millstream.worker")
+from millstream.reporter import Reporter
 
 BEAT_SECONDS = 5.0
 TTL_SECONDS = 2.5 * BEAT_SECONDS
@@ -19,9 +18,10 @@ TTL_SECONDS = 2.5 * BEAT_SECONDS
 class Registrar:
     """Registers the worker at every beat and takes it off the list at the end."""
 
-    def __init__(self, broker: Broker, info: Callable[[], WorkerInfo]) -> None:
+    def __init__(self, broker: Broker, info: Callable[[], WorkerInfo], reporter: Reporter) -> None:
         self._broker = broker
         self._info = info
+        self._reporter = reporter
 
     async def beat(self) -> None:
         """Register once."""
@@ -29,16 +29,22 @@ class Registrar:
 
     async def run(self) -> None:
         """Register for ever; being seen is worth no noise while the server is away."""
+        failing = False
         while True:
             await asyncio.sleep(BEAT_SECONDS)
             try:
                 await self.beat()
             except BrokerError as error:
-                log.debug("could not register: %s", error)
+                self._reporter.fail("maintenance", None, error, "could not register: %s", error, level=logging.DEBUG)
+                failing = True
+            else:
+                if failing:
+                    self._reporter.heal("maintenance", None)
+                failing = False
 
     async def leave(self) -> None:
         """Take the worker off the list."""
         try:
             await self._broker.unregister(self._info().id)
         except BrokerError as error:
-            log.debug("could not unregister: %s", error)
+            self._reporter.fail("maintenance", None, error, "could not unregister: %s", error, level=logging.DEBUG)
