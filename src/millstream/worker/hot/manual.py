@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millstream.codec import InvalidArguments
 from millstream.current import CurrentJob, set_current_job
@@ -27,14 +27,15 @@ class Manual:
         """One handler, as an asyncio task."""
         set_current_job(job)
         error: BaseException | None = None
+        args: tuple[Any, ...] = ()
         try:
             args, kwargs = job._task.arguments.decode(job._message.args)
             await job._task.fn(*args, **kwargs)
         except BaseException as raised:
             error = raised
         finally:
+            args = ()  # whoever keeps the error keeps this frame, and it must not keep the delivery
             self.returned(job, ASYNC, error)
-            error = None  # its traceback holds the delivery, which may be dropped now
 
     def returned(self, job: CurrentJob, kind: int, error: BaseException | None) -> None:
         """The handler has ended; its delivery may not have."""
