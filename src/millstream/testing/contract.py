@@ -8,6 +8,7 @@ from millstream.testing.promises.groups import GroupPromises
 from millstream.testing.promises.inspecting import InspectingPromises
 from millstream.testing.promises.keeping import KeepingPromises
 from millstream.testing.promises.leases import LeasePromises
+from millstream.testing.promises.letters import LetterPromises
 from millstream.testing.promises.operating import OperatingPromises
 from millstream.testing.promises.publishing import PublishingPromises
 from millstream.testing.promises.results import ResultPromises
@@ -31,7 +32,7 @@ class QueueContract(
     """What a queue promises, and so a group, one test each. ``queue`` and ``other_queue`` are the addresses that are tested."""
 
 
-class BrokerContract(QueueContract, EmittingPromises, GroupPromises, KeepingPromises, SeekingPromises):
+class BrokerContract(QueueContract, EmittingPromises, GroupPromises, KeepingPromises, SeekingPromises, LetterPromises):
     """Every promise of ``millstream.broker``, one test each.
 
     A subclass whose name starts with ``Test`` overrides ``make_broker(**options)``. All brokers made in one test see the
