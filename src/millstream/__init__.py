@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from millstream.call import Call
     from millstream.current import CurrentJob, current_job
     from millstream.dead import DeadJob
+    from millstream.dead_event import DeadEvent
     from millstream.delivery import Delivery
     from millstream.job import Job
     from millstream.policy import RetryPolicy
@@ -27,6 +28,7 @@ __all__ = [
     "Batch",
     "Call",
     "CurrentJob",
+    "DeadEvent",
     "DeadJob",
     "Delivery",
     "Group",
@@ -48,6 +50,7 @@ _HOMES = {
     "Batch": "batch",
     "Call": "call",
     "CurrentJob": "current",
+    "DeadEvent": "dead_event",
     "DeadJob": "dead",
     "Delivery": "delivery",
     "Group": "topic",

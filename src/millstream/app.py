@@ -14,6 +14,7 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overloa
 
 import msgspec
 
+from millstream.address import dead_address
 from millstream.backoff import pauses
 from millstream.broker import Broker
 from millstream.bulk import Bulk
@@ -23,6 +24,7 @@ from millstream.codec import Codec, CodecName, EventCodec
 from millstream.config import Url, discover_namespace, discover_url, parse_url
 from millstream.dead import DeadLetters
 from millstream.errors import BrokerUnavailable, BulkError, UsageError
+from millstream.handler import GroupHandler
 from millstream.job import Job, Origin
 from millstream.options import (
     DEFAULT_QUEUE,
@@ -39,7 +41,6 @@ from millstream.queue import Queue
 from millstream.rooms import make_room
 from millstream.settings import AppSettings, QueueSettings, TopicSettings, seconds, whole
 from millstream.settings import name as checked_name
-from millstream.subscription import Subscription
 from millstream.task import AsyncTask, SyncTask, Task, TaskDecorator, default_name
 from millstream.topic import Group, Topic
 from millstream.types import Seconds
@@ -136,6 +137,9 @@ class Millstream:
         for task in self._tasks.values():
             task.arguments.resolve()
             task.returns.resolve()
+        for topic in self._topics.values():
+            for group in topic.dead_handlers.keys() - topic.subscriptions.keys():
+                raise UsageError(f"on_dead({group!r}) of topic {topic.name!r}: nothing subscribes under that group")
 
     # -- declaring ---------------------------------------------------------------------------------------------------------
 
@@ -219,9 +223,15 @@ class Millstream:
         return MappingProxyType(self._topics)
 
     @property
-    def subscriptions(self) -> Mapping[str, Subscription]:
-        """What handles events, by the address of its group."""
-        return {each.address: each for topic in self._topics.values() for each in topic.subscriptions.values()}
+    def subscriptions(self) -> Mapping[str, GroupHandler]:
+        """What handles events and dead letters, by address: a group's, and behind it that of its dead letters."""
+        found: dict[str, GroupHandler] = {}
+        for topic in self._topics.values():
+            for each in topic.subscriptions.values():
+                found[each.address] = each
+                if each.group in topic.dead_handlers:
+                    found[dead_address(each.address)] = topic.dead_handlers[each.group]
+        return found
 
     def _add_task(self, fn: Any, own_name: str, options: TaskOptions) -> Task[..., Any]:
         settings = task_settings(options, own_name, self.settings)
@@ -334,9 +344,11 @@ class Millstream:
             stop()
 
     def queues_to_serve(self, wanted: Iterable[str]) -> list[str]:
-        """The queues a worker serves: those wanted, else every queue its tasks are sent to. UsageError if that is none."""
-        names = list(dict.fromkeys(wanted))
+        """The queues and groups a worker serves: those wanted, else every queue its tasks are sent to and every group; groups
+        with their dead letters, where code handles them. UsageError if that is none."""
         served = [*(self._queues if self._tasks else ()), *self.subscriptions]
+        names = list(dict.fromkeys(wanted))
+        names += [address for name in names if (address := dead_address(name)) in served and address not in names]
         if not served:
             raise UsageError(
                 "this app has no tasks and no subscriptions, so there is nothing to serve; does include= name the modules that "

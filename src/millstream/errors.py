@@ -4,6 +4,7 @@
     ├── UsageError (also ValueError)       a declaration, option or call that can never work
     ├── PayloadTooLarge (also ValueError)  the encoded arguments exceed max_payload_bytes
     ├── QueueFull                          max_length is reached; nothing was written
+    ├── MalformedEvent (also ValueError)   what travelled is no event of the topic's type
     ├── IdConflict                         the given id belongs to a job of another task
     ├── BulkError                          some items of a bulk call were refused
     ├── BrokerError
@@ -40,6 +41,7 @@ __all__ = [
     "JobExpired",
     "JobFailed",
     "LeaseLost",
+    "MalformedEvent",
     "MillstreamError",
     "PayloadTooLarge",
     "QueueFull",
@@ -72,6 +74,10 @@ class QueueFull(MillstreamError):
 
 class TopicFull(MillstreamError):
     """The topic keeps ``max_length`` events that some group has not been given; nothing was written."""
+
+
+class MalformedEvent(MillstreamError, ValueError):
+    """What travelled as an event is none of the topic's type: foreign, broken, or of a type that has changed since."""
 
 
 class IdConflict(MillstreamError):

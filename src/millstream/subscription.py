@@ -14,6 +14,7 @@ from millstream.codec.wire import Payload
 from millstream.current import CurrentJob, current_job
 from millstream.delivery import Delivery
 from millstream.errors import UsageError
+from millstream.handler import Letters
 from millstream.options import payload_option, retry_option, timeout_option
 from millstream.policy import RetryPolicy
 from millstream.settings import AppSettings, TaskSettings, whole
@@ -39,6 +40,8 @@ class SubscribeOptions(TypedDict, total=False):
     max_crashes: int
     max_payload_bytes: int | None
     """None: no cap."""
+    keep_expired: bool
+    """Events that expired become dead letters; otherwise they are only counted."""
     start: Place
     """Where a new group begins: "beginning", "end", after an entry, or at a moment in epoch seconds."""
 
@@ -64,6 +67,8 @@ class BatchSubscriber(Protocol[E]):
 class Subscription:
     """What a worker runs for one group."""
 
+    letters: Letters = ""
+
     def __init__(
         self,
         fn: Callable[..., Any],
@@ -76,7 +81,7 @@ class Subscription:
     ) -> None:
         unknown = options.keys() - SubscribeOptions.__annotations__.keys()
         if unknown:
-            known = ", ".join(["batch", *SubscribeOptions.__annotations__])
+            known = ", ".join(["batch", "dead_letter", *SubscribeOptions.__annotations__])
             raise UsageError(f"subscribe() has no option {unknown.pop()!r}; it has {known}")
         self.topic = topic
         self.group = checked_name(group, "group")
@@ -89,6 +94,9 @@ class Subscription:
         concurrency = options.get("concurrency")
         self.concurrency = None if concurrency is None else whole(concurrency, "concurrency", minimum=1)
         self.start = options.get("start", BEGINNING)
+        self.keep_expired = options.get("keep_expired", False)
+        if not isinstance(self.keep_expired, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"keep_expired must be True or False, not {self.keep_expired!r}")
         if batch is not None and not isinstance(batch, Batch):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"batch must be a Batch(size, wait), not {batch!r}")
         self.batch = batch

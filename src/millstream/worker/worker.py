@@ -16,13 +16,13 @@ from types import MappingProxyType
 from typing import Any
 
 from millstream._version import __version__
+from millstream.address import spoken
 from millstream.broker import Broker, WorkerInfo
 from millstream.broker.contract import SUSPECT_AFTER
 from millstream.current import CurrentJob
 from millstream.errors import BrokerError, BrokerUnavailable
-from millstream.handler import Handler
+from millstream.handler import GroupHandler, Handler
 from millstream.settings import AppSettings
-from millstream.subscription import Subscription
 from millstream.task import Task
 from millstream.worker import verdict
 from millstream.worker.hot.claimer import Claimer
@@ -79,7 +79,7 @@ class Worker:
         broker: Broker,
         keeper: LeaseKeeper,
         tasks: Mapping[str, Task[..., Any]],
-        subscriptions: Mapping[str, Subscription] = MappingProxyType({}),
+        subscriptions: Mapping[str, GroupHandler] = MappingProxyType({}),
         settings: AppSettings,
         queues: Sequence[str],
         concurrency: int = 32,
@@ -163,7 +163,7 @@ class Worker:
         log.info(
             "worker %s serves %s with %d coroutines and %d threads on %s",
             self.id,
-            ", ".join(repr(lane.queue) for lane in self._lanes),
+            ", ".join(spoken(lane.queue) for lane in self._lanes),
             *self._hold.sizes,
             self._broker.capabilities.server or "memory",
         )
@@ -219,6 +219,8 @@ class Worker:
         interrupted: list[CurrentJob] = []
         abandoned: list[CurrentJob] = []
         try:
+            for job in [job for job in hold.running if job._lane.letters == "moved"]:
+                self._runner.stop_job(job, SHUTDOWN)  # it may wait for a topic that is full, and is begun again elsewhere
             await self._claim_no_more()
             await _step(grace, self._quiet_or_hurried())
             interrupted = list(hold.running)
@@ -354,7 +356,7 @@ class Worker:
         return "something that is not a job"
 
 
-def _lane(queue: str, tasks: Mapping[str, Task[..., Any]], subscription: Subscription | None) -> Lane:
+def _lane(queue: str, tasks: Mapping[str, Task[..., Any]], subscription: GroupHandler | None) -> Lane:
     """A lane that fits the tasks which are sent to this queue by default; others may come, and find slots too."""
     handlers: list[Handler] = [task for task in tasks.values() if task.settings.queue == queue]
     if subscription is not None:
@@ -372,6 +374,8 @@ def _lane(queue: str, tasks: Mapping[str, Task[..., Any]], subscription: Subscri
         limit=None if subscription is None else subscription.concurrency,
         batch=None if subscription is None else subscription.batch,
         acks_first=subscription is not None and subscription.ack == "on_receive",
+        keeps_expired=subscription is not None and subscription.keep_expired,
+        letters="" if subscription is None else subscription.letters,
     )
 
 

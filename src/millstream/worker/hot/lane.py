@@ -7,7 +7,7 @@ from typing import Any
 
 from millstream.batch import Batch
 from millstream.current import CurrentJob
-from millstream.handler import Handler
+from millstream.handler import Handler, Letters
 from millstream.outcome import Outcome
 from millstream.worker.hot.hold import ASYNC, EVEN, THREAD
 
@@ -27,7 +27,9 @@ class Lane:
         "gathered",
         "handed_back",
         "handler",
+        "keeps_expired",
         "kinds",
+        "letters",
         "limit",
         "outcomes",
         "queue",
@@ -49,9 +51,11 @@ class Lane:
         limit: int | None = None,
         batch: Batch | None = None,
         acks_first: bool = False,
+        keeps_expired: bool = False,
+        letters: Letters = "",
     ) -> None:
         self.queue = queue
-        """Its address: a queue's name, or a group's topic and name."""
+        """Its address: a queue's name, a group's topic and name, or that of a group's dead letters."""
         self.handler = handler
         """What handles all that comes; None: each message names its task."""
         self.limit = limit
@@ -63,6 +67,10 @@ class Lane:
         """How many run or wait here, if there is a limit."""
         self.acks_first = acks_first
         """Settled as done before they start: at most once, whatever happens to the handler."""
+        self.keeps_expired = keeps_expired
+        """What has expired is dead, not only counted."""
+        self.letters: Letters = letters
+        """What is done with what comes, if these are dead letters."""
         self.watched: dict[bytes, asyncio.Future[None]] = {}
         """Who waits for an outcome to be on the server, by ref."""
         self.consumer = ""

@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from millstream.address import spoken
 from millstream.broker import Claim, Entry
 from millstream.codec import InvalidArguments, InvalidResult
 from millstream.current import CurrentJob, set_current_job
@@ -246,12 +249,14 @@ class Runner:
         """A job that returned, and was told to stop or had said how it ends."""
         return self._stopped(job, value, None) if job._stop else self._as_said(job)
 
-    def _as_said(self, job: CurrentJob) -> Outcome:
+    def _as_said(self, job: CurrentJob) -> Outcome | None:
         """What a handler of events said wins over what it did then."""
         said = job._said
         assert said is not None
         if said.verb == "ack":
             return Outcome(DONE, job._ref, job._message.id, None, 0.0, job._message.given_id)
+        if job._lane.letters and said.verb == "nack":
+            return Outcome(Kind.DEAD, job._ref, job._message.id)  # it stays in the list
         return self._judge(job, Reject(said.reason) if said.verb == "nack" else Retry(delay=said.delay), timed_out=False)
 
     def _stopped(self, job: CurrentJob, value: Any, error: BaseException | None) -> Outcome | None:
@@ -283,9 +288,11 @@ class Runner:
             why = ErrorNote("JudgingFailed", f"its error could not be recorded: {type(bug).__name__}; the worker's log has it")
             return verdict.dead(job._ref, job._message, "exhausted", why, job._crashes, _result_ttl(job))
 
-    def _judge(self, job: CurrentJob, error: BaseException, *, timed_out: bool, quietly: bool = False) -> Outcome:
+    def _judge(self, job: CurrentJob, error: BaseException, *, timed_out: bool, quietly: bool = False) -> Outcome | None:
         """``quietly``: the same was said of another one already."""
         message = job._message
+        if job._lane.letters:
+            return self._judge_letter(job, error)
         policy = verdict.policy_for(message, job._task.settings.retry)
         outcome = verdict.judge(
             job._ref,
@@ -311,6 +318,16 @@ class Runner:
             log.warning("%s runs again in %.1f s: %s: %s", what, outcome.delay, type(error).__name__, said)
         return outcome
 
+    def _judge_letter(self, job: CurrentJob, error: BaseException) -> Outcome | None:
+        """A dead letter whose handler failed is gone all the same; one that could not be moved is tried again."""
+        if job._lane.letters == "moved":
+            job._lane.handed_back.append(job._ref)
+            return None
+        trace = (type(error), error, verdict.users_part(error.__traceback__))
+        what, said = spoken(job._lane.queue), verdict.describe(error)
+        log.error("the handler of %s failed; %s is gone: %s: %s", what, job.id, type(error).__name__, said, exc_info=trace)
+        return Outcome(DONE, job._ref, job.id)
+
     # -- what can never run ------------------------------------------------------------------------------------------------
 
     def _malformed(self, lane: Lane, entry: Entry, error: Exception) -> Outcome:
@@ -324,6 +341,11 @@ class Runner:
         ttl = self._settings.result_ttl if task is None else task.settings.result_ttl
         if message.overrides is not None and message.overrides.result_ttl is not None:
             ttl = message.overrides.result_ttl
+        if entry.expires_ms and entry.expires_ms <= now_ms and lane.keeps_expired:
+            why = ErrorNote("Expired", f"it expired {(now_ms - entry.expires_ms) / 1000:.1f} s before it could be handled")
+            log.error("event %s (group %r) is dead, expired: %s", message.id, lane.queue, why.message)
+            tried = msgspec.structs.replace(message, attempt=message.attempt - 1)
+            return verdict.dead(entry.ref, tried, "expired", why, entry.crashes, ttl)
         if entry.expires_ms and entry.expires_ms <= now_ms:
             log.info("job %s (task %r) has expired", message.id, message.task)
             return Outcome(Kind.EXPIRED, entry.ref, message.id, None, ttl, message.given_id)
