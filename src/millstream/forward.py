@@ -44,7 +44,8 @@ FOR_EVER = 1 << 30
 class Forwarder:
     """What a worker runs for a group whose dead letters go to a topic.
 
-    A letter is published under an id of its own and leaves the list afterwards: once, however often that is begun.
+    A letter is published under an id of its own and leaves the list afterwards: once, however often that is begun within
+    ``id_ttl``. Until it is accepted it is in the list. What cannot be moved stays there and is not tried again.
     """
 
     letters: Letters = "moved"

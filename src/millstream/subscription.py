@@ -97,6 +97,8 @@ class Subscription:
         self.keep_expired = options.get("keep_expired", False)
         if not isinstance(self.keep_expired, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"keep_expired must be True or False, not {self.keep_expired!r}")
+        if self.keep_expired and self.ack == "on_receive":
+            raise UsageError("keep_expired=True with ack='on_receive': what is acknowledged on receipt leaves no dead letters")
         if batch is not None and not isinstance(batch, Batch):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"batch must be a Batch(size, wait), not {batch!r}")
         self.batch = batch

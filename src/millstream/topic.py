@@ -172,6 +172,8 @@ class Topic(Generic[T]):
         not decode stays there.
         """
         forwarder = None if dead_letter is None else self._forwarder(group, dead_letter)
+        if forwarder is not None and options.get("ack") == "on_receive":
+            raise UsageError("dead_letter with ack='on_receive': what is acknowledged on receipt leaves no dead letters")
 
         def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
             if group in self.subscriptions:

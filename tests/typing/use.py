@@ -12,6 +12,7 @@ from millstream import (
     AsyncTask,
     Batch,
     Call,
+    DeadEvent,
     DeadJob,
     Delivery,
     Job,
@@ -188,6 +189,28 @@ async def stock(together: list[Order]) -> None: ...
 @orders.subscribe("warehouse2", batch=Batch(500, wait=0.25))
 async def stock_carefully(together: list[Order], deliveries: list[Delivery]) -> None:
     deliveries[0].retry(1)
+
+
+@orders.on_dead("billing", concurrency=2, timeout=None)
+async def sorry(letter: DeadEvent[Order]) -> None:
+    assert_type(letter.event, Order)
+    assert_type(letter.headers["tenant"], str)
+    assert_type(letter.published_at, datetime | None)
+    assert_type(await letter.replay(), bool)
+    job: DeadJob = letter
+    assert_type(job.id, str)
+
+
+@orders.on_dead("mail")
+def sorry_sync(letter: DeadEvent[Order]) -> None:
+    assert_type(letter.replay_sync(), bool)
+
+
+spoilt = app.topic("spoilt", Order)
+
+
+@orders.subscribe("moved", dead_letter=spoilt, keep_expired=True)
+async def moved(order: Order) -> None: ...
 
 
 async def events() -> None:

@@ -212,6 +212,31 @@ async def test_a_handler_that_was_cut_off_by_a_shutdown_is_called_again_elsewher
 
 
 @looped
+async def test_a_letter_that_took_too_many_workers_down_stays_in_the_list_and_is_given_no_more() -> None:
+    app, orders = make(max_crashes=1)
+    fail(orders)
+    handled: list[int] = []
+    async with app:
+        deadly = (await kill(app, Order(1), topic=orders))[0]
+        broker = await app.broker()
+        for life in ("first", "second"):
+            await broker.join(DEAD, life, 30.0)
+            assert len((await broker.claim(DEAD, life, 1, suspect_after=5)).entries) == 1
+            await broker.leave(DEAD, life)
+
+        @orders.on_dead("billing")
+        async def sorry(letter: DeadEvent[Order]) -> None:
+            handled.append(letter.event.number)
+
+        await orders.publish(Order(2))
+        async with app.worker() as worker:
+            await until(lambda: handled == [2])
+            await worker.until_idle()
+        assert [dead.id for dead in await orders.group("billing").dead.list()] == [deadly]
+        assert await orders.group("billing").dead.replay(deadly) == [deadly]
+
+
+@looped
 async def test_at_most_so_many_letters_are_handled_at_once() -> None:
     app, orders = make()
     fail(orders)
@@ -607,6 +632,9 @@ async def test_declarations_that_make_no_sense_are_refused_by_name() -> None:
             bad.subscribe("x", dead_letter=target)
     with pytest.raises(UsageError, match="keep_expired must be True or False, not 'yes'"):
         bad.subscribe("x", keep_expired="yes")(ignore)
+    for option in ({"keep_expired": True}, {"dead_letter": spoilt}):
+        with pytest.raises(UsageError, match="leaves no dead letters"):
+            bad.subscribe("x", ack="on_receive", **option)(ignore)
     with pytest.raises(UsageError, match="takes 2 arguments"):
         bad.on_dead("billing")(lambda letter, delivery: None)
     with pytest.raises(UsageError, match="not 3"):

@@ -23,7 +23,8 @@ if length > 0 then
   if before(given, first) then
     entries = entries + length
   elseif before(given, last) then
-    entries = entries + (lag and math.max(1, math.min(lag, length)) or 1)
+    lag = lag or #redis.call('XRANGE', STREAM, '(' .. given, '+', 'COUNT', 20)
+    entries = entries + math.max(1, math.min(lag, length))
   end
 end
 return {
