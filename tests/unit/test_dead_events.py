@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from millstream import DeadEvent, DeadJob, Delivery, Millstream, Reject, Retry, RetryPolicy, Snooze, Topic, current_job
+from millstream import DeadEvent, DeadJob, Delivery, Millstream, Reject, Retry, RetryPolicy, Snooze, Topic, current_job, forward
 from millstream.address import dead_address
 from millstream.broker import Post
 from millstream.broker.letters import open_letter
@@ -576,7 +576,8 @@ async def test_a_full_topic_is_waited_for_in_the_list_and_nothing_is_lost_or_dou
 
 
 @looped
-async def test_a_worker_that_waits_for_a_full_topic_stops_at_once() -> None:
+async def test_a_worker_that_waits_for_a_full_topic_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forward, "PAUSES", (10 * PATIENCE,))
     app, orders = make(grace=10 * PATIENCE)
     spoilt = app.topic("spoilt", Order, max_length=1)
     fail(orders, dead_letter=spoilt)
