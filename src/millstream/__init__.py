@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from millstream.consumer import Consumer
     from millstream.current import CurrentJob, current_job
     from millstream.dead import DeadJob
+    from millstream.dead_event import DeadEvent
     from millstream.delivery import Delivery
     from millstream.job import Job
     from millstream.policy import RetryPolicy
@@ -30,6 +31,7 @@ __all__ = [
     "Call",
     "Consumer",
     "CurrentJob",
+    "DeadEvent",
     "DeadJob",
     "Delivery",
     "Group",
@@ -53,6 +55,7 @@ _HOMES = {
     "Call": "call",
     "Consumer": "consumer",
     "CurrentJob": "current",
+    "DeadEvent": "dead_event",
     "DeadJob": "dead",
     "Delivery": "delivery",
     "Group": "topic",

@@ -14,7 +14,7 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overloa
 
 import msgspec
 
-from millstream.address import split_group
+from millstream.address import dead_address, split_group
 from millstream.backoff import pauses
 from millstream.batch import Batch
 from millstream.broker import Broker
@@ -26,6 +26,7 @@ from millstream.config import Url, discover_namespace, discover_url, parse_url
 from millstream.consumer import Consumer
 from millstream.dead import DeadLetters
 from millstream.errors import BrokerUnavailable, BulkError, UsageError
+from millstream.handler import GroupHandler
 from millstream.job import Job, Origin
 from millstream.observers import Observer, Observers
 from millstream.options import (
@@ -149,6 +150,9 @@ class Millstream:
         for task in self._tasks.values():
             task.arguments.resolve()
             task.returns.resolve()
+        for topic in self._topics.values():
+            for group in topic.dead_handlers.keys() - topic.subscriptions.keys():
+                raise UsageError(f"on_dead({group!r}) of topic {topic.name!r}: nothing subscribes under that group")
 
     # -- declaring ---------------------------------------------------------------------------------------------------------
 
@@ -297,11 +301,17 @@ class Millstream:
         return MappingProxyType(self._topics)
 
     @property
-    def subscriptions(self) -> Mapping[str, Subscription]:
-        """What handles events, by the address of its group."""
-        return {each.address: each for topic in self._topics.values() for each in topic.subscriptions.values()}
+    def subscriptions(self) -> Mapping[str, GroupHandler]:
+        """What handles events and dead letters, by address: a group's, and behind it that of its dead letters."""
+        found: dict[str, GroupHandler] = {}
+        for topic in self._topics.values():
+            for each in topic.subscriptions.values():
+                found[each.address] = each
+                if each.group in topic.dead_handlers:
+                    found[dead_address(each.address)] = topic.dead_handlers[each.group]
+        return found
 
-    def subscriptions_at(self, addresses: Iterable[str]) -> Mapping[str, Subscription]:
+    def subscriptions_at(self, addresses: Iterable[str]) -> Mapping[str, GroupHandler]:
         """``subscriptions``, and those by prefix whose groups are at these addresses."""
         found = dict(self.subscriptions)
         for address in addresses:
@@ -439,9 +449,11 @@ class Millstream:
             stop()
 
     def queues_to_serve(self, wanted: Iterable[str]) -> list[str]:
-        """The queues a worker serves: those wanted, else every queue its tasks are sent to. UsageError if that is none."""
-        names = list(dict.fromkeys(wanted))
+        """The queues and groups a worker serves: those wanted, else every queue its tasks are sent to and every group; groups
+        with their dead letters, where code handles them. UsageError if that is none."""
         served = [*(self._queues if self._tasks else ()), *self.subscriptions, *self._prefixes]
+        names = list(dict.fromkeys(wanted))
+        names += [address for name in names if (address := dead_address(name)) in served and address not in names]
         if not served:
             raise UsageError(
                 "this app has no tasks and no subscriptions, so there is nothing to serve; does include= name the modules that "

@@ -35,7 +35,7 @@ class DeadJob:
     """By the clock of whoever enqueued it; None for what was never a job of ours."""
     died_at: datetime
     """By the server's clock."""
-    source: str = ""
+    entry: str = ""
     """The entry it was, as the server names it."""
 
     @classmethod
@@ -54,7 +54,7 @@ class DeadJob:
             crashes=letter.crashes,
             enqueued_at=datetime.fromtimestamp(letter.enqueued_ms / 1000, UTC) if letter.enqueued_ms else None,
             died_at=datetime.fromtimestamp(stored.died_at, UTC),
-            source=stored.source,
+            entry=stored.source,
         )
 
 

@@ -5,6 +5,7 @@
     ├── PayloadTooLarge (also ValueError)  the encoded arguments exceed max_payload_bytes
     ├── QueueFull                          max_length is reached; nothing was written
     ├── TopicFull                          a topic's max_length is reached; nothing was written
+    ├── MalformedEvent (also ValueError)   what travelled is no event of the topic's type
     ├── IdConflict                         the given id belongs to a job of another task
     ├── BulkError                          some items of a bulk call were refused
     ├── MalformedEntry                     told to observers: an entry that is no message of ours
@@ -45,6 +46,7 @@ __all__ = [
     "JobFailed",
     "LeaseLost",
     "MalformedEntry",
+    "MalformedEvent",
     "MillstreamError",
     "PayloadTooLarge",
     "QueueFull",
@@ -80,6 +82,10 @@ class QueueFull(MillstreamError):
 
 class TopicFull(MillstreamError):
     """The topic keeps ``max_length`` events that some group has not been given; nothing was written."""
+
+
+class MalformedEvent(MillstreamError, ValueError):
+    """What travelled as an event is none of the topic's type: foreign, broken, or of a type that has changed since."""
 
 
 class IdConflict(MillstreamError):

@@ -1,12 +1,16 @@
-"""What a worker runs: a task, or a group's subscription."""
+"""What a worker runs: a task, a group's subscription, or what becomes of a group's dead letters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
+from millstream.batch import Batch
 from millstream.codec.wire import Payload
 from millstream.settings import TaskSettings
+
+Letters = Literal["", "handled", "moved"]
+"""What is done with what comes, where these are dead letters: given to a handler, or moved to a topic."""
 
 
 class Arguments(Protocol):
@@ -36,3 +40,22 @@ class Handler(Protocol):
     def arguments(self) -> Arguments: ...
     @property
     def returns(self) -> Returns: ...
+
+
+class GroupHandler(Handler, Protocol):
+    """What handles all that comes at one address."""
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def concurrency(self) -> int | None: ...
+    @property
+    def batch(self) -> Batch | None: ...
+    @property
+    def ack(self) -> str: ...
+    @property
+    def keep_expired(self) -> bool: ...
+    @property
+    def foreign(self) -> Callable[[bytes], bytes] | None: ...
+    @property
+    def letters(self) -> Letters: ...

@@ -15,6 +15,7 @@ from millstream.codec.wire import Payload
 from millstream.current import CurrentJob, current_job
 from millstream.delivery import Delivery, ManualDelivery
 from millstream.errors import UsageError
+from millstream.handler import Letters
 from millstream.options import payload_option, place_option, retry_option, timeout_option
 from millstream.policy import RetryPolicy
 from millstream.settings import AppSettings, TaskSettings, whole
@@ -43,6 +44,8 @@ class SubscribeOptions(TypedDict, total=False):
     max_crashes: int
     max_payload_bytes: int | None
     """None: no cap."""
+    keep_expired: bool
+    """Events that expired become dead letters; otherwise they are only counted."""
     start: datetime | str
     """Where a new group begins: "beginning", "new", at a moment, or after an entry by its id; else as the topic says."""
 
@@ -68,6 +71,8 @@ class BatchSubscriber(Protocol[E]):
 class Subscription:
     """What a worker runs for one group."""
 
+    letters: Letters = ""
+
     def __init__(
         self,
         fn: Callable[..., Any],
@@ -82,7 +87,7 @@ class Subscription:
     ) -> None:
         unknown = options.keys() - SubscribeOptions.__annotations__.keys()
         if unknown:
-            known = ", ".join(["batch", *SubscribeOptions.__annotations__])
+            known = ", ".join(["batch", "dead_letter", *SubscribeOptions.__annotations__])
             raise UsageError(f"subscribe() has no option {unknown.pop()!r}; it has {known}")
         self.topic = topic
         self.group = checked_name(group, "group")
@@ -94,6 +99,9 @@ class Subscription:
         concurrency = options.get("concurrency")
         self.concurrency = None if concurrency is None else whole(concurrency, "concurrency", minimum=1)
         self.start = place_option(options["start"], "start") if "start" in options else start
+        self.keep_expired = options.get("keep_expired", False)
+        if not isinstance(self.keep_expired, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"keep_expired must be True or False, not {self.keep_expired!r}")
         if batch is not None and not isinstance(batch, Batch):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"batch must be a Batch(size, wait), not {batch!r}")
         self.batch = batch

@@ -17,8 +17,10 @@ from millstream.client import Clients, Template, twin
 from millstream.codec import Codec, CodecName, EventCodec
 from millstream.consumer import Consumer
 from millstream.dead import DeadLetters
+from millstream.dead_event import DeadHandler, DeadOptions, DeadSubscriber
 from millstream.delivery import Delivery
 from millstream.errors import BulkError, PayloadTooLarge, UsageError
+from millstream.forward import Forwarder
 from millstream.job import Job, Origin
 from millstream.message import EventFields
 from millstream.options import job_id, place_option
@@ -77,6 +79,8 @@ class Topic(Generic[T]):
     ) -> None:
         self.settings = settings
         self.subscriptions: dict[str, Subscription] = {}
+        self.dead_handlers: dict[str, DeadHandler | Forwarder] = {}
+        """What becomes of a group's dead letters, where code decides that."""
         self._codec = codec
         self._clients = clients
         self._app = app
@@ -104,6 +108,11 @@ class Topic(Generic[T]):
     def codec(self) -> CodecName | Codec:
         """How they travel."""
         return self._codec.codec
+
+    @property
+    def wire(self) -> EventCodec:
+        """What turns them into bytes, and back."""
+        return self._codec
 
     # -- publishing --------------------------------------------------------------------------------------------------------
 
@@ -160,10 +169,21 @@ class Topic(Generic[T]):
     # -- handling ----------------------------------------------------------------------------------------------------------
 
     @overload
-    def subscribe(self, group: str, *, batch: None = None, **options: Unpack[SubscribeOptions]) -> Subscriber[T]: ...
+    def subscribe(
+        self, group: str, *, batch: None = None, dead_letter: Topic[T] | None = None, **options: Unpack[SubscribeOptions]
+    ) -> Subscriber[T]: ...
     @overload
-    def subscribe(self, group: str, *, batch: Batch, **options: Unpack[SubscribeOptions]) -> BatchSubscriber[T]: ...
-    def subscribe(self, group: str, *, batch: Batch | None = None, **options: Unpack[SubscribeOptions]) -> Any:
+    def subscribe(
+        self, group: str, *, batch: Batch, dead_letter: Topic[T] | None = None, **options: Unpack[SubscribeOptions]
+    ) -> BatchSubscriber[T]: ...
+    def subscribe(
+        self,
+        group: str,
+        *,
+        batch: Batch | None = None,
+        dead_letter: Topic[T] | None = None,
+        **options: Unpack[SubscribeOptions],
+    ) -> Any:
         """Declare what handles this topic's events for a group: a function of an event, or of an event and its delivery.
 
         With ``batch`` it is given lists of events, and of their deliveries if it takes two; a delivery that is told how it ends
@@ -171,14 +191,23 @@ class Topic(Generic[T]):
 
         The group exists from the moment an app that declares it connects, and gets what the topic still keeps then, unless
         ``start`` says otherwise. UsageError if the group has a handler already.
+
+        ``dead_letter``: another topic of this type, to which what dies in the group goes, once each: the event with all that
+        travelled with it, and headers ``dead-reason``, ``dead-error``, ``dead-topic``, ``dead-group``, ``dead-id`` and
+        ``dead-attempts``. It waits in the group's list while that topic is full or away; what is malformed, oversize or does
+        not decode stays there.
         """
+        forwarder = None if dead_letter is None else self._forwarder(group, dead_letter)
 
         def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
             if group in self.subscriptions:
                 raise UsageError(
                     f"group {group!r} of topic {self.name!r} has a handler already: give this one a group of its own"
                 )
-            self.subscriptions[group] = self._subscription(fn, group, options, batch)
+            subscription = self._subscription(fn, group, options, batch)
+            if forwarder is not None:
+                self._add_dead_handler(forwarder)
+            self.subscriptions[group] = subscription
             return fn
 
         return declare
@@ -217,6 +246,42 @@ class Topic(Generic[T]):
     def _subscription(self, fn: Callable[..., Any], group: str, options: SubscribeOptions, batch: Batch | None) -> Subscription:
         return Subscription(fn, self.name, group, self._codec, options, self._app, batch, start=self.settings.start)
 
+    def on_dead(self, group: str, **options: Unpack[DeadOptions]) -> DeadSubscriber[T]:
+        """Declare what handles the dead letters of a group: a function of a DeadEvent, async or not.
+
+        Each letter is given to it by one worker at a time, also those that died before it was declared. Once it has returned or
+        raised, or its timeout has passed, the letter is gone; an error is logged, and never tried again. If the worker dies
+        meanwhile it is given again; one that took down more than ``max_crashes`` workers stays in the list. UsageError if
+        something else becomes of this group's dead letters already, and at the start of a worker if nothing subscribes under
+        that group.
+        """
+
+        def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
+            self._add_dead_handler(DeadHandler(fn, self.name, group, self._codec, options, self._clients, self._app))
+            return fn
+
+        return declare
+
+    def _forwarder(self, group: str, target: Topic[Any]) -> Forwarder:
+        if not isinstance(target, Topic):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"dead_letter must be a topic, made by app.topic(…), not {target!r}")
+        if target is self:
+            raise UsageError(f"dead_letter={target!r} is the topic itself: its groups would be given what died in one of them")
+        if target._clients is not self._clients:
+            raise UsageError(f"dead_letter={target!r} is a topic of another app")
+        if target.type is not self.type:
+            raise UsageError(
+                f"dead_letter={target!r} has events of type {target.type!r}, and {self!r} has {self.type!r}: give it this type"
+            )
+        return Forwarder(self.name, group, self._codec, target, self._clients, self._app)
+
+    def _add_dead_handler(self, handler: DeadHandler | Forwarder) -> None:
+        known = self.dead_handlers.get(handler.group)
+        if known is not None:
+            way_out = "a group's dead letters are handled by one function, or go to one topic"
+            raise UsageError(f"group {handler.group!r} of topic {self.name!r} has a {known!r} already: {way_out}")
+        self.dead_handlers[handler.group] = handler
+
     def group(self, name: str) -> Group:
         """One of its groups, to be looked after."""
         return Group(self.name, checked_name(name, "group"), self._clients)
@@ -245,7 +310,7 @@ class Group:
         await self._seek(to)
 
     async def pause(self) -> None:
-        """No event of this group is handled until ``resume``, on any worker, after a restart too."""
+        """No event of this group is handled until ``resume``, and no dead letter, on any worker, after a restart too."""
         await self._clients.here().ask(lambda broker: broker.pause(self.address))
 
     async def resume(self) -> None:

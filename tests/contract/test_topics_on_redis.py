@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from millstream.address import group_address
+from millstream.address import dead_address, group_address
 from millstream.broker import Post
 from millstream.broker.contract import BEGINNING, END
 from millstream.errors import LeaseLost
@@ -244,10 +244,17 @@ def test_a_removed_group_leaves_no_key(tell: Tell) -> None:
     async def story(room: Room, log: Log) -> None:
         await begin(room, "a", "b")
         await emit(room, "1", "2", "3")
-        dead, retried, _ = await take(room, "a")
+        dead, retried, last = await take(room, "a")
         await end(room, "a", [dead], Kind.DEAD)
         await end(room, "a", [retried], Kind.RETRY, delay=60)
         await room.broker.pause(A)
+        await room.join("c", "left", queue=dead_address(A))  # a consumer of the dead letters, one that left some, and a token
+        await room.broker.resume(A)
+        await room.take("left", queue=dead_address(A))
+        await room.broker.leave(dead_address(A), "left")
+        await room.broker.release(dead_address(A), "c", [e.ref for e in await room.take("c", queue=dead_address(A))])
+        await end(room, "a", [last], Kind.DEAD)
+        assert [key for key in await log.call("KEYS", f"*{log.namespace}*") if b":g:a:dead:" in key] != []
         assert await room.broker.remove_group(A)
         keys = await log.call("KEYS", f"*{log.namespace}*")
         assert [key for key in keys if b":g:a:" in key] == []

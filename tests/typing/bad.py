@@ -4,7 +4,7 @@ from typing import Any
 
 from use import Order, app, conf, mail, orders, resize, send_mail, ship
 
-from millstream import Batch, Job, Millstream, Problem, RetryPolicy
+from millstream import Batch, DeadEvent, Job, Millstream, Problem, RetryPolicy
 
 
 async def bad() -> None:
@@ -58,6 +58,9 @@ app.queue("mail", limit=3)  # E not built yet
 unknown: Any = app.schedule  # E not built yet
 
 
+numbers = app.topic("numbers", int)
+
+
 @orders.subscribe("x")  # E takes no order
 async def wrong_event(order: int) -> None: ...
 
@@ -84,6 +87,22 @@ async def consumers() -> None:
     await orders.consume("x", takes_int)  # E takes no order
     await orders.consume("x", takes_order, batch=Batch(5, wait=1))  # E takes one order, not a list
     await orders.consume("x", takes_order, ack="never")  # E no such way
+
+
+@orders.on_dead("x")  # E takes an order, not its letter
+async def wrong_letter(order: Order) -> None: ...
+
+
+@orders.on_dead("x")  # E a letter of something else
+async def wrong_dead_event(letter: DeadEvent[int]) -> None: ...
+
+
+@orders.on_dead("x", retry=3)  # E no such option
+async def wrong_dead_option(letter: DeadEvent[Order]) -> None: ...
+
+
+@orders.subscribe("x", dead_letter=numbers)  # E a topic of something else
+async def wrong_target(order: Order) -> None: ...
 
 
 async def events() -> None:

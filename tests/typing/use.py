@@ -13,6 +13,7 @@ from millstream import (
     Batch,
     Call,
     Consumer,
+    DeadEvent,
     DeadJob,
     Delivery,
     Job,
@@ -213,6 +214,28 @@ async def consumers() -> None:
     async with await orders.consume("warehouse", stock, batch=Batch(5, wait=1)) as other:
         assert_type(other, Consumer)
         await other.abort()
+
+
+@orders.on_dead("billing", concurrency=2, timeout=None)
+async def sorry(letter: DeadEvent[Order]) -> None:
+    assert_type(letter.event, Order)
+    assert_type(letter.headers["tenant"], str)
+    assert_type(letter.published_at, datetime | None)
+    assert_type(await letter.replay(), bool)
+    job: DeadJob = letter
+    assert_type(job.id, str)
+
+
+@orders.on_dead("mail")
+def sorry_sync(letter: DeadEvent[Order]) -> None:
+    assert_type(letter.replay_sync(), bool)
+
+
+spoilt = app.topic("spoilt", Order)
+
+
+@orders.subscribe("moved", dead_letter=spoilt, keep_expired=True)
+async def moved(order: Order) -> None: ...
 
 
 async def events() -> None:

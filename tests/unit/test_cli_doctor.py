@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from millstream.address import dead_address
 from millstream.broker import Finding, GroupState, Post, TopicState
 from millstream.embedded import ensure_server
 from millstream.message import ErrorNote, Message, encode_message
@@ -223,3 +224,36 @@ def test_a_job_that_is_gone_is_struck_off_when_it_is_looked_at(embedded_url: str
             await broker.close()
 
     assert asyncio.run(scenario()) == ["ok"]
+
+
+def test_dead_letters_that_code_handles_are_no_alarm_but_those_it_left_are(embedded_url: str) -> None:
+    async def scenario() -> list[list[tuple[str, str]]]:
+        broker = RedisBroker(ensure_server(embedded_url.removeprefix("embedded://")), namespace=f"test-{secrets.token_hex(6)}")
+        dead = dead_address("t>g")
+
+        async def look() -> list[tuple[str, str]]:
+            return [(f.health, f.found) for f in await broker.inspector.examine() if "topic t" in f.check]
+
+        try:
+            await broker.join("t>g", "c", 60.0)
+            await broker.emit("t", [post(name) for name in ("a", "b", "c")])
+            entries = (await broker.claim("t>g", "c", 3)).entries
+            letter = Letter("rejected", ErrorNote("Reject", "no"), 1, 0, 17)
+            ends = [Outcome(Kind.DEAD, e.ref, name, body=b"", letter=letter) for e, name in zip(entries, "abc", strict=True)]
+            await broker.settle("t>g", "c", ends)
+            seen = [await look()]
+            await broker.join(dead, "c", 60.0)
+            seen.append(await look())
+            held = (await broker.claim(dead, "c", 2)).entries
+            await broker.settle(dead, "c", [Outcome(Kind.DONE, held[0].ref, "a"), Outcome(Kind.DEAD, held[1].ref, "b")])
+            seen.append(await look())
+            await broker.leave(dead, "c")
+            return [*seen, await look()]
+        finally:
+            await broker.close()
+
+    unserved, served, left, gone = asyncio.run(scenario())
+    assert unserved == [("warn", "3 events dead")]
+    assert [health for health, _ in served] == ["ok"]
+    assert left == [("warn", "1 event dead")]
+    assert gone == [("warn", "2 events dead")]

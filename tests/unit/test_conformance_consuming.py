@@ -298,7 +298,7 @@ async def test_a_rejected_event_is_dead_at_once_with_its_reason() -> None:
         (dead,) = await topic.group("g").dead.list()
     assert runs == [1]
     assert (dead.reason, dead.error, dead.queue, dead.attempts) == ("rejected", "not mine", "numbers>g", 1)
-    assert dead.source, "which entry it was"
+    assert dead.entry, "which entry it was"
 
 
 @looped

@@ -159,6 +159,11 @@ class Broker(ABC):
         log when every group has settled it and, if ``keep`` (seconds) or ``keep_count`` is given, it is that old or that many
         came after it: by the first claim of any group a second after the last time. While there is no group, only ``keep`` and
         ``keep_count`` end it, by an emit.
+
+        A group's dead letters can be claimed too, under an address of their own (``dead_address``), as messages that carry them
+        (``letters.open_letter``). One that is settled as done leaves the list, with any other outcome it stays and is given no
+        more; until then it is in the list, and one that was replayed, purged or too old meanwhile is not there to be given or
+        taken off. They are paused with the group.
         """
 
     @abstractmethod

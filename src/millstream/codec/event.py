@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, Protocol, get_args, get_type_hints
 
@@ -87,6 +88,21 @@ class EventCodec:
             return self._read(payload)
         except Exception as error:
             raise InvalidArguments(f"the event is no {hints.describe(self.type)}: {error}") from error
+
+    def own_bytes(self, payload: Payload) -> bytes:
+        """What the codec made of an event; the bytes as they are if it made none of them."""
+        if self.codec != "msgpack":
+            with suppress(msgspec.MsgspecError):
+                return _from_bin(payload)
+        return bytes(payload)
+
+    def adopt(self, payload: Payload, other: EventCodec) -> bytes:
+        """Another topic's event as this one's: the same bytes if both have one codec.
+
+        InvalidArguments if it is no event of the other topic's type any more, TypeError if it is none of this one's.
+        """
+        event = other.decode(payload)
+        return bytes(payload) if self.codec == other.codec else self.encode((event,), {})
 
 
 def _within(

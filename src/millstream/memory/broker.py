@@ -9,7 +9,7 @@ from threading import Lock
 from typing import ClassVar
 from weakref import WeakValueDictionary
 
-from millstream.address import group_address, split_address, split_group
+from millstream.address import dead_address, group_address, is_dead_address, split_address, split_group
 from millstream.broker import Broker, Cancellation, Capabilities, Claim, Entry, Post, Receipt, ResultStore, WorkerInfo
 from millstream.broker.contract import BEGINNING, SUSPECT_AFTER, Place
 from millstream.memory.inspector import MemoryInspector
@@ -209,8 +209,9 @@ class MemoryBroker(Broker):
         with self._state.lock:
             removed = self._topic(topic).groups.pop(name, None)
             if removed is not None:
-                del self._state.queues[group]
+                del self._state.queues[group], self._state.queues[dead_address(group)]
                 removed.wake()
+                removed.letters.wake()
             return removed is not None
 
     async def remove_prefix(self, prefix: str, group: str) -> bool:
@@ -264,7 +265,8 @@ class MemoryBroker(Broker):
         with self._state.lock:
             parts = split_address(queue)
             if parts is not None:
-                yield self._group(*parts)
+                group = self._group(*parts)
+                yield group.letters if is_dead_address(queue) else group
                 return
             rules = self._state.queues.get(queue)
             if rules is None:
@@ -282,4 +284,5 @@ class MemoryBroker(Broker):
         rules = self._state.queues.get(address)
         if not isinstance(rules, MemoryGroup):
             rules = self._state.queues[address] = MemoryGroup(self._topic(topic), group)
+            self._state.queues[dead_address(address)] = rules.letters
         return rules

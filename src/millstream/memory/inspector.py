@@ -9,7 +9,7 @@ import msgspec
 
 from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, TopicState, WorkerInfo
 from millstream.memory.queue import MemoryQueue
-from millstream.memory.state import Dead, Job, Moment, Number, Place, State
+from millstream.memory.state import Job, Moment, Number, Place, State
 from millstream.memory.topic import MemoryTopic
 from millstream.outcome import decode_ending
 from millstream.types import Status
@@ -60,7 +60,7 @@ class MemoryInspector(Inspector):
             if job is not None:
                 view = _view(queue, job, status)
             elif dead is not None:
-                view = JobView.of_letter(_letter(queue, dead))
+                view = JobView.of_letter(dead.stored(queue))
             else:
                 return None if ending is None else JobView(id=job_id, queue=queue, status=status, ending=ending)
             return msgspec.structs.replace(view, ending=ending)
@@ -69,12 +69,12 @@ class MemoryInspector(Inspector):
         seen = int(after or 0)
         with self._state.lock:
             later = (dead for dead in self._queue(queue).dead.values() if dead.number > seen)
-            return [_letter(queue, dead) for dead in islice(later, limit)]
+            return [dead.stored(queue) for dead in islice(later, limit)]
 
     async def dead_letter(self, queue: str, job_id: str) -> DeadLetter | None:
         with self._state.lock:
             dead = self._queue(queue).dead.get(job_id)
-            return _letter(queue, dead) if dead is not None else None
+            return dead.stored(queue) if dead is not None else None
 
     async def workers(self) -> list[WorkerInfo]:
         with self._state.lock:
@@ -86,10 +86,6 @@ class MemoryInspector(Inspector):
     def _queue(self, name: str) -> MemoryQueue:
         # looking at a queue that is not there must not make one
         return self._state.queues.get(name) or MemoryQueue(name)
-
-
-def _letter(queue: str, dead: Dead) -> DeadLetter:
-    return DeadLetter(dead.id, dead.task, queue, dead.letter, dead.died_ms / 1000, dead.body, str(dead.number), dead.source)
 
 
 def _view(queue: str, job: Job, status: Status) -> JobView:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from millstream.broker import WorkerInfo
+from millstream.broker import DeadLetter, WorkerInfo
 from millstream.outcome import Letter
 
 if TYPE_CHECKING:
@@ -84,6 +84,10 @@ class Dead:
     died_ms: int
     source: str
     """The ref it died under."""
+
+    def stored(self, queue: str) -> DeadLetter:
+        """As the inspector shows it."""
+        return DeadLetter(self.id, self.task, queue, self.letter, self.died_ms / 1000, self.body, str(self.number), self.source)
 
 
 @dataclass(slots=True)

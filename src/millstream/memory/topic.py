@@ -15,8 +15,10 @@ import msgspec
 from millstream.address import group_address
 from millstream.broker import GroupState, Post, QueueState, Receipt, TopicState
 from millstream.broker.contract import BEGINNING, END, Place, parse_entry
+from millstream.memory.letters import MemoryLetters
 from millstream.memory.queue import Keeping, MemoryQueue, absolute_ms
 from millstream.memory.state import Job, Kept, Moment, Number, Sender
+from millstream.outcome import Kind, Outcome
 
 # milliseconds between two trims of a log
 TRIM_MS = 1000
@@ -196,6 +198,13 @@ class MemoryGroup(MemoryQueue):
         self.topic = topic
         self.group = group
         self.place: Number = (0, 0)
+        self.letters = MemoryLetters(self)
+
+    def settle(self, consumer: str, outcomes: Sequence[Outcome], now: Moment, keeping: Keeping) -> int:
+        settled = super().settle(consumer, outcomes, now, keeping)
+        if any(outcome.kind is Kind.DEAD for outcome in outcomes):
+            self.letters.wake()
+        return settled
 
     def claimed(self) -> list[Job]:
         """Entries of the log that it was given and has not settled."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from millstream.address import group_address, split_address, split_group, topic_address
+from millstream.address import group_address, is_dead_address, split_address, split_group, topic_address, whose_dead
 from millstream.broker import (
     Broker,
     Cancellation,
@@ -24,11 +24,12 @@ from millstream.broker import (
     WorkerInfo,
 )
 from millstream.broker.contract import BEGINNING, END, SUSPECT_AFTER, Place, parse_entry
+from millstream.broker.letters import enclose
 from millstream.errors import BrokerError, LeaseLost
 from millstream.message import ErrorNote
 from millstream.outcome import DONE, Ending, Kind, Letter, Outcome, encode_ending, encode_letter
 from millstream.redis.connect import Connector, Locate, ScriptMissing, server_name
-from millstream.redis.inspector import RedisInspector
+from millstream.redis.inspector import RedisInspector, dead_letter
 from millstream.redis.keys import GROUP, RELEASED, SUSPECTS, channel, namespace_keys, queue_keys
 from millstream.redis.link import Link
 from millstream.redis.results import RedisResults
@@ -233,7 +234,9 @@ class RedisBroker(Broker):
         if link is None:
             link = self._claiming[queue, consumer] = Link(self._connector)
         await link.ready()
-        args = (GROUP, consumer, count, int(alone), suspect_after, link.run_id, RELEASED, SUSPECTS, _LOST_LETTER)
+        of_letters = is_dead_address(queue)
+        lost_letter = b"" if of_letters else _LOST_LETTER
+        args = (GROUP, consumer, count, int(alone), suspect_after, link.run_id, RELEASED, SUSPECTS, lost_letter)
         # Not past the moment when a lease should be looked at: a dead worker's jobs are found within 1.5 s of its lease's end.
         # BLPOP waits for ever on 0: a very short wait must not become one.
         patience = max(0.001, min(wait, self._looks.get((queue, consumer), wait)))
@@ -249,7 +252,10 @@ class RedisBroker(Broker):
             raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}")
         now_ms, next_due_ms, flags, taken, crashes, plain, look_ms, logged = reply
         self._looks[queue, consumer] = math.inf if look_ms < 0 else look_ms / 1000 + 0.005
-        entries = [_entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(taken)]
+        if of_letters:
+            entries = _letters(queue, taken, crashes)
+        else:
+            entries = [_entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(taken)]
         each = iter(plain)
         entries += map(Entry, each, each)  # hot: one struct per entry, made in C
         if logged:
@@ -285,6 +291,8 @@ class RedisBroker(Broker):
     async def settle(self, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
         if not outcomes:
             return 0
+        if is_dead_address(queue):
+            return await self._settle_letters(queue, consumer, outcomes)
         # Hot: jobs that are done, with nothing to keep or an ending of the same lifetime, go in bulk.
         plain = [o for o in outcomes if o.kind is DONE and o.result is None and not o.given_id]
         kept: list[Outcome] = []
@@ -324,9 +332,21 @@ class RedisBroker(Broker):
             *logged,
             *records,
         )
-        if settled < 0:
-            raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}: {len(outcomes)} outcomes were refused")
-        return settled
+        return _unless_refused(settled, queue, consumer, outcomes)
+
+    async def _settle_letters(self, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
+        handled = [o for o in outcomes if o.kind is DONE]
+        settled: int = await self._run(
+            "settle_letters",
+            queue,
+            GROUP,
+            consumer,
+            len(handled),
+            *[o.ref for o in handled],
+            *[o.id for o in handled],
+            *[o.ref for o in outcomes if o.kind is not DONE],
+        )
+        return _unless_refused(settled, queue, consumer, outcomes)
 
     async def release(self, queue: str, consumer: str, refs: Sequence[bytes]) -> int:
         if not refs:
@@ -344,7 +364,13 @@ class RedisBroker(Broker):
             if len(reply) == 1:
                 raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}")
             entries, crashes, after = reply
-            found += [_entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(entries)]
+            if is_dead_address(queue):
+                found += _letters(queue, entries, crashes)
+                gone = [ref for ref, fields in entries if not fields]
+                if gone:
+                    await self._settle_letters(queue, consumer, [Outcome(Kind.DEAD, ref, "") for ref in gone])
+            else:
+                found += [_entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(entries)]
         return found
 
     async def renew(self, queue: str, leases: Mapping[str, float]) -> set[str]:
@@ -401,7 +427,7 @@ class RedisBroker(Broker):
         return cached
 
     def _script(self, name: str, queue: str | None) -> Script:
-        of_group = queue is not None and split_address(queue) is not None
+        of_group = queue is not None and split_address(queue) is not None and not is_dead_address(queue)
         script = self._scripts.get((name, of_group))
         if script is None:
             script = self._scripts[name, of_group] = Script(name, of_group=of_group)
@@ -459,6 +485,18 @@ def _entry(ref: bytes, fields: list[bytes], crashes: int) -> Entry:
     if len(fields) == 4 and fields[0] == b"d" and fields[2] == b"x" and fields[3].isdigit():
         return Entry(ref, fields[1], crashes, int(fields[3]))
     return Entry(ref, None, crashes, 0, msgspec.msgpack.encode(fields))
+
+
+def _letters(queue: str, taken: Sequence[tuple[bytes, list[bytes]]], crashes: Sequence[int]) -> list[Entry]:
+    """Dead letters that were claimed, each as a message; those that are gone are passed over."""
+    group = whose_dead(queue)
+    return [Entry(ref, enclose(dead_letter(group, ref, fields)), crashes[i]) for i, (ref, fields) in enumerate(taken) if fields]
+
+
+def _unless_refused(settled: int, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
+    if settled < 0:
+        raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}: {len(outcomes)} outcomes were refused")
+    return settled
 
 
 def _record(o: Outcome) -> tuple[Any, ...]:

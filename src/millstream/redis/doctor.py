@@ -6,6 +6,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
+
+from millstream.address import dead_address, group_address
 from millstream.broker import Finding, GroupState, Inspector, TopicState
 from millstream.broker.inspector import Health
 from millstream.errors import BrokerError
@@ -54,8 +57,19 @@ class Doctor:
         for queue in await self._inspector.queues():
             findings += await Books(queue, self._run, self._names).audit()
         for name in await self._inspector.topics():
-            findings += topic(await self._inspector.topic(name))
+            findings += topic(await self._without_letters_in_hand(await self._inspector.topic(name)))
         return findings
+
+    async def _without_letters_in_hand(self, state: TopicState) -> TopicState:
+        """Dead letters that code is there to handle are nobody else's to look at; those it left are."""
+        groups: list[GroupState] = []
+        for group in state.groups:
+            if group.dead and not group.paused:
+                letters = await self._inspector.queue(dead_address(group_address(state.name, group.name)))
+                in_hand = letters.ready + letters.running if letters.consumers else 0
+                group = msgspec.structs.replace(group, dead=max(0, group.dead - in_hand))
+            groups.append(group)
+        return msgspec.structs.replace(state, groups=groups)
 
     async def _config(self, *names: str) -> dict[str, str]:
         """The server's settings; empty where we may not ask for them, as with many providers."""

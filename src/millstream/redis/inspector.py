@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
-from millstream.address import topic_address
+from millstream.address import is_dead_address, topic_address
 from millstream.broker import DeadLetter, Finding, GroupState, Inspector, JobView, Listed, QueueState, TopicState, WorkerInfo
 from millstream.message import ErrorNote
 from millstream.outcome import Letter, decode_ending, decode_letter
@@ -48,7 +48,8 @@ class RedisInspector(Inspector):
         return sorted(name.decode() for name in names)
 
     async def queue(self, queue: str) -> QueueState:
-        entries, running, scheduled, dead, paused, consumers, counters = await self._run("queue", queue, GROUP)
+        script = "letters" if is_dead_address(queue) else "queue"
+        entries, running, scheduled, dead, paused, consumers, counters = await self._run(script, queue, GROUP)
         totals = dict.fromkeys(_TOTALS, 0)
         totals.update({k.decode(): int(v) for k, v in zip(counters[::2], counters[1::2], strict=True)})
         return QueueState(queue, entries - running, running, scheduled, dead, bool(paused), consumers, totals)
@@ -84,7 +85,7 @@ class RedisInspector(Inspector):
         if status == "scheduled":
             view = _scheduled(queue, job_id.encode(), *found)
         elif status == "dead":
-            view = JobView.of_letter(_dead_letter(queue, *found))
+            view = JobView.of_letter(dead_letter(queue, *found))
         else:
             view = _entry(queue, status, found[:5], found[5])
         return msgspec.structs.replace(view, id=job_id, ending=ending)
@@ -96,7 +97,7 @@ class RedisInspector(Inspector):
         while len(found) < limit and size < PAGE_BYTES:
             count = min(PAGE_LETTERS, limit - len(found))
             letters = await self._call("XRANGE", self._names(queue)["dead"], start, "+", "COUNT", count)
-            found += [_dead_letter(queue, entry, fields) for entry, fields in letters]
+            found += [dead_letter(queue, entry, fields) for entry, fields in letters]
             if len(letters) < count:
                 break
             size += sum(len(field) for _, fields in letters for field in fields)
@@ -109,7 +110,7 @@ class RedisInspector(Inspector):
         if not at or not at.startswith(b"d"):
             return None
         found = await self._call("XRANGE", names["dead"], at[1:], at[1:])
-        return _dead_letter(queue, *found[0]) if found else None
+        return dead_letter(queue, *found[0]) if found else None
 
     async def workers(self) -> list[WorkerInfo]:
         return sorted((_decode_worker(raw) for raw in await self._run("workers", None)), key=lambda w: w.started)
@@ -135,7 +136,8 @@ def _group(row: list[Any]) -> GroupState:
     )
 
 
-def _dead_letter(queue: str, entry: bytes, fields: list[bytes]) -> DeadLetter:
+def dead_letter(queue: str, entry: bytes, fields: list[bytes]) -> DeadLetter:
+    """A dead letter as it is stored."""
     stored = dict(zip(fields[::2], fields[1::2], strict=True))
     try:
         letter = decode_letter(stored[b"m"])

@@ -34,6 +34,10 @@ A topic is a log under the tag ``{namespace:t:topic}``. Each of its groups is a 
 | groups    | ``…:groups``   | set    | names of its groups                               | until they are removed             |
 | topic     | ``…``          |        | the tag itself, from which groups' keys are made  |                                    |
 
+The dead letters of a group, where code handles them, are a queue too: its stream is the group's ``dead``, read by a consumer
+group, ``index`` and ``meta`` are the group's, and ``…:g:<group>:dead:leases``, ``overdue``, ``lapsed``, ``wake`` and ``stats``
+are its own, as above, until the group is removed.
+
 ``given`` and ``sender`` are as a queue's, but live ``id_ttl`` from the publish on; in a group's ``meta`` is also
 ``cursor``: up to which entry it had settled the log when that was last trimmed, to go on from if its place is lost.
 
@@ -52,7 +56,7 @@ from __future__ import annotations
 
 import re
 
-from millstream.address import group_address, split_address
+from millstream.address import group_address, is_dead_address, split_address
 
 GROUP = "g"
 """The one consumer group of a queue's stream."""
@@ -78,6 +82,14 @@ _QUEUE_SUFFIX = {
     "given": ":u:",
     "sender": ":p:",
 }
+
+_OF_LETTERS = {word: f":dead{suffix}" for word, suffix in _QUEUE_SUFFIX.items()} | {
+    "stream": ":dead",
+    "dead": ":dead",
+    "index": ":index",
+    "meta": ":meta",
+}
+"""Of a group's dead letters as a queue; nothing is ever scheduled, kept or waited for there."""
 
 _TOPIC_SUFFIX = {
     "topic": "",
@@ -110,7 +122,8 @@ def queue_keys(namespace: str, address: str) -> dict[str, str]:
     keys = topic_keys(namespace, topic)
     if not group:
         return keys
-    return keys | {word: f"{keys['topic']}:g:{group}{suffix}" for word, suffix in _QUEUE_SUFFIX.items()}
+    suffixes = _OF_LETTERS if is_dead_address(address) else _QUEUE_SUFFIX
+    return keys | {word: f"{keys['topic']}:g:{group}{suffix}" for word, suffix in suffixes.items()}
 
 
 def topic_keys(namespace: str, topic: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ from millstream.testing.promises.groups import GroupPromises
 from millstream.testing.promises.inspecting import InspectingPromises
 from millstream.testing.promises.keeping import KeepingPromises
 from millstream.testing.promises.leases import LeasePromises
+from millstream.testing.promises.letters import LetterPromises
 from millstream.testing.promises.operating import OperatingPromises
 from millstream.testing.promises.prefixes import PrefixPromises
 from millstream.testing.promises.publishing import PublishingPromises
@@ -34,7 +35,14 @@ class QueueContract(
 
 
 class BrokerContract(
-    QueueContract, EmittingPromises, GroupPromises, PrefixPromises, KeepingPromises, UpkeepPromises, SeekingPromises
+    QueueContract,
+    EmittingPromises,
+    GroupPromises,
+    PrefixPromises,
+    KeepingPromises,
+    UpkeepPromises,
+    SeekingPromises,
+    LetterPromises,
 ):
     """Every promise of ``millstream.broker``, one test each.
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from millstream.address import spoken
 from millstream.broker import Broker
 from millstream.config import parse_url
 from millstream.errors import BrokerError, LeaseLost, WorkerCrashed
@@ -231,9 +232,9 @@ class Supervisor:
                 self._keeping = asyncio.create_task(keep_running("keeper", self._keeper.run, self._reporter, "renew"))
                 self._keeping.add_done_callback(self._keeper_ended)
                 log.info(
-                    "serving %s: tasks %s; %d process%s of %d coroutines and %d threads",
-                    ", ".join(map(repr, hello.queues)),
-                    ", ".join(hello.tasks),
+                    "serving %s%s; %d process%s of %d coroutines and %d threads",
+                    ", ".join(map(spoken, hello.queues)),
+                    f": tasks {', '.join(hello.tasks)}" if hello.tasks else "",
                     self._plan.processes,
                     "" if self._plan.processes == 1 else "es",
                     self._plan.orders.concurrency,

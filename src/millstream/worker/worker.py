@@ -16,11 +16,12 @@ from types import MappingProxyType
 from typing import Any
 
 from millstream._version import __version__
+from millstream.address import spoken
 from millstream.broker import Broker, WorkerInfo
 from millstream.broker.contract import SUSPECT_AFTER
 from millstream.current import CurrentJob
 from millstream.errors import BrokerError, BrokerUnavailable
-from millstream.handler import Handler
+from millstream.handler import GroupHandler, Handler
 from millstream.observers import Observers
 from millstream.problem import During
 from millstream.reporter import Reporter
@@ -82,7 +83,7 @@ class Worker:
         broker: Broker,
         keeper: LeaseKeeper,
         tasks: Mapping[str, Task[..., Any]],
-        subscriptions: Mapping[str, Subscription] = MappingProxyType({}),
+        subscriptions: Mapping[str, GroupHandler] = MappingProxyType({}),
         prefixes: Mapping[str, PrefixSubscription] = MappingProxyType({}),
         settings: AppSettings,
         queues: Sequence[str],
@@ -179,7 +180,7 @@ class Worker:
         log.info(
             "worker %s serves %s with %d coroutines and %d threads on %s",
             self.id,
-            ", ".join(map(repr, self._queues)),
+            ", ".join(map(spoken, self._queues)),
             *self._hold.sizes,
             self._broker.capabilities.server or "memory",
         )
@@ -261,6 +262,8 @@ class Worker:
         interrupted: list[CurrentJob] = []
         abandoned: list[CurrentJob] = []
         try:
+            for job in [job for job in hold.running if job._lane.letters == "moved"]:
+                self._runner.stop_job(job, SHUTDOWN)  # it may wait for a topic that is full, and is begun again elsewhere
             await self._claim_no_more()
             await self._step(grace, self._quiet_or_hurried())
             interrupted = list(hold.running)
@@ -424,7 +427,7 @@ class Worker:
         return "something that is not a job"
 
 
-def _lane(queue: str, tasks: Mapping[str, Task[..., Any]], subscription: Subscription | None) -> Lane:
+def _lane(queue: str, tasks: Mapping[str, Task[..., Any]], subscription: GroupHandler | None) -> Lane:
     """A lane that fits the tasks which are sent to this queue by default; others may come, and find slots too."""
     handlers: list[Handler] = [task for task in tasks.values() if task.settings.queue == queue]
     if subscription is not None:
@@ -444,6 +447,8 @@ def _lane(queue: str, tasks: Mapping[str, Task[..., Any]], subscription: Subscri
         acks_first=subscription is not None and subscription.ack == "on_receive",
         manual=subscription is not None and subscription.ack == "manual",
         foreign=None if subscription is None else subscription.foreign,
+        keeps_expired=subscription is not None and subscription.keep_expired,
+        letters="" if subscription is None else subscription.letters,
     )
 
 

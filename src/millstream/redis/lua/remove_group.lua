@@ -5,4 +5,5 @@
 if redis.call('SREM', GROUPS, ARGV[2]) == 0 then return 0 end
 redis.pcall('XGROUP', 'DESTROY', LOG, ARGV[2])
 for i = 3, #KEYS do redis.call('UNLINK', KEYS[i]) end
+for _, word in ipairs({ 'leases', 'overdue', 'lapsed', 'wake', 'stats' }) do redis.call('UNLINK', DEAD .. ':' .. word) end
 return 1

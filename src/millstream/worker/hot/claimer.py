@@ -203,9 +203,9 @@ class Claimer:
             self._runner.accept(self._lane, claim)
             size = 1 + sum(len(entry.body or b"") for entry in claim.entries) / len(claim.entries)
             self._size = size if size > self._size else (self._size + size) / 2
-            if self._lane.handed_back and not self._stopping:
-                refs, self._lane.handed_back = self._lane.handed_back, []
-                await self._release(refs)
+        if self._lane.handed_back and not self._stopping:
+            refs, self._lane.handed_back = self._lane.handed_back, []
+            await self._release(refs)
         if claim.now_ms:
             self._ahead_ms = claim.now_ms - asyncio.get_running_loop().time() * 1000
         if claim.paused != self.paused:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.batch import Batch
 from millstream.current import CurrentJob
 from millstream.errors import BrokerError
-from millstream.handler import Handler
+from millstream.handler import Handler, Letters
 from millstream.outcome import Outcome
 from millstream.worker.hot.hold import ASYNC, EVEN, THREAD
 
@@ -33,7 +33,9 @@ class Lane:
         "gathered",
         "handed_back",
         "handler",
+        "keeps_expired",
         "kinds",
+        "letters",
         "limit",
         "manual",
         "outcomes",
@@ -59,9 +61,11 @@ class Lane:
         acks_first: bool = False,
         manual: bool = False,
         foreign: Callable[[bytes], bytes] | None = None,
+        keeps_expired: bool = False,
+        letters: Letters = "",
     ) -> None:
         self.queue = queue
-        """Its address: a queue's name, or a group's topic and name."""
+        """Its address: a queue's name, a group's topic and name, or that of a group's dead letters."""
         self.handler = handler
         """What handles all that comes; None: each message names its task."""
         self.limit = limit
@@ -79,6 +83,10 @@ class Lane:
         """Makes a payload of the fields of another program's entry; None: that is malformed here."""
         self.runner: Runner
         """Runs what is claimed here."""
+        self.keeps_expired = keeps_expired
+        """What has expired is dead, not only counted."""
+        self.letters: Letters = letters
+        """What is done with what comes, if these are dead letters."""
         self.watched: dict[bytes, asyncio.Future[None]] = {}
         """Who waits for an outcome to be on the server, by ref."""
         self.consumer = ""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from millstream.address import split_group
+from millstream.address import split_group, spoken
 from millstream.broker import Claim, Entry
 from millstream.codec import InvalidArguments, InvalidResult
 from millstream.current import CurrentJob, set_current_job
@@ -342,6 +342,8 @@ class Runner:
             return None
         if said.verb == "ack":
             return Outcome(DONE, job._ref, job._message.id, None, 0.0, job._message.given_id)
+        if job._lane.letters and said.verb == "nack":
+            return Outcome(Kind.DEAD, job._ref, job._message.id)  # it stays in the list
         return self._judge(job, Reject(said.reason) if said.verb == "nack" else Retry(delay=said.delay), timed_out=False)
 
     def _stopped(self, job: CurrentJob, value: Any, error: BaseException | None) -> Outcome | None:
@@ -380,9 +382,11 @@ class Runner:
             why = ErrorNote("JudgingFailed", f"its error could not be recorded: {type(bug).__name__}; the worker's log has it")
             return verdict.dead(job._ref, job._message, "exhausted", why, job._crashes, _result_ttl(job))
 
-    def _judge(self, job: CurrentJob, error: BaseException, *, timed_out: bool, quietly: bool = False) -> Outcome:
+    def _judge(self, job: CurrentJob, error: BaseException, *, timed_out: bool, quietly: bool = False) -> Outcome | None:
         """``quietly``: the same was said of another one already."""
         message = job._message
+        if job._lane.letters:
+            return self._judge_letter(job, error)
         policy = verdict.policy_for(message, job._task.settings.retry)
         outcome = verdict.judge(
             job._ref,
@@ -415,6 +419,17 @@ class Runner:
         during: During = "decode" if isinstance(error, InvalidArguments) else "handler"
         self._reporter.tell(during, job._lane.queue, error, job_id=message.id, attempt=message.attempt, crash=crash)
 
+    def _judge_letter(self, job: CurrentJob, error: BaseException) -> Outcome | None:
+        """A dead letter whose handler failed is gone all the same; one that could not be moved is tried again."""
+        if job._lane.letters == "moved":
+            job._lane.handed_back.append(job._ref)
+            return None
+        trace = (type(error), error, verdict.users_part(error.__traceback__))
+        what, said = spoken(job._lane.queue), verdict.describe(error)
+        log.error("the handler of %s failed; %s is gone: %s: %s", what, job.id, type(error).__name__, said, exc_info=trace)
+        self._tell(job, error)
+        return Outcome(DONE, job._ref, job.id)
+
     # -- what can never run ------------------------------------------------------------------------------------------------
 
     def _foreign(self, lane: Lane, entry: Entry) -> Message | None:
@@ -446,6 +461,11 @@ class Runner:
         ttl = self._settings.result_ttl if task is None else task.settings.result_ttl
         if message.overrides is not None and message.overrides.result_ttl is not None:
             ttl = message.overrides.result_ttl
+        if entry.expires_ms and entry.expires_ms <= now_ms and lane.keeps_expired:
+            why = ErrorNote("Expired", f"it expired {(now_ms - entry.expires_ms) / 1000:.1f} s before it could be handled")
+            log.error("event %s (group %r) is dead, expired: %s", message.id, lane.queue, why.message)
+            tried = msgspec.structs.replace(message, attempt=message.attempt - 1)
+            return verdict.dead(entry.ref, tried, "expired", why, entry.crashes, ttl)
         if entry.expires_ms and entry.expires_ms <= now_ms:
             log.info("job %s (task %r) has expired", message.id, message.task)
             return Outcome(Kind.EXPIRED, entry.ref, message.id, None, ttl, message.given_id)

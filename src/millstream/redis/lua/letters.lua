@@ -1,0 +1,33 @@
+-- The dead letters of a group in numbers, as those who handle them see it.
+-- KEYS: stream leases meta stats
+-- USES: order
+-- ARGV: clock, group
+-- Returns as `queue` does; how many were never given is exact if it is none, else as far as the server knows.
+local running, entries, length = 0, 0, redis.call('XLEN', STREAM)
+local summary = redis.pcall('XPENDING', STREAM, ARGV[2])
+if not summary.err then
+  entries = summary[1]
+  for _, held in ipairs(summary[4] or {}) do
+    if redis.call('ZSCORE', LEASES, held[1]) then running = running + tonumber(held[2]) end
+  end
+end
+if length > 0 then
+  local first = redis.call('XRANGE', STREAM, '-', '+', 'COUNT', 1)[1][1]
+  local last = redis.call('XREVRANGE', STREAM, '+', '-', 'COUNT', 1)[1][1]
+  local given, lag = '0-0', nil
+  for _, info in ipairs(redis.call('XINFO', 'GROUPS', STREAM)) do
+    local words = {}
+    for k = 1, #info, 2 do words[info[k]] = info[k + 1] end
+    if words.name == ARGV[2] then given, lag = words['last-delivered-id'], words.lag or nil end
+  end
+  if before(given, first) then
+    entries = entries + length
+  elseif before(given, last) then
+    lag = lag or #redis.call('XRANGE', STREAM, '(' .. given, '+', 'COUNT', 20)
+    entries = entries + math.max(1, math.min(lag, length))
+  end
+end
+return {
+  entries, running, 0, length,
+  redis.call('HGET', META, 'paused') == '1' and 1 or 0, redis.call('ZCARD', LEASES), redis.call('HGETALL', STATS),
+}

@@ -1,0 +1,43 @@
+"""Topics whose events all die: the dead letters of one group are handled, those of another go to a topic."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+
+from millstream import DeadEvent, Delivery, Millstream, Reject, RetryPolicy
+
+try:
+    from ledger import entry  # a worker, whose working directory is this folder
+except ImportError:
+    from tests.system.apps.ledger import entry  # the tests, which only publish
+
+app = Millstream(retry=RetryPolicy(0), **json.loads(os.environ.get("JOBS_SETTINGS", "{}")))
+gates = app.topic("gates", str)
+numbers = app.topic("numbers", int)
+spoilt = app.topic("spoilt", int)
+
+
+@gates.subscribe("fails")
+async def fails(gate: str) -> None:
+    raise Reject("as always")
+
+
+@gates.on_dead("fails")
+async def handle(letter: DeadEvent[str]) -> None:
+    """Handled once a file is there."""
+    with entry(f"letter-{letter.id}"):
+        while not os.path.exists(letter.event):
+            await asyncio.sleep(0.01)
+
+
+@numbers.subscribe("fails", dead_letter=spoilt)
+async def fails_too(number: int) -> None:
+    raise Reject("as always")
+
+
+@spoilt.subscribe("all")
+async def collect(number: int, delivery: Delivery) -> None:
+    with entry(f"spoilt-{number}"):
+        await asyncio.sleep(0)

@@ -1,0 +1,75 @@
+"""Dead letters with real workers: each is handled, or moved, whoever is killed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from millstream.address import dead_address
+from tests.system.apps import letters
+from tests.system.harness import Ledger, Server, Worker, Workers, eventually
+
+EVENTS = 600
+LEASE = 1.5
+
+
+@pytest.fixture(autouse=True)
+def here(server: Server) -> Iterator[None]:
+    with letters.app.override(server.url):
+        yield
+
+
+def serve(workers: Workers, group: str) -> Worker:
+    worker = workers.launch("--queue", group, app="letters:app", lease=LEASE)
+    eventually(lambda: "serves" in worker.log, "the worker to serve")
+    return worker
+
+
+def test_a_letter_whose_worker_is_killed_in_its_handler_is_handled_by_another(
+    ledger: Ledger, workers: Workers, gate: Path
+) -> None:
+    victim = serve(workers, "gates>fails")
+    assert "serving 'gates>fails', the dead letters of 'gates>fails'; 1 process" in victim.log
+    sent = letters.gates.publish_sync(str(gate), id="o-1")
+    ledger.until_started(1, "letter-")
+    assert [dead.id for dead in letters.app.dead.list_sync()] == [sent]
+    victim.clean_up()  # the supervisor and its child, by SIGKILL: only the lease tells
+    serve(workers, "gates>fails")
+    ledger.until_started(2, "letter-")
+    gate.touch()
+
+    def gone() -> bool:
+        return letters.app.inspector.queue_sync(dead_address("gates>fails")).totals["done"] == 1
+
+    eventually(gone, "the letter to be handled")
+    assert letters.app.dead.list_sync() == []
+    assert [(line.key, line.crashes) for line in ledger.starts("letter-")] == [("letter-o-1", 0), ("letter-o-1", 1)]
+    assert [line.crashes for line in ledger.ends("letter-")] == [1]
+
+
+def test_what_dies_is_moved_once_each_although_movers_are_killed(ledger: Ledger, workers: Workers) -> None:
+    movers = [serve(workers, "numbers>fails") for _ in range(2)]
+    letters.numbers.publish_many_sync(range(EVENTS))
+    for at, mover in enumerate(movers):
+
+        def moved(least: int = (at + 1) * EVENTS // 4) -> bool:
+            return letters.app.inspector.topic_sync("spoilt").totals["published"] >= least
+
+        eventually(moved, "some letters to be moved")
+        eventually(mover.children, "a child to kill")
+        os.kill(mover.children()[0], signal.SIGKILL)
+    serve(workers, "spoilt>all")
+
+    def all_moved() -> bool:
+        left = letters.app.inspector.queue_sync("numbers>fails")
+        topic = letters.app.inspector.topic_sync("spoilt")
+        return not (left.dead or left.ready or left.running) and topic.length == 0
+
+    eventually(all_moved, "all to be moved and handled", 60)
+    assert letters.app.inspector.topic_sync("spoilt").totals["published"] == EVENTS
+    assert ledger.runs("spoilt-") == Counter({f"spoilt-{number}": 1 for number in range(EVENTS)})
