@@ -17,6 +17,7 @@ from alone import report
 from alone.delays import DELAYS
 from alone.idle import IDLE
 from alone.limit import Found, number
+from alone.retries import RETRIES
 from alone.scripts import SCRIPTS
 from alone.sharing import SHARING
 from alone.traces import TRACES
@@ -26,7 +27,7 @@ from contest.roster import BENCH
 from contest.server import throwaway_server
 from millstream.bench.machine import machine
 
-ALL = {each.name: each for each in (DELAYS, IDLE, SHARING, SCRIPTS, BYTES, MEMORY, TRACES, CROWD)}
+ALL = {each.name: each for each in (DELAYS, IDLE, SHARING, SCRIPTS, BYTES, MEMORY, TRACES, CROWD, RETRIES)}
 
 
 def main() -> int:

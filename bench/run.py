@@ -61,7 +61,7 @@ class Run:
             self._ledger.note_load()
 
     def _takers(self, row: Row, order: Iterable[Entry]) -> list[Entry]:
-        takers = [entry for entry in order if entry.can(row.way, row.handler, row.results, row.name)]
+        takers = [entry for entry in order if entry.can(row.handler, row.results, row.name)]
         takers = [entry for entry in takers if self._failures.get((entry.name, row.name), 0) < FAILURES]
         if row.processes > 1:
             rates = {name: self._ledger.median("drain", name) for name in PEERS}

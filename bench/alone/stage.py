@@ -30,15 +30,18 @@ PATIENCE = 120.0
 class Stage:
     """The client is this process."""
 
-    def __init__(self, server: Server, jobs: int) -> None:
+    def __init__(
+        self, server: Server, jobs: int, make_app: Callable[[str], Millstream] = make_app, module: str = "alone.tasks"
+    ) -> None:
         self.server = server
         self.app = make_app(server.url)
+        self._module = module
         self._folder = tempfile.TemporaryDirectory(prefix="bench-")
         self.tally = Tally(Path(self._folder.name), jobs)
         self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
         self._environment = {
             **os.environ,
-            "PYTHONPATH": str(BENCH),
+            "PYTHONPATH": os.pathsep.join((str(BENCH.parent / "src"), str(BENCH))),
             "BENCH_URL": server.url,
             "BENCH_TALLY": self._folder.name,
         }
@@ -55,7 +58,7 @@ class Stage:
 
     def workers(self, *options: str, count: int = 1) -> Workers:
         """So many ``millstream worker`` commands of one process each."""
-        command = [sys.executable, "-m", "millstream", "worker", "alone.tasks:app", *options]
+        command = [sys.executable, "-m", "millstream", "worker", f"{self._module}:app", *options]
         return Workers([command] * count, self._environment, BENCH)
 
     def until_served(self, workers: Workers, count: int = 1) -> None:

@@ -1,20 +1,29 @@
-"""Millstream: ``millstream worker``, results off by ``result_ttl=0``; bulk by ``enqueue_many``."""
+"""Millstream: ``millstream worker``, results off by ``result_ttl=0``; bulk by ``enqueue_many``, events by ``publish_many``."""
 
 from contextlib import asynccontextmanager
 
 from contest import coroutines, told
-from contest.contender import Client, Contender, main, program
-from millstream import Millstream
+from contest.contender import EVENTS, JOBS, Client, Contender, main, program
+from millstream import Batch, Millstream
 from millstream.redis.keys import queue_keys
 
+TOPIC, GROUP = "events", "workers"
+
 app = Millstream(told.URL, namespace="bench", result_ttl=600 if told.RESULTS else 0)
-task = app.task(name="job")(coroutines.handler)
-keys = queue_keys("bench", "default")
+if told.KIND in EVENTS:
+    topic = app.topic(TOPIC, int, max_length=None)
+    topic.subscribe(GROUP, batch=Batch(told.BATCH) if told.KIND == "batch" else None)(coroutines.handler)
+else:
+    task = app.task(name="job")(coroutines.handler)
+keys, of_group = queue_keys("bench", "default"), queue_keys("bench", f"{TOPIC}>{GROUP}")
 
 
 @asynccontextmanager
 async def client():
     async with app:
+        if told.KIND in EVENTS:
+            yield Client(send=topic.publish, send_many=topic.publish_many, chunk=10_000)
+            return
         yield Client(
             send=task.enqueue,
             send_many=lambda numbers: app.enqueue_many(task.bind(number) for number in numbers),
@@ -32,10 +41,19 @@ if __name__ == "__main__":
             title="Millstream",
             distributions=("millstream", "redis", "hiredis", "uvloop"),
             settings="as it comes (leases, timeouts and retries on), extra `fast`; results off: `result_ttl=0`, on: 600 s; "
-            "bulk: `enqueue_many` of 10,000",
+            f"bulk: `enqueue_many` of 10,000; events: a topic without `max_length`, batches: `Batch({told.BATCH})`, "
+            "`publish_many` of 10,000",
             client=client,
-            queued=[["XLEN", keys["stream"]]],
-            left=[["XLEN", keys["stream"]], ["HLEN", keys["held"]], ["XLEN", keys["dead"]], ["HLEN", keys["index"]]],
+            handlers=(*JOBS, *EVENTS),
+            queued=[["XLEN", keys["stream"]], ["XLEN", of_group["log"]]],
+            left=[
+                ["XLEN", of_group["log"]],
+                *(
+                    [count, each[word]]
+                    for each in (keys, of_group)
+                    for count, word in (("XLEN", "stream"), ("HLEN", "held"), ("XLEN", "dead"), ("HLEN", "index"))
+                ),
+            ],
             results=[["EVAL", "return #redis.call('KEYS', ARGV[1])", "0", keys["ending"].replace("{", "\\{") + "*"]],
             worker=worker,
         )

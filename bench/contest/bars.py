@@ -23,7 +23,7 @@ class Bar(NamedTuple):
 
 def bars(ledger: Ledger) -> Iterator[Bar]:
     """Those for which the run has the figures."""
-    for judge in (_rates, _sequential, _latency, _memory, _workers):
+    for judge in (_rates, _batches, _sequential, _latency, _memory, _workers):
         yield from judge(ledger)
 
 
@@ -33,6 +33,8 @@ def _rates(ledger: Ledger) -> Iterator[Bar]:
         ("results", 18, "", PEERS),
         ("bulk", 12, "", ("streaq",)),
         ("concurrent", 4, "6", PEERS),
+        ("events", 20, "", ("faststream",)),
+        ("publish", 12, "", ("faststream",)),
     ):
         row = ROWS[name]
         ours, best = ledger.median(name, US), ledger.ranked(row, against)
@@ -48,6 +50,17 @@ def _rates(ledger: Ledger) -> Iterator[Bar]:
         yield Bar(
             "Bulk enqueue, the aim", f"{ours:,.0f}/s", "twice ChasquiMQ's 110,000/s", reached, "aimed at", ours >= 220_000
         )
+
+
+def _batches(ledger: Ledger) -> Iterator[Bar]:
+    """Beside FastStream's batches, and beside its handler of one event at a time."""
+    ours = ledger.median("batches", US)
+    for row, words in (("batches", "FastStream's batches"), ("events", "FastStream's handler of one event")):
+        theirs = ledger.median(row, "faststream")
+        if ours is not None and theirs is not None:
+            reached = f"{ours / theirs:.1f} ×"
+            met = ours >= 40 * theirs
+            yield Bar(ROWS["batches"].title, f"{ours:,.0f}/s", f"{words} {theirs:,.0f}/s", reached, "at least 40 ×", met)
 
 
 def _sequential(ledger: Ledger) -> Iterator[Bar]:

@@ -110,6 +110,8 @@ class Coroutines:
         clock = Clock(seconds)
         return clock.stop(await self._callers(clock.numbers()))
 
+    publish = pipelined = bulk
+
     async def sequential(self, seconds: str) -> dict[str, Any]:
         clock, sent = Clock(seconds), 0
         for number in clock.numbers():

@@ -13,7 +13,22 @@ from contest.rows import ROWS
 from millstream.bench.rows import Row
 
 OURS, THEIRS, PLAIN, INK, FAINT = "#0f766e", "#94a3b8", "#e2e8f0", "#1e293b", "#64748b"
-PANELS = ("drain", "results", "io", "sync", "bulk", "concurrent", "sequential", "latency", "bytes", "rss", "workers")
+PANELS = (
+    "drain",
+    "results",
+    "io",
+    "sync",
+    "bulk",
+    "concurrent",
+    "sequential",
+    "latency",
+    "bytes",
+    "rss",
+    "workers",
+    "events",
+    "batches",
+    "publish",
+)
 COLUMNS = 3
 
 

@@ -6,6 +6,8 @@
     python on_<name>.py concurrent SECONDS    100 callers at once, one job per call
     python on_<name>.py sequential SECONDS    one job per call, one after the other
     python on_<name>.py latency SECONDS       one job at a time through a waiting worker
+    python on_<name>.py publish SECONDS       publish events for so long, in bulk where that is one call
+    python on_<name>.py pipelined SECONDS     as publish, in pipelines where there is no such call
 
 Each prints one line of JSON. The server's address and the tally are in the environment (see ``told``). Worker processes import
 this as well, and their memory is measured: what only commands need, they import.
@@ -24,6 +26,10 @@ Command = Sequence[str]
 
 PROCESSES = (1, 10, 40)
 """The numbers of worker processes that are measured."""
+
+JOBS = ("noop", "io", "sync", "stamped", "gated")
+EVENTS = ("event", "batch", "publish")
+"""The kinds of handlers of jobs, and of those that libraries with consumer groups have besides. "publish": there is none."""
 
 
 class Client(NamedTuple):
@@ -58,7 +64,7 @@ class Contender(NamedTuple):
     worker: Callable[[str, int], list[list[str]]] | None = None
     """The commands that run workers: kind of handler and number of processes in."""
 
-    handlers: Sequence[str] = ("noop", "io", "sync", "stamped", "gated")
+    handlers: Sequence[str] = JOBS
 
 
 def program(name: str) -> str:

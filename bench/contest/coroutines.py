@@ -48,11 +48,19 @@ async def gated(number: int) -> None:
     marks[number] += 1
 
 
-_HANDLERS: dict[str, Callable[[int], Any]] = {
+async def batch(numbers: list[int]) -> None:
+    for number in numbers:
+        marks[number] += 1
+
+
+_HANDLERS: dict[str, Callable[[Any], Any]] = {
     "noop": echo if told.RESULTS else noop,
     "io": io,
     "sync": functions.noop,
     "stamped": stamped,
     "gated": gated,
+    "event": noop,
+    "batch": batch,
+    "publish": noop,
 }
 handler = _HANDLERS[told.KIND]

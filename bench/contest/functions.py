@@ -61,4 +61,4 @@ handler: Callable[[int], int | None] = {
     "sync": noop,
     "stamped": stamped,
     "gated": gated,
-}[told.KIND]
+}.get(told.KIND, noop)

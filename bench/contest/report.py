@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from statistics import median
 
+from contest import told
 from contest.bars import bars
 from contest.judge import BYTES_JOBS, HEAD_GATED
 from contest.ledger import Ledger
@@ -23,6 +24,10 @@ HOW = {
     "latency": "One job at a time, 5 to 25 ms apart, from before the call that enqueues to the first line of the handler.",
     "bytes": f"Growth of `used_memory` over {BYTES_JOBS:,} jobs with one small integer as argument, after the first 1,000.",
     "rss": "The process that runs handlers, after its first job; beside it what else the worker's command keeps running.",
+    "events": "A topic with one group beside a stream with a consumer group; both acknowledge each event after its handler.",
+    "batches": f"As above, and the handler is given up to {told.BATCH} events at once.",
+    "publish": "`publish_many` beside `publish`, 100 at once: for streams FastStream has no call that takes many.",
+    "pipelined": "As above, with FastStream's `publish` in redis-py's pipelines of 1,000, which its documentation shows.",
     "workers-10": "Millstream and the two fastest peers. All processes are up, and hold a job at a closed gate, before the "
     "clock.",
     "workers-40": "As above, 40 processes: a queue that many workers share should not get slower for it.",

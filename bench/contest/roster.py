@@ -41,12 +41,10 @@ class Entry:
     workers: dict[str, dict[str, list[list[str]]]]
     """The workers' commands by kind of handler and number of processes."""
 
-    def can(self, way: str, handler: str, results: bool, name: str) -> bool:
+    def can(self, handler: str, results: bool, name: str) -> bool:
         """Whether there is anything to measure."""
         if self.name in YARDSTICKS:
             return name == "sequential"
-        if way == "enqueue":
-            return True
         return handler in self.workers and (bool(self.results) or not results)
 
 
@@ -55,7 +53,7 @@ def describe(name: str, *, source: Path | None = None, label: str | None = None,
     ``python`` another interpreter that has it installed."""
     python = python or (VENV / name if name in OWN_VENV else VENV) / "bin" / "python"
     file = CONTENDERS / f"on_{name}.py"
-    path = (*([source] if source else []), BENCH, CONTENDERS)
+    path = (source or BENCH.parent / "src", BENCH, CONTENDERS)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}
     environment.pop("BENCH_TALLY", None)
     told = subprocess.run([python, file, "describe"], env=environment, stdout=subprocess.PIPE, text=True, check=True)

@@ -1,4 +1,4 @@
-"""The rows of the contest: those that ``millstream bench`` has too, and many workers on one queue."""
+"""The rows of the contest: those that ``millstream bench`` has too, many workers on one queue, and pipelines."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ _ALL = (
         handler="gated",
         processes=40,
         title="No-op drain by 40 worker processes on one queue, start-up not counted",
+    ),
+    Row(
+        name="pipelined",
+        way="enqueue",
+        unit="events/s",
+        handler="event",
+        title="Publishing many events, with pipelines where there is no call for many",
     ),
 )
 ROWS = {row.name: row for row in _ALL}

@@ -13,6 +13,8 @@ URL = os.environ.get("BENCH_URL", "redis://127.0.0.1:6379")
 RESULTS = os.environ.get("BENCH_RESULTS") == "1"
 KIND = os.environ.get("BENCH_HANDLER", "noop")
 CONCURRENCY = 100
+# events that a handler of batches is given at most
+BATCH = 500
 # seconds that an I/O handler waits for its I/O
 IO_SECONDS = 0.01
 # seconds between two looks at a gate that is still closed

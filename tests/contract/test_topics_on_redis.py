@@ -19,7 +19,7 @@ from millstream.outcome import Kind
 from millstream.redis import RedisBroker
 from millstream.redis.keys import topic_keys
 from millstream.testing.room import PATIENCE, Room, ids
-from millstream.testing.topic import TOPIC, A, B, begin, claim, emit, end, finish, group_state, state, take
+from millstream.testing.topic import TOPIC, A, B, begin, claim, emit, emit_serials, end, finish, group_state, state, take
 
 Story = Callable[[Room, "Log"], Coroutine[Any, Any, None]]
 
@@ -163,6 +163,25 @@ def test_after_everything_was_flushed_a_consumer_joins_again_and_goes_on(tell: T
         await room.join("a", queue=A)
         assert ids(await take(room, "a")) == ["3"]
         assert [group.name for group in (await state(room)).groups] == ["a"]
+
+    tell(story)
+
+
+# -- a long log ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_one_go_cannot_remove_from_a_long_log_the_next_claims_remove_without_a_pause(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a")
+        for first in range(1, 25_000, 1_000):
+            await emit_serials(room, "sender", *range(first, first + 1_000))
+        await room.broker.seek(A, END)
+        room.at(2)
+        goes = 1
+        while (given := await claim(room, "a", 0)).next_due == 0:
+            goes += 1
+        assert (given.next_due, (await state(room)).length) == (None, 0)
+        assert goes > 1
 
     tell(story)
 

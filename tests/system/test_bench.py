@@ -14,7 +14,21 @@ import pytest
 from tests.system.harness import PATIENCE, Server, eventually, running_server
 from tests.system.test_cli import MILLSTREAM, environment, millstream
 
-ROWS = ["drain", "results", "io", "sync", "bulk", "concurrent", "sequential", "latency", "bytes", "rss"]
+ROWS = [
+    "drain",
+    "results",
+    "io",
+    "sync",
+    "bulk",
+    "concurrent",
+    "sequential",
+    "latency",
+    "bytes",
+    "rss",
+    "events",
+    "batches",
+    "publish",
+]
 
 
 def test_every_row_is_measured_and_exact_on_a_server_that_is_gone_afterwards(tmp_path: Path) -> None:
@@ -60,7 +74,7 @@ def test_a_bench_that_is_stopped_leaves_neither_keys_nor_workers(server: Server,
     words = [*MILLSTREAM, "bench", "--rows", "drain", "--seconds", "600", "--url", server.url]
     with server.client() as client:
         bench = subprocess.Popen(words, env=environment(server.url), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        eventually(lambda: client.dbsize() > 3, "its jobs on the server")
+        eventually(lambda: client.keys("*:q:default}:s"), "its jobs on the server")
         bench.send_signal(number)
         _, said = bench.communicate(timeout=PATIENCE)
         assert (bench.returncode, said) == (128 + number, b"")

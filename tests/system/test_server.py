@@ -108,7 +108,8 @@ def test_a_group_that_was_destroyed_is_made_again(ledger: Ledger, workers: Worke
     wanted = Counter({f"note-{i}": 1 for i in range(50)})
     jobs.app.enqueue_many_sync(jobs.note.bind(key) for key in wanted)
     everything_ran_once(ledger, wanted)
-    assert "lost its consumer group" in worker.log
+    (line,) = [line for line in worker.log.splitlines() if "lost its consumer group" in line]
+    assert "queue 'default' had lost its consumer group; it is made again and goes on from the beginning" in line
 
 
 def test_jobs_wait_while_the_group_is_gone_and_nobody_serves_them(ledger: Ledger, workers: Workers, server: Server) -> None:
@@ -130,6 +131,8 @@ def test_a_worker_carries_on_when_everything_was_flushed(ledger: Ledger, workers
     assert ledger.runs("note-") == wanted
     assert worker.code is None
     assert jobs.app.inspector.queues_sync().count("default") == 1
+    (line,) = [line for line in worker.log.splitlines() if "queue 'default' was gone from the server" in line]
+    assert "it is made again and goes on from the beginning" in line
 
 
 def test_a_full_server_can_be_emptied(ledger: Ledger, gate: Path, workers: Workers, server: Server) -> None:

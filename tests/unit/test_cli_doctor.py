@@ -208,6 +208,62 @@ def post(job_id: str, **fields: Any) -> Post:
     return Post(job_id, encode_message(Message(job_id, "t", NO_ARGUMENTS, 17)), "t", **fields)
 
 
+# -- the books of a group --------------------------------------------------------------------------------------------------
+
+
+async def place_lost(server: Redis, keys: dict[str, str]) -> None:
+    await server.xgroup_destroy(keys["log"], "g")
+
+
+async def retry_unscheduled(server: Redis, keys: dict[str, str]) -> None:
+    await server.zrem(keys["due"], "retried")
+
+
+async def retry_deleted(server: Redis, keys: dict[str, str]) -> None:
+    await server.hdel(keys["held"], "retried")
+    await server.zrem(keys["due"], "retried")
+
+
+@pytest.mark.parametrize(
+    ("harm", "expected"),
+    [
+        (nothing, []),
+        (retry_unscheduled, [("bad", "1 event held and never due: retried")]),
+        (retry_deleted, [("bad", "1 event of the index is gone: retried")]),
+        (place_lost, [("warn", "its place in the log is missing")]),
+        (
+            leases_lost,
+            [
+                ("bad", "1 event held by c, which has no lease and is not known to have lapsed"),
+                ("warn", "3 events waiting, and nobody serves it"),
+            ],
+        ),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_is_wrong_with_a_group_is_found(embedded_url: str, harm: Harm, expected: list[tuple[str, str]]) -> None:
+    async def scenario() -> list[Finding]:
+        address = ensure_server(embedded_url.removeprefix("embedded://"))
+        namespace = f"test-{secrets.token_hex(6)}"
+        broker = RedisBroker(address, namespace=namespace)
+        try:
+            await broker.join("t>g", "c", 60.0)
+            await broker.emit("t", [post(name) for name in ("retried", "running", "ready")])
+            retried, _ = (await broker.claim("t>g", "c", 2)).entries
+            retry = Outcome(Kind.RETRY, retried.ref, "retried", body=retried.body or b"", delay=60.0)
+            await broker.settle("t>g", "c", [retry])
+            async with Redis.from_url(address) as server:
+                await harm(server, queue_keys(namespace, "t>g"))
+            return [finding for finding in await broker.inspector.examine() if finding.check.startswith("group")]
+        finally:
+            await broker.close()
+
+    findings = asyncio.run(scenario())
+    assert [(finding.check, health(finding)) for finding in findings] == [("group g of topic t", how) for how, _ in expected]
+    for finding, (_, what) in zip(findings, expected, strict=True):
+        assert finding.found.startswith(what)
+
+
 def test_a_job_that_is_gone_is_struck_off_when_it_is_looked_at(embedded_url: str) -> None:
     async def scenario() -> list[str]:
         broker = RedisBroker(ensure_server(embedded_url.removeprefix("embedded://")), namespace=f"test-{secrets.token_hex(6)}")

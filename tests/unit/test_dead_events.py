@@ -633,9 +633,6 @@ async def test_declarations_that_make_no_sense_are_refused_by_name() -> None:
             bad.subscribe("x", dead_letter=target)
     with pytest.raises(UsageError, match="keep_expired must be True or False, not 'yes'"):
         bad.subscribe("x", keep_expired="yes")(ignore)
-    for option in ({"keep_expired": True}, {"dead_letter": spoilt}):
-        with pytest.raises(UsageError, match="leaves no dead letters"):
-            bad.subscribe("x", ack="on_receive", **option)(ignore)
     with pytest.raises(UsageError, match="takes 2 arguments"):
         bad.on_dead("billing")(lambda letter, delivery: None)
     with pytest.raises(UsageError, match="not 3"):

@@ -1,19 +1,16 @@
-"""Who enqueues: in bulk, 100 at once, one after the other, or one job at a time through a worker that waits for it."""
+"""Who enqueues or publishes: in bulk, 100 at once, one by one, or one job at a time through a worker that waits for it."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import count
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from millstream.app import Millstream
 from millstream.bench.figures import RowFailed
 from millstream.bench.tasks import CONCURRENCY
-from millstream.job import Job
-from millstream.task import AsyncTask
 
 CHUNK = 10_000
 """Jobs per bulk call."""
@@ -42,15 +39,17 @@ class Sent(NamedTuple):
 
 
 class Callers:
-    """Enqueues one task of an app that is open. The clock of a timed verb starts when it is called."""
+    """Sends numbers by the verbs of an app that is open. The clock of a timed verb starts when it is called."""
 
-    def __init__(self, app: Millstream, task: AsyncTask[[int], int | None]) -> None:
-        self._app = app
-        self._task = task
+    def __init__(
+        self, send: Callable[[int], Awaitable[Any]], send_many: Callable[[Sequence[int]], Awaitable[list[Any]]]
+    ) -> None:
+        self._send = send
+        self._send_many = send_many
 
-    async def fill(self, jobs: int, *, first: int = 0) -> list[Job[int | None]]:
-        """Enqueue so many, not timed; some of them."""
-        sample: list[Job[int | None]] = []
+    async def fill(self, jobs: int, *, first: int = 0) -> list[Any]:
+        """Send so many, not timed; some of them, as the app gave them."""
+        sample: list[Any] = []
         for start in range(first, first + jobs, CHUNK):
             sent = await self._send_many(range(start, min(first + jobs, start + CHUNK)))
             sample += sent[:SAMPLE]
@@ -72,7 +71,7 @@ class Callers:
         async def caller() -> int:
             sent = 0
             for number in numbers:
-                await self._task.enqueue(number)
+                await self._send(number)
                 sent += 1
             return sent
 
@@ -83,7 +82,7 @@ class Callers:
         """One caller."""
         before, sent = perf_counter(), 0
         for number in _until(before + seconds):
-            await self._task.enqueue(number)
+            await self._send(number)
             sent += 1
         return Sent(sent, perf_counter() - before)
 
@@ -97,7 +96,7 @@ class Callers:
             before = perf_counter()
             if before > end:
                 break
-            await self._task.enqueue(number)
+            await self._send(number)
             while not starts[number]:
                 if perf_counter() - before > LOST_SECONDS:
                     raise RowFailed(f"job {number} has not started within {LOST_SECONDS:.0f} s")
@@ -105,9 +104,6 @@ class Callers:
             found.append(starts[number] - before)
             await asyncio.sleep(random.uniform(*PAUSE_SECONDS))
         return found
-
-    async def _send_many(self, numbers: Sequence[int]) -> list[Job[int | None]]:
-        return await self._app.enqueue_many(self._task.bind(number) for number in numbers)
 
 
 def _until(end: float) -> Iterator[int]:

@@ -15,17 +15,19 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Self, TypeVar, assert_never, cast
 
+from millstream.address import group_address
 from millstream.bench.callers import WARM_UP, Callers
 from millstream.bench.drain import watch
 from millstream.bench.figures import Measured, RowFailed, percentile
 from millstream.bench.rows import Row
 from millstream.bench.tally import STARTS, Tally, mapped
-from millstream.bench.tasks import CONCURRENCY, NAMESPACE, TALLY, URL, make_app
+from millstream.bench.tasks import CONCURRENCY, GROUP, NAMESPACE, TALLY, URL, make_app
 from millstream.bench.workers import Workers
 from millstream.broker import QueueState
+from millstream.errors import BrokerError
 from millstream.job import Job
 from millstream.redis.sandbox import Sandbox
-from millstream.task import AsyncTask, Task
+from millstream.task import AsyncTask
 from millstream.worker.child import loop_factory
 
 T = TypeVar("T")
@@ -42,6 +44,9 @@ REST_SECONDS = 0.7
 
 LATENCY_JOBS = 20_000
 """That the latency row has room for."""
+
+TOPICS = {"event": "events", "batch": "batches", "publish": "events"}
+"""By kind of handler: which topic a row is about."""
 
 MB = 1_000_000
 
@@ -62,8 +67,11 @@ class Judge:
     def __enter__(self) -> Self:
         try:
             self.server = self._run(self._name)
-        except BaseException:
+        except BrokerError:
             self._runner.close()
+            raise
+        except BaseException:
+            self.__exit__(None, None, None)
             raise
         return self
 
@@ -96,7 +104,7 @@ class Judge:
             waiting = self._state(row).ready
             if waiting != jobs:
                 raise RowFailed(f"{jobs:,} jobs were enqueued and {waiting:,} wait")
-            with course.workers(self._task(row)) as workers:
+            with course.workers(self._queue(row)) as workers:
                 counted, took = watch(course.tally, workers)
                 wrong = course.tally.wrong() or self._unsettled(row, jobs) or (self._unkept(sample) if row.results else "")
             return Measured(counted / took, jobs, took, not wrong, wrong)
@@ -115,14 +123,14 @@ class Judge:
             time.sleep(0.02)
 
     def _enqueue(self, row: Row, seconds: float) -> Measured:
-        verbs = {"bulk": Callers.bulk, "concurrent": Callers.concurrent, "sequential": Callers.sequential}
-        sent = self._call(row, lambda callers: verbs[row.name](callers, seconds))
+        single = {"concurrent": Callers.concurrent, "sequential": Callers.sequential}
+        sent = self._call(row, lambda callers: single.get(row.name, Callers.bulk)(callers, seconds))
         waiting = self._state(row).ready
         note = "" if waiting == sent.jobs else f"{sent.jobs:,} enqueued, {waiting:,} wait"
         return Measured(sent.jobs / sent.seconds, sent.jobs, sent.seconds, not note, note)
 
     def _latency(self, row: Row, seconds: float) -> Measured:
-        with _Course(self._url, self.namespace, LATENCY_JOBS) as course, course.workers(self._task(row)) as workers:
+        with _Course(self._url, self.namespace, LATENCY_JOBS) as course, course.workers(self._queue(row)) as workers:
             with course.starts() as starts:
                 found = self._call(row, lambda callers: callers.latencies(seconds, starts))
             workers.check()
@@ -146,7 +154,7 @@ class Judge:
 
     def _rss(self, row: Row) -> Measured:
         before = perf_counter()
-        with _Course(self._url, self.namespace, 1) as course, course.workers(self._task(row)) as workers:
+        with _Course(self._url, self.namespace, 1) as course, course.workers(self._queue(row)) as workers:
             self._call(row, lambda callers: callers.fill(1))
             watch(course.tally, workers)
             time.sleep(REST_SECONDS)
@@ -159,17 +167,30 @@ class Judge:
     # -- asking --------------------------------------------------------------------------------------------------------------
 
     def _call(self, row: Row, verb: Callable[[Callers], Awaitable[T]]) -> T:
-        return self._run(lambda: verb(Callers(self._app, self._task(row))))
+        return self._run(lambda: verb(self._callers(row)))
+
+    def _callers(self, row: Row) -> Callers:
+        app = self._app
+        if row.handler in TOPICS:
+            topic = app.topics[TOPICS[row.handler]]
+            return Callers(topic.publish, topic.publish_many)
+        task = self._task(row)
+        return Callers(task.enqueue, lambda numbers: app.enqueue_many(task.bind(number) for number in numbers))
 
     def _task(self, row: Row) -> AsyncTask[[int], int | None]:
         return cast("AsyncTask[[int], int | None]", self._app.tasks["echo" if row.results else row.handler])
+
+    def _queue(self, row: Row) -> str:
+        """Where its jobs or events are claimed."""
+        topic = TOPICS.get(row.handler)
+        return self._task(row).settings.queue if topic is None else group_address(topic, GROUP)
 
     async def _name(self) -> str:
         """The server's name and version."""
         return (await self._app.broker()).capabilities.server
 
     def _state(self, row: Row) -> QueueState:
-        return self._run(lambda: self._app.inspector.queue(self._task(row).settings.queue))
+        return self._run(lambda: self._app.inspector.queue(self._queue(row)))
 
     def _unkept(self, sample: Sequence[Job[Any]]) -> str:
         """Whether results are kept, as far as some of them tell."""
@@ -209,8 +230,8 @@ class _Course:
         with mapped(str(self.tally.folder / STARTS)) as file, memoryview(file) as raw, raw.cast("d") as starts:
             yield starts
 
-    def workers(self, task: Task[..., Any]) -> Workers:
-        """A worker of the task's queue, as anyone would start it."""
-        what = ("millstream.bench.tasks:app", "--queue", task.settings.queue, "--concurrency", str(CONCURRENCY))
+    def workers(self, queue: str) -> Workers:
+        """A worker of a queue, as anyone would start it."""
+        what = ("millstream.bench.tasks:app", "--queue", queue, "--concurrency", str(CONCURRENCY))
         command = [sys.executable, "-m", "millstream", "worker", *what]
         return Workers([command], self._environment, Path(self._folder.name))

@@ -41,6 +41,9 @@ ROWS = (
     Row(name="latency", way="latency", unit="ms", handler="stamped", title="Enqueue to handler start on an idle system"),
     Row(name="bytes", way="bytes", unit="bytes", title="Server memory per queued tiny job"),
     Row(name="rss", way="rss", unit="MB", handler="stamped", title="Resident memory of an idle worker process"),
+    Row(name="events", way="drain", unit="events/s", handler="event", title="Events, no-op handler: one process, one group"),
+    Row(name="batches", way="drain", unit="events/s", handler="batch", title="Events, no-op handler of batches: the same"),
+    Row(name="publish", way="enqueue", unit="events/s", handler="publish", title="Publishing many events"),
 )
 
 

@@ -11,12 +11,15 @@ import os
 import time
 
 from millstream.app import Millstream
+from millstream.batch import Batch
 from millstream.bench.tally import MARKS, STARTS, mapped, say_up
 
 URL, NAMESPACE, TALLY = "MILLSTREAM_BENCH_URL", "MILLSTREAM_BENCH_NAMESPACE", "MILLSTREAM_BENCH_TALLY"
 """How a worker process is told where it works."""
 
 CONCURRENCY = 100
+BATCH = 500
+GROUP = "workers"
 IO_SECONDS = 0.01
 RESULT_TTL = 600.0
 
@@ -43,6 +46,12 @@ async def io(number: int) -> None:
     _marks[number] += 1
 
 
+async def batch(numbers: list[int]) -> None:
+    """Nothing, with many events at once."""
+    for number in numbers:
+        _marks[number] += 1
+
+
 def sync(number: int) -> None:
     """Nothing, in a thread."""
     _marks[number] += 1
@@ -63,6 +72,8 @@ def make_app(url: str | None, namespace: str) -> Millstream:
         app.task(handler)
     app.task(result_ttl=RESULT_TTL)(echo)
     app.task(queue="threads")(sync)
+    app.topic("events", int, max_length=None).subscribe(GROUP)(noop)
+    app.topic("batches", int, max_length=None).subscribe(GROUP, batch=Batch(BATCH))(batch)
     return app
 
 

@@ -45,7 +45,8 @@ def bench(
         typer.Option(
             "--rows",
             metavar="ROW,…",
-            help="Of drain, results, io, sync, bulk, concurrent, sequential, latency, bytes, rss. Default: all.",
+            help="Of drain, results, io, sync, bulk, concurrent, sequential, latency, bytes, rss, events, batches, publish. "
+            "Default: all.",
         ),
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", min=0.1, metavar="S", help="About how long each row runs.")] = 3.0,

@@ -1,10 +1,11 @@
-"""Books: whether what a queue holds adds up, and whether someone looks after it."""
+"""Books: whether what a queue or group holds adds up, and whether someone looks after it."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from millstream.address import split_address
 from millstream.broker import Finding
 from millstream.redis.keys import GROUP, RELEASED, SUSPECTS
 
@@ -14,34 +15,44 @@ SCAN_COUNT = 200
 SCAN_LIMIT = 200_000
 """Fields of the index compared at most, where the sums do not agree."""
 
+IN_LOG = 2
+"""Of the consumer groups that are there: that in the log."""
+
 EXAMPLES = 3
 """Ids named in a finding."""
 
 
 class Books:
-    """One queue's sums, leases and pending lists."""
+    """One queue's, or one group's, sums, leases and pending lists."""
 
     def __init__(self, queue: str, run: Callable[..., Awaitable[Any]], names: Callable[[str | None], dict[str, str]]) -> None:
         self._queue = queue
         self._run = run
         self._names = names
-        self._check = f"queue {queue}"
+        self._parts = split_address(queue)
+        self._check = f"queue {queue}" if self._parts is None else "group {1} of topic {0}".format(*self._parts)
+        self._where = "" if self._parts is None else f" --queue '{queue}'"
 
     async def audit(self) -> list[Finding]:
-        """What is wrong with the queue, or one finding that all is well."""
+        """What is wrong with the queue, or one finding that all is well. Of a group only what is wrong with its books."""
         books = await self._run("books", self._queue, GROUP)
-        entries, indexed, held, due, dead, paused, has_group, alive, lapsed, names, holding, leased = books
+        entries, indexed, held, due, dead, paused, there, alive, lapsed, names, holding, leased = books
         consumers = [(n.decode(), h, bool(has_lease)) for n, h, has_lease in zip(names, holding, leased, strict=True)]
         found = [
             *await self._compare(entries, indexed, held, due, dead),
             *self._stranded(consumers, {name.decode() for name in lapsed}),
-            *self._unserved(entries, due, bool(paused), alive),
         ]
-        if entries and alive and not has_group:
+        if self._parts is not None:
+            if there < IN_LOG:
+                way_out = "the next claim of a worker makes it again, after the last entry that was noted"
+                found.append(self._finding("warn", "its place in the log is missing", way_out))
+            return found
+        found += self._unserved(entries, due, bool(paused), alive)
+        if entries and alive and not there:
             found.append(self._finding("warn", "its consumer group is missing", "the next claim of a worker makes it again"))
         if dead:
             way_out = f"look at them: millstream dead ls --queue {self._queue}"
-            found.append(self._finding("warn", f"{dead:,} dead {_jobs(dead)}", way_out))
+            found.append(self._finding("warn", f"{dead:,} dead {self._jobs(dead)}", way_out))
         if not found:
             leases = f"{alive:,} lease{'' if alive == 1 else 's'}"
             found = [Finding(self._check, "ok", f"{entries:,} ready or running, {due:,} scheduled, {leases}")]
@@ -55,15 +66,19 @@ class Books:
         gone, stuck, scanned = await self._strays()
         part = "" if scanned < SCAN_LIMIT else f" among the first {scanned:,} of the index"
         if gone:
-            way_out = "jobs were lost: find who trims or deletes in our keys; `millstream jobs show ID` strikes each off"
-            text = f"{len(gone):,} {_jobs(len(gone))} of the index {_are(len(gone))} gone{part}: {_examples(gone)}"
+            way_out = (
+                f"{self._jobs(2)} were lost: find who trims or deletes in our keys; `millstream jobs show ID{self._where}` "
+                "strikes each off"
+            )
+            text = f"{len(gone):,} {self._jobs(len(gone))} of the index {_are(len(gone))} gone{part}: {_examples(gone)}"
             found.append(self._finding("bad", text, way_out))
         if stuck:
-            way_out = "make each ready: millstream jobs retry ID"
-            text = f"{len(stuck):,} {_jobs(len(stuck))} held and never due{part}: {_examples(stuck)}"
+            way_out = f"make each ready: millstream jobs retry ID{self._where}"
+            text = f"{len(stuck):,} {self._jobs(len(stuck))} held and never due{part}: {_examples(stuck)}"
             found.append(self._finding("bad", text, way_out))
         foreign = entries + held + dead - (indexed - len(gone))
-        if foreign > 0 and not part:
+        # in a group one that is given again may take the place of an older retry, which the index then does not know
+        if foreign > 0 and not part and self._parts is None:
             way_out = "another program writes to our stream; what is no job of ours will be a dead letter (malformed)"
             text = f"{foreign:,} {'entries' if foreign > 1 else 'entry'} that the index does not know"
             found.append(self._finding("warn", text, way_out))
@@ -89,16 +104,18 @@ class Books:
         for name, holds, has_lease in consumers:
             if holds and not has_lease and name not in lapsed:
                 way_out = f"let them be taken over: SADD {self._names(self._queue)['lapsed']} {name}"
-                text = f"{holds:,} {_jobs(holds)} held by {name}, which has no lease and is not known to have lapsed"
+                text = f"{holds:,} {self._jobs(holds)} held by {name}, which has no lease and is not known to have lapsed"
                 found.append(self._finding("bad", text, way_out))
         waiting = sum(holds for name, holds, _ in consumers if name in lapsed - {RELEASED, SUSPECTS})
         if waiting:
             way_out = "the next claim of a worker takes them over"
-            found.append(self._finding("warn", f"{waiting:,} {_jobs(waiting)} left behind by consumers that lapsed", way_out))
+            found.append(
+                self._finding("warn", f"{waiting:,} {self._jobs(waiting)} left behind by consumers that lapsed", way_out)
+            )
         suspects = sum(holds for name, holds, _ in consumers if name == SUSPECTS)
         if suspects:
             way_out = "they crashed their workers before, and run one at a time: millstream jobs ls shows them as ready"
-            found.append(self._finding("warn", f"{suspects:,} {_jobs(suspects)} {_are(suspects)} to run alone", way_out))
+            found.append(self._finding("warn", f"{suspects:,} {self._jobs(suspects)} {_are(suspects)} to run alone", way_out))
         return found
 
     def _unserved(self, entries: int, due: int, paused: bool, alive: int) -> list[Finding]:
@@ -107,18 +124,17 @@ class Books:
             return []
         if paused:
             way_out = f"millstream queues resume {self._queue}"
-            return [self._finding("warn", f"paused, with {waiting:,} {_jobs(waiting)}", way_out)]
+            return [self._finding("warn", f"paused, with {waiting:,} {self._jobs(waiting)}", way_out)]
         if not alive:
             way_out = f"start a worker: millstream worker module:app --queue {self._queue}"
-            return [self._finding("warn", f"{waiting:,} {_jobs(waiting)} waiting, and nobody serves it", way_out)]
+            return [self._finding("warn", f"{waiting:,} {self._jobs(waiting)} waiting, and nobody serves it", way_out)]
         return []
+
+    def _jobs(self, count: int) -> str:
+        return ("job" if self._parts is None else "event") + ("" if count == 1 else "s")
 
     def _finding(self, health: Any, found: str, way_out: str) -> Finding:
         return Finding(self._check, health, found, way_out)
-
-
-def _jobs(count: int) -> str:
-    return "job" if count == 1 else "jobs"
 
 
 def _are(count: int) -> str:

@@ -6,7 +6,7 @@ import logging
 import math
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -59,6 +59,20 @@ IN_LOG = b"L"
 """Marks the ref of an entry that a group has claimed in its topic's log."""
 
 
+GONE = "was gone from the server, with all that it held"
+
+
+class _Made(NamedTuple):
+    """A group that is new, or had lost its place in the log."""
+
+    group: str
+    new: bool
+    at: str
+    """After which entry it goes on."""
+    left: int
+    """How many entries are behind that one; -1: nobody knows."""
+
+
 class RedisBroker(Broker):
     """The Broker contract on one Redis or Valkey server. Belongs to one event loop."""
 
@@ -85,6 +99,8 @@ class RedisBroker(Broker):
         self._scripts: dict[tuple[str, bool], Script] = {}
         self._calls: dict[tuple[str, str | None], tuple[str | int, ...]] = {}
         self._queue_keys: dict[str, dict[str, str]] = {}
+        self._joined: set[str] = set()
+        """What was joined before: if it has to be made again it was lost."""
         self._clock_ms = 0
         client = channel(namespace, secrets.token_hex(8))
         self._results = RedisResults(self._connector, self._run, client)
@@ -125,18 +141,22 @@ class RedisBroker(Broker):
         return str(answer[1], "ascii") if answer else None
 
     async def declare(self, queue: str) -> None:
+        await self._declare(queue)
+
+    async def _declare(self, queue: str) -> list[_Made]:
         parts = split_address(queue)
         if parts is None:
             await self._run("declare", None, "queues", queue)
-        else:
-            await self._open_groups(parts[0], await self._prefixed(parts[0]) | {parts[1]: BEGINNING})
+            return []
+        made = await self._open_groups(parts[0], await self._prefixed(parts[0]) | {parts[1]: BEGINNING})
+        return [each for each in made if each.group == parts[1]]
 
     async def open_topic(
         self, topic: str, groups: Mapping[str, Place], *, keep: float | None = None, keep_count: int | None = None
     ) -> list[str]:
         keep_ms, count = "" if keep is None else _ms(keep), "" if keep_count is None else keep_count
         made = await self._open_groups(topic, await self._prefixed(topic) | dict(groups), keep_ms, count)
-        return [group for group in made if group in groups]
+        return [each.group for each in made if each.new and each.group in groups]
 
     async def _prefixed(self, topic: str) -> dict[str, Place]:
         """Make a topic known; the groups it has because of how its name begins. It is new to them, so they get all of it."""
@@ -159,20 +179,18 @@ class RedisBroker(Broker):
 
     async def _open_groups(
         self, topic: str, groups: Mapping[str, Place], keep_ms: int | str = "=", keep_count: int | str = "="
-    ) -> list[str]:
-        """The groups that are new. "=": retention stays as it is."""
+    ) -> list[_Made]:
+        """The groups that are new or had lost their place, which is told. "=": retention stays as it is."""
         starts = [part for group, start in groups.items() for part in (group, _after(start))]
-        made = await self._run("open_topic", topic_address(topic), keep_ms, keep_count, *starts)
-        new: list[str] = []
-        for name, is_new, at in zip(made[::3], made[1::3], made[2::3], strict=True):
-            if is_new:
-                new.append(name.decode())
-            else:
-                group, after = name.decode(), at.decode()
-                lost = f"group {group!r} of topic {topic!r} had lost its place in the log; it goes on after entry {after}"
-                log.error("%s", lost)
-                self._tell(group_address(topic, group), lost)
-        return new
+        reply = iter(await self._run("open_topic", topic_address(topic), keep_ms, keep_count, *starts))
+        made = [
+            _Made(name.decode(), bool(new), at.decode(), left)
+            for name, new, at, left in zip(reply, reply, reply, reply, strict=True)
+        ]
+        for each in made:
+            if not each.new:
+                self._tell(group_address(topic, each.group), "had lost its place in the log", each.at, each.left)
+        return made
 
     # -- producers ---------------------------------------------------------------------------------------------------------
 
@@ -217,8 +235,14 @@ class RedisBroker(Broker):
     # -- consumers ---------------------------------------------------------------------------------------------------------
 
     async def join(self, queue: str, consumer: str, lease: float) -> None:
-        await self.declare(queue)
-        await self._run("join", queue, GROUP, consumer, _ms(lease))
+        again = queue in self._joined
+        found = await self._declare(queue)
+        made, waiting = await self._run("join", queue, GROUP, consumer, _ms(lease))
+        self._joined.add(queue)
+        if again and found and found[0].new:
+            self._tell(queue, GONE, found[0].at, found[0].left)
+        elif again and made and split_address(queue) is None:  # a group's is made with its place, by whoever is first
+            self._tell(queue, GONE, "0-0", waiting)
 
     async def claim(
         self,
@@ -269,19 +293,18 @@ class RedisBroker(Broker):
         parts = split_address(queue)
         if parts is not None:
             await self._open_groups(parts[0], {parts[1]: BEGINNING})
-        try:
-            await self._commands.call("XGROUP", "CREATE", self._names(queue)["stream"], GROUP, "0", "MKSTREAM")
-        except BrokerError as busy:
-            if "BUSYGROUP" not in str(busy):  # it is not gone, or another worker was quicker
-                raise
-        else:
-            lost = f"queue {queue!r} had lost its consumer group; it is made again"
-            log.warning("%s", lost)
-            self._tell(queue, lost)
+        made, waiting = await self._run("restore", queue, GROUP)
+        if made:  # if not, it was not gone, or another worker was quicker
+            of_group = "its dead letters" if is_dead_address(queue) else "what it tries again"
+            what = "its consumer group" if parts is None else f"the consumer group of {of_group}"
+            self._tell(queue, f"had lost {what}", "0-0", waiting)
 
-    def _tell(self, address: str, repaired: str) -> None:
+    def _tell(self, address: str, what: str, at: str, left: int) -> None:
+        """That other hands destroyed something, once, by whoever made it again; and where it goes on."""
+        said = _lost(address, what, at, left)
+        log.error("%s", said)
         if self.repaired is not None:
-            self.repaired(address, repaired)
+            self.repaired(address, said)
 
     async def nudge(self, queue: str, consumer: str) -> None:
         link = self._claiming.get((queue, consumer))
@@ -400,6 +423,7 @@ class RedisBroker(Broker):
 
     async def remove_group(self, group: str) -> bool:
         _, name = split_group(group)
+        self._joined.discard(group)
         return bool(await self._run("remove_group", group, name))
 
     async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:
@@ -456,6 +480,22 @@ class RedisBroker(Broker):
         except ScriptMissing:
             # In one write, so that it cannot be flushed in between.
             return (await link.call_together((("SCRIPT", "LOAD", self._script(name, queue).text), command)))[-1]
+
+
+def _lost(address: str, what: str, at: str, left: int) -> str:
+    parts = split_address(address)
+    whose = f"queue {address!r}" if parts is None else f"group {parts[1]!r} of topic {parts[0]!r}"
+    where = "from the beginning" if at == "0-0" else f"after entry {at}"
+    thing = "job" if parts is None else "event"
+    if left < 0:
+        given = ": what follows is given, again if it was before"
+    elif left == 0:
+        given = ", where nothing waits"
+    elif left == 1:
+        given = f": 1 {thing} is given, again if it was before"
+    else:
+        given = f": {left:,} {thing}s are given, again if they were before"
+    return f"{whose} {what}; it is made again and goes on {where}{given}"
 
 
 def _mark_before(posts: Sequence[Post]) -> int:

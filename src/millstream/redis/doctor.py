@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -57,7 +57,10 @@ class Doctor:
         for queue in await self._inspector.queues():
             findings += await Books(queue, self._run, self._names).audit()
         for name in await self._inspector.topics():
-            findings += topic(await self._without_letters_in_hand(await self._inspector.topic(name)))
+            state = await self._inspector.topic(name)
+            groups = [Books(group_address(name, group.name), self._run, self._names) for group in state.groups]
+            audited = [finding for books in groups for finding in await books.audit()]
+            findings += topic(await self._without_letters_in_hand(state), audited)
         return findings
 
     async def _without_letters_in_hand(self, state: TopicState) -> TopicState:
@@ -191,10 +194,10 @@ def connections(info: dict[str, str], config: dict[str, str]) -> Finding:
 # -- topics ----------------------------------------------------------------------------------------------------------------
 
 
-def topic(state: TopicState) -> list[Finding]:
-    """Whether its events are handled."""
+def topic(state: TopicState, books: Sequence[Finding] = ()) -> list[Finding]:
+    """Whether its events are handled, and what is wrong in the books of its groups."""
     check = f"topic {state.name}"
-    found = [finding for group in state.groups for finding in _group(state.name, group)]
+    found = [*books, *(finding for group in state.groups for finding in _group(state.name, group))]
     if not state.groups and state.length:
         way_out = "start an app that subscribes to it: without a group a topic keeps what is published, up to its max_length"
         found = [Finding(check, "warn", f"{_events(state.length)}, and no group to handle them", way_out)]

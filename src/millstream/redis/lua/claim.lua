@@ -66,10 +66,11 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, 20
   redis.call('ZREM', DUE, id)
 end
 
+local trimmed = true
 if in_group then
   redis.call('XPENDING', LOG, homes[2].group)  -- NOGROUP, before anything is taken, if its place in the log is gone
   publish_due()
-  trim()
+  trimmed = trim()
 end
 
 local taken, crashes, plain = {}, {}, {}
@@ -202,5 +203,6 @@ local next_due = tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2])
 if in_group then
   local publishes = tonumber(redis.call('ZRANGE', LOG_DUE, 0, 0, 'WITHSCORES')[2])
   if publishes and (not next_due or publishes < next_due) then next_due = publishes end
+  if not trimmed then next_due = now end  -- nobody sleeps before the rest is removed
 end
 return { now, next_due and math.max(0, next_due - now) or -1, flags, taken, counts, plain, look, logged }

@@ -1,9 +1,10 @@
 -- Make a topic's groups that do not exist yet, each where it starts to read.
 -- KEYS: log_meta
--- USES: groups places
+-- USES: groups places order readers
 -- ARGV: clock, keep_ms, keep_count ('': none, '=': as it was), then two each: group, start ('$': what comes from now on; or after
 --   which entry)
--- Returns the names of those that were made or had lost their place, each with whether it was new (0|1) and where it goes on.
+-- Returns of those that were made or had lost their place, four each: name, whether it is new (0|1), after which entry it goes on,
+-- how many entries there are behind that one or -1.
 for i, word in ipairs({ 'keep_ms', 'keep_count' }) do
   if ARGV[i + 1] == '' then
     redis.call('HDEL', LOG_META, word)
@@ -20,16 +21,17 @@ for i = 4, #ARGV, 2 do
     put_at('CREATE', group, noted or start)
     made[#made + 1] = group
     made[#made + 1] = noted and 0 or 1
-    made[#made + 1] = noted or start
+    made[#made + 1] = ''
+    made[#made + 1] = -1
     known[group] = true
   end
   redis.call('SADD', GROUPS, group)
 end
 if #made > 0 then
-  local at = places()
-  for i = 1, #made, 3 do
-    local group, place = made[i], at[made[i]]
-    made[i + 2] = place
+  local at = readers()
+  for i = 1, #made, 4 do
+    local group, place = made[i], at[made[i]].place
+    made[i + 2], made[i + 3] = place, at[group].lag or -1
     redis.call('HSET', key_of(group, 'meta'), 'cursor', place)
     if #redis.call('XRANGE', LOG, '(' .. place, '+', 'COUNT', 1) > 0 then wake_group(group) end
   end

@@ -37,10 +37,11 @@ local function settled_by_all()
   return lowest
 end
 
+-- False: there is more to remove than one go may take.
 local function trim()
   local meta = redis.call('HMGET', LOG_META, 'trimmed', 'keep_ms', 'keep_count')
   local since = now - tonumber(meta[1] or '0')
-  if since >= 0 and since < 1000 then return end
+  if since >= 0 and since < 1000 then return true end
   local settled, all = settled_by_all(), true
   if meta[2] or meta[3] then
     settled = settled or '18446744073709551615' .. LAST_SEQ
@@ -54,4 +55,5 @@ local function trim()
     all = drop(settled, math.huge)
   end
   if all then redis.call('HSET', LOG_META, 'trimmed', now) end
+  return all
 end
