@@ -23,6 +23,9 @@ SETTLE_SECONDS = 2.0
 BUFFER_SECONDS = 2.0
 """What was claimed longer ago has begun, or was handed back, on any machine this runs on."""
 
+ABOUT_TO_BEGIN_SECONDS = 0.1
+"""A process that was stopped begins so soon after what it was about to begin."""
+
 RECOVERY_SECONDS = 2.0
 """Beyond the lease: until the jobs of a worker that died run elsewhere."""
 
@@ -195,8 +198,9 @@ class _Judge:
         return fault.kills or fault.forgets
 
     def _began_late(self, fault: Fault, first: Run, second: Run) -> bool:
-        """Whether the process that was fenced came back and began what it had claimed before, which others had taken over."""
-        came_back = fault.began <= second.began <= fault.ended + SETTLE_SECONDS
+        """Whether the process that was fenced came back and began what others had taken over: only what it was about to begin
+        when it was stopped. Of what it had merely claimed it asks first."""
+        came_back = fault.began <= second.began <= fault.ended + ABOUT_TO_BEGIN_SECONDS
         taken_over = first.began >= fault.began + self._lease / 2 and first.crashes > second.crashes
         return (not fault.pids or second.pid in fault.pids) and came_back and taken_over
 

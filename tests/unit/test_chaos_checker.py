@@ -186,10 +186,12 @@ def test_a_stop_within_the_lease_explains_none() -> None:
     assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 0, 4.5), ran("a", TWO, 4.2, 5)], stopped))
 
 
-def test_who_was_stopped_may_begin_late_what_it_had_claimed_before() -> None:
+def test_who_was_stopped_may_begin_late_what_it_was_about_to_begin_and_nothing_else() -> None:
     stopped = Fault("stop", 1, 9, (ONE,), fences=True)
     judged = verdict([sent("a")], [ran("a", TWO, 8, 8.5, crashes=1), ran("a", ONE, 9.01, 9.05, "broken")], stopped)
     assert (judged.twice, judged.breaches) == ({"stop": 1}, [])
+    judged = verdict([sent("a")], [ran("a", TWO, 8, 8.5, crashes=1), ran("a", ONE, 9.5, 9.6, "broken")], stopped)
+    assert "nothing explains it" in breach(judged)
 
 
 def test_who_was_not_stopped_may_not() -> None:

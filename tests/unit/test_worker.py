@@ -17,9 +17,11 @@ import msgspec
 import pytest
 
 from millstream import Millstream, Reject, Retry, RetryPolicy, Snooze, current_job
+from millstream.broker import Entry
 from millstream.errors import BrokerError, BrokerRefused, JobCancelled, JobExpired, JobFailed, ResultsDisabled, UsageError
 from millstream.memory import MemoryBroker
 from millstream.message import Message, encode_message
+from tests.unit.stage import looped, new_app, until
 
 SOON = RetryPolicy(2, delay=0.001, jitter=False)
 PATIENCE = 10.0
@@ -1011,3 +1013,33 @@ def test_a_function_whose_thread_cannot_be_started_fails_and_is_tried_again(monk
             assert await (await work.enqueue()).result(PATIENCE) == 2
 
     run(main())
+
+
+@looped
+async def test_what_was_claimed_long_ago_is_asked_for_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that stood still may hold what others have taken over; here each has been claimed for too long to be sure."""
+    app = new_app()
+    ran: list[int] = []
+
+    @app.task
+    async def note(number: int) -> None:
+        ran.append(number)
+        await asyncio.sleep(0.01)
+
+    recovered: list[int] = []
+    async with app:
+        broker = await app.broker()
+        recover = broker.recover
+
+        async def count(queue: str, consumer: str, holding: Any) -> list[Entry]:
+            entries = await recover(queue, consumer, holding)
+            recovered.append(len(entries))
+            return entries
+
+        monkeypatch.setattr(broker, "recover", count)
+        await app.enqueue_many(note.bind(n) for n in range(60))
+        async with app.worker(concurrency=2) as worker:
+            worker._runner.trusted = 0.005  # whatever waited for a slot is doubtful
+            await until(lambda: len(ran) == 60)
+    assert sorted(ran) == list(range(60))
+    assert sum(recovered) > 0

@@ -364,7 +364,10 @@ class Worker:
         loop, hold = asyncio.get_running_loop(), self._hold
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            now = loop.time()
+            for lane in self._lanes:
+                if lane.gathered:
+                    self._runner.stood_still(lane)
+            hold.ticked = now = loop.time()
             if self._watch is not None:
                 self._watch.beat()
             for job in [job for job in hold.running if job._ends <= now and not job._stop]:

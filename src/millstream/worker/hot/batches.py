@@ -87,6 +87,8 @@ class Batches:
         assert batch is not None
         if hold.free[kind] <= 0 or (hold.shut and not alone) or (lane.limit is not None and lane.active >= lane.limit):
             return False
+        if self._runner.stood_still(lane):
+            return True
         size = 1 if alone else batch.size
         gathered, lane.gathered[:size] = lane.gathered[:size], []
         jobs, events = self._decode(subscription, gathered)

@@ -121,7 +121,7 @@ class Claimer:
                 room = min(room, await self._below_limit(lane.limit))
         if self._stopping or not lane.consumer:
             return
-        if self._away:
+        if self._away or lane.doubtful:
             await self._recover()
         hold.ask(lane.kinds, room)
         try:
@@ -198,6 +198,9 @@ class Claimer:
             await self._take(claim)
 
     async def _take(self, claim: Claim) -> None:
+        if claim.entries and self._is_old(claim):
+            self._away = True
+            return
         if claim.entries:
             self.empty.clear()
             self._runner.accept(self._lane, claim)
@@ -215,6 +218,15 @@ class Claimer:
             await self.hand_back(0.0)
         if claim.suspects and not claim.paused and not self._stopping:
             await self._suspects(self._lane)
+
+    def _is_old(self, claim: Claim) -> bool:
+        """Whether this process, or its loop, stood still so long after the server answered that others may have taken over what
+        it brought: that is asked before any of it starts."""
+        now_ms = asyncio.get_running_loop().time() * 1000
+        old = bool(self._ahead_ms) and now_ms + self._ahead_ms - claim.now_ms > self._runner.trusted * 1000
+        if old:
+            self._ahead_ms = claim.now_ms - now_ms  # if it was a clock that stepped, it is believed from now on
+        return old
 
     async def hand_back(self, older_than: float) -> None:
         """Release what has been buffered for so many seconds: it will not start soon here, others may be idle."""
@@ -251,7 +263,8 @@ class Claimer:
         self._hold.freed()
 
     async def _recover(self) -> None:
-        """After a lost connection: run what the server says is ours and we do not hold, so that nothing is stranded."""
+        """After a lost connection or a long stop: run what the server says is ours and we do not hold, so that nothing is
+        stranded, and nothing is begun that others have taken over."""
         lane, hold = self._lane, self._hold
         holding = {job._ref for job in hold.running if job._lane is lane}
         for kind in (ASYNC, THREAD):
@@ -260,7 +273,7 @@ class Claimer:
         holding.update(outcome.ref for outcome in (*lane.outcomes, *lane.settling))
         holding.update(lane.handed_back)
         entries = await self._broker.recover(lane.queue, lane.consumer, holding)
-        self._away = False
+        self._away = lane.doubtful = False
         if entries:
             log.debug("queue %r: %d claims were recovered whose answer was lost", lane.queue, len(entries))
         if entries:

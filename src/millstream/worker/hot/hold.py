@@ -46,6 +46,8 @@ class Hold:
         self.free = [concurrency, threads]
         self.ready: tuple[deque[CurrentJob], deque[CurrentJob]] = (deque(), deque())
         self.running: set[CurrentJob] = set()
+        self.ticked = clock()
+        """When the worker last looked at its deadlines: twenty times a second, unless it stood still."""
         self.quiet = asyncio.Event()
         """Set whenever the last running job ends; whoever waits for it clears it first."""
         self.unsettled = 0

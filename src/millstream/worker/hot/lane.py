@@ -29,6 +29,7 @@ class Lane:
         "batch",
         "buffered",
         "consumer",
+        "doubtful",
         "foreign",
         "gathered",
         "handed_back",
@@ -43,6 +44,7 @@ class Lane:
         "runner",
         "settling",
         "shares",
+        "special",
         "state",
         "suspect_after",
         "watched",
@@ -79,6 +81,8 @@ class Lane:
         """Settled as done before a handler is called: at most once, whatever happens to it."""
         self.manual = manual
         """A handler's delivery may go on after it, until it is told how it ends."""
+        self.special = acks_first or manual
+        """A job here does not simply run and end."""
         self.foreign = foreign
         """Makes a payload of the fields of another program's entry; None: that is malformed here."""
         self.runner: Runner
@@ -90,6 +94,8 @@ class Lane:
         self.watched: dict[bytes, asyncio.Future[None]] = {}
         """Who waits for an outcome to be on the server, by ref."""
         self.consumer = ""
+        self.doubtful = False
+        """Something was not begun here because others may have taken it over."""
         self.kinds = kinds
         """Which kinds of slots this queue's tasks need."""
         self.buffered = buffered

@@ -50,6 +50,9 @@ log = logging.getLogger("millstream.worker")
 TIMEOUT, SHUTDOWN, FENCED = "timeout", "shutdown", "fenced"
 """Why a running job is told to stop."""
 
+TRUSTED = 2 / 3
+"""What part of a lease is left, at the least, when it was last renewed."""
+
 UNKNOWN_TASK_SNOOZE = 5.0
 """Seconds until a message whose task nobody here knows is looked at again; a shorter grace looks more often."""
 
@@ -87,6 +90,8 @@ class Runner:
         self._longest = longest_timeout(handlers, settings)
         self._longer = longer
         """Told of a job that may run longer than any before it."""
+        self.trusted = TRUSTED * settings.lease
+        """For so many seconds what was claimed is surely ours."""
         settler.pump = self.pump
         self.receipts = Receipts(settler, self._loop)
         self._batches = Batches(self, hold, self._loop)
@@ -176,7 +181,11 @@ class Runner:
         self.threads.close()
 
     def _start(self, job: CurrentJob, kind: int) -> None:
-        hold = self._hold
+        hold, lane = self._hold, job._lane
+        now = self._loop.time()
+        if now - job._since > self.trusted:
+            self._doubt(job, kind)
+            return
         hold.started[kind] += 1
         hold.running.add(job)
         message = job._message
@@ -184,16 +193,36 @@ class Runner:
         if message.overrides is not None and message.overrides.timeout is not None:
             timeout = message.overrides.timeout
             self._may_run(timeout)
-        job._since = now = self._loop.time()
+        job._since = now
         job._ends = now + timeout if timeout else _NEVER
-        if job._lane.acks_first:
+        if kind == ASYNC and not lane.special:
+            # Hot: no done-callback, no timer per job; both were measured to halve the rate.
+            job._running = self._loop.create_task(self._run(job))
+        elif lane.acks_first:
             job._running = self._loop.create_task(self._receive(job, kind))
         elif kind == ASYNC:
-            # Hot: no done-callback, no timer per job; both were measured to halve the rate.
-            run = self.manual.run if job._lane.manual else self._run
-            job._running = self._loop.create_task(run(job))
+            job._running = self._loop.create_task(self.manual.run(job))
         else:
             self._submit(job)
+
+    def _doubt(self, job: CurrentJob, kind: int) -> None:
+        """What is buffered starts or is handed back within a moment. If it did not, this process stood still, and others may
+        have taken it over: its claimer asks the server before it starts."""
+        lane = job._lane
+        lane.doubtful = True
+        if lane.limit is not None:
+            lane.active -= 1
+        self._hold.free[kind] += 1
+        self.slot_freed()
+
+    def stood_still(self, lane: Lane) -> bool:
+        """Whether this process did, since the last tick: what a lane has gathered is doubtful then, and is gathered no more."""
+        if self._loop.time() - self._hold.ticked <= self.trusted:
+            return False
+        lane.gathered.clear()
+        lane.doubtful = True
+        self._hold.freed()
+        return True
 
     def _submit(self, job: CurrentJob) -> None:
         try:
