@@ -17,7 +17,9 @@ from millstream.broker import (
     Capabilities,
     Claim,
     Entry,
+    Followed,
     Inspector,
+    Position,
     Post,
     Receipt,
     ResultStore,
@@ -79,6 +81,8 @@ class RedisBroker(Broker):
         self._connector = Connector(url, safe_url=safe_url)
         self._commands = Link(self._connector)
         self._claiming: dict[tuple[str, str], Link] = {}
+        self._following: list[Link] = []
+        """Links on which nobody waits now."""
         self._looks: dict[tuple[str, str], float] = {}
         """Seconds after which a consumer's next wait should end, to look at other consumers' leases."""
         self._scripts: dict[tuple[str, bool], Script] = {}
@@ -112,9 +116,10 @@ class RedisBroker(Broker):
 
     async def close(self) -> None:
         await self._results.close()
-        for link in (*self._claiming.values(), self._commands):
+        for link in (*self._claiming.values(), *self._following, self._commands):
             await link.close()
         self._claiming.clear()
+        self._following.clear()
 
     async def _eviction_policy(self) -> str | None:
         try:
@@ -132,19 +137,30 @@ class RedisBroker(Broker):
             await self._open_groups(parts[0], {parts[1]: BEGINNING})
 
     async def open_topic(
-        self, topic: str, groups: Mapping[str, Place], *, keep: float | None = None, keep_count: int | None = None
+        self,
+        topic: str,
+        groups: Mapping[str, Place],
+        *,
+        keep: float | None = None,
+        keep_count: int | None = None,
+        followed: bool = False,
     ) -> list[str]:
         await self._run("declare", None, "topics", topic)
         return await self._open_groups(
-            topic, groups, "" if keep is None else _ms(keep), "" if keep_count is None else keep_count
+            topic, groups, "" if keep is None else _ms(keep), "" if keep_count is None else keep_count, followed
         )
 
     async def _open_groups(
-        self, topic: str, groups: Mapping[str, Place], keep_ms: int | str = "=", keep_count: int | str = "="
+        self,
+        topic: str,
+        groups: Mapping[str, Place],
+        keep_ms: int | str = "=",
+        keep_count: int | str = "=",
+        followed: bool = False,
     ) -> list[str]:
         """The groups that are new. "=": retention stays as it is."""
         starts = [part for group, start in groups.items() for part in (group, _after(start))]
-        made = await self._run("open_topic", topic_address(topic), keep_ms, keep_count, *starts)
+        made = await self._run("open_topic", topic_address(topic), keep_ms, keep_count, int(followed), *starts)
         new: list[str] = []
         for name, is_new, at in zip(made[::3], made[1::3], made[2::3], strict=True):
             if is_new:
@@ -174,20 +190,20 @@ class RedisBroker(Broker):
         return [_RECEIPTS[digit] for digit in reply]
 
     async def emit(
-        self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, lossy: bool = False
+        self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None
     ) -> list[Receipt]:
         if not posts:
             return []
         address = topic_address(topic)
         room = -1 if max_length is None else max_length
-        if not lossy and (mark := _mark_before(posts)) >= 0:
+        if (mark := _mark_before(posts)) >= 0:
             bodies = [p.body for p in posts]
             if await self._run("emit_next", address, sender, self._id_ttl_ms, room, mark, mark + len(bodies), *bodies):
                 return [Receipt.CREATED] * len(posts)
         records: list[Any] = []
         for p in posts:
             records += (p.id, p.body, p.serial, *_times(p))
-        reply = await self._run("emit", address, sender, room, int(lossy), self._id_ttl_ms, *records)
+        reply = await self._run("emit", address, sender, room, self._id_ttl_ms, *records)
         return [_RECEIPTS[digit] for digit in reply]
 
     async def cancel(self, queue: str, job_id: str) -> Cancellation:
@@ -333,6 +349,29 @@ class RedisBroker(Broker):
         if link is not None:
             await link.close()
         return left
+
+    async def follow(self, topic: str, after: Position | None, count: int, *, wait: float = 0.0) -> Followed:
+        if wait <= 0 or after is None:
+            return await self._follow(topic, after, count)
+        names = self._names(topic_address(topic))
+        # XREAD waits for ever on 0. What it finds is read again by the script, which also sees what is gone: it finds one.
+        block = ("BLOCK", max(1, _ms(wait)), "STREAMS", names["log"], names["log_bell"], after.entry, after.bell)
+        link = self._following.pop() if self._following else Link(self._connector)
+        try:
+            followed = await self._follow(topic, after, count, link=link, before=("XREAD", "COUNT", 1, *block), block=wait)
+        except BaseException:  # if it is the caller who waits no more: the server waits on
+            await link.close()
+            raise
+        self._following.append(link)
+        return followed
+
+    async def _follow(self, topic: str, after: Position | None, count: int, **options: Any) -> Followed:
+        here = after or Position("", 0)
+        reply = await self._run("follow", topic_address(topic), count, here.entry, here.number, here.life, **options)
+        now_ms, next_due_ms, missed, entry, number, life, bell, found = reply
+        position = Position(entry.decode(), number, life.decode(), bell.decode())
+        next_due = None if next_due_ms < 0 else next_due_ms / 1000
+        return Followed([_entry(ref, fields, 0) for ref, fields in found], position, missed, now_ms, next_due)
 
     # -- operators ---------------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from millstream.testing.promises.claiming import ClaimingPromises
 from millstream.testing.promises.emitting import EmittingPromises
+from millstream.testing.promises.following import FollowingPromises
 from millstream.testing.promises.groups import GroupPromises
 from millstream.testing.promises.inspecting import InspectingPromises
 from millstream.testing.promises.keeping import KeepingPromises
@@ -31,7 +32,7 @@ class QueueContract(
     """What a queue promises, and so a group, one test each. ``queue`` and ``other_queue`` are the addresses that are tested."""
 
 
-class BrokerContract(QueueContract, EmittingPromises, GroupPromises, KeepingPromises, SeekingPromises):
+class BrokerContract(QueueContract, EmittingPromises, GroupPromises, KeepingPromises, SeekingPromises, FollowingPromises):
     """Every promise of ``millstream.broker``, one test each.
 
     A subclass whose name starts with ``Test`` overrides ``make_broker(**options)``. All brokers made in one test see the

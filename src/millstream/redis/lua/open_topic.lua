@@ -1,8 +1,8 @@
 -- Make a topic's groups that do not exist yet, each where it starts to read.
 -- KEYS: log_meta
--- USES: groups places
--- ARGV: clock, keep_ms, keep_count ('': none, '=': as it was), then two each: group, start ('$': what comes from now on; or after
---   which entry)
+-- USES: groups places followed
+-- ARGV: clock, keep_ms, keep_count ('': none, '=': as it was), whether it is followed (0|1), then two each: group, start ('$': what
+--   comes from now on; or after which entry)
 -- Returns the names of those that were made or had lost their place, each with whether it was new (0|1) and where it goes on.
 for i, word in ipairs({ 'keep_ms', 'keep_count' }) do
   if ARGV[i + 1] == '' then
@@ -11,8 +11,9 @@ for i, word in ipairs({ 'keep_ms', 'keep_count' }) do
     redis.call('HSET', LOG_META, word, ARGV[i + 1])
   end
 end
+if ARGV[4] == '1' then mark_followed() end
 local made, known = {}, places()
-for i = 4, #ARGV, 2 do
+for i = 5, #ARGV, 2 do
   local group, start = ARGV[i], ARGV[i + 1]
   if not known[group] then
     -- One that lost its place in the log goes on from our note of it.
