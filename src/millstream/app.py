@@ -15,6 +15,7 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overloa
 import msgspec
 
 from millstream.backoff import pauses
+from millstream.broadcast import Broadcast
 from millstream.broker import Broker
 from millstream.bulk import Bulk
 from millstream.call import Call
@@ -223,6 +224,11 @@ class Millstream:
         """What handles events, by the address of its group."""
         return {each.address: each for topic in self._topics.values() for each in topic.subscriptions.values()}
 
+    @property
+    def broadcasts(self) -> Sequence[Broadcast]:
+        """What handles events in every worker process."""
+        return [each for topic in self._topics.values() for each in topic.broadcasts]
+
     def _add_task(self, fn: Any, own_name: str, options: TaskOptions) -> Task[..., Any]:
         settings = task_settings(options, own_name, self.settings)
         names = (settings.name, *settings.aliases)
@@ -295,7 +301,8 @@ class Millstream:
         """A worker in this event loop, without signal handlers; it drains within ``grace`` on exit.
 
         A thread keeps its leases: C code that holds the GIL for longer than ``lease`` starves it, ``millstream worker`` has no
-        such limit. UsageError if there is nothing to serve.
+        such limit. ``queues``: which queues to serve, by name; groups as ``topic>group``, a topic's broadcasts as ``topic>``;
+        None: all. UsageError if there is nothing to serve.
         """
         self.load()
         async with self:  # whatever else is left meanwhile, the worker's connections stay
@@ -334,13 +341,15 @@ class Millstream:
             stop()
 
     def queues_to_serve(self, wanted: Iterable[str]) -> list[str]:
-        """The queues a worker serves: those wanted, else every queue its tasks are sent to. UsageError if that is none."""
+        """What a worker serves: those wanted, else every queue its tasks are sent to, every group it subscribes, and every
+        topic (``topic>``) that is broadcast. UsageError if that is none."""
         names = list(dict.fromkeys(wanted))
-        served = [*(self._queues if self._tasks else ()), *self.subscriptions]
+        broadcast = dict.fromkeys(each.address for each in self.broadcasts)
+        served = [*(self._queues if self._tasks else ()), *self.subscriptions, *broadcast]
         if not served:
             raise UsageError(
-                "this app has no tasks and no subscriptions, so there is nothing to serve; does include= name the modules that "
-                "declare them?"
+                "this app has no tasks, subscriptions or broadcasts, so there is nothing to serve; does include= name the "
+                "modules that declare them?"
             )
         for name in names:
             if name not in served:
@@ -367,6 +376,7 @@ class Millstream:
             keeper=KeeperThread(self._clients.room.connect),
             tasks=self._tasks,
             subscriptions=self.subscriptions,
+            broadcasts=self.broadcasts,
             settings=self.settings,
             queues=queues,
             concurrency=whole(concurrency, "concurrency", minimum=1),

@@ -24,7 +24,7 @@ class Delivery:
     """What a handler may know of the event it was given, and say about it.
 
     ``ack``, ``nack`` and ``retry`` record how it ends, once; they win over what the handler returns or raises. Where events are
-    acknowledged on receipt they do nothing.
+    acknowledged on receipt, or broadcast, they do nothing.
     """
 
     __slots__ = ("_job", "_received")
@@ -44,6 +44,7 @@ class Delivery:
 
     @property
     def group(self) -> str:
+        """Empty if it is broadcast."""
         return self._names[1]
 
     @property
@@ -59,6 +60,12 @@ class Delivery:
     def crashes(self) -> int:
         """How many workers died while handling it."""
         return self._job._crashes
+
+    @property
+    def missed(self) -> int:
+        """How many events a broadcast missed just before this one, because they were trimmed before this process read them;
+        -1 if nobody knows how many, because the log was lost. 0 in a group, which misses none."""
+        return self._job._lane.missed.get(self._job._ref, 0)
 
     @property
     def published_at(self) -> datetime:
@@ -154,4 +161,5 @@ class Delivery:
         return split_address(self._job._lane.queue) or (self._job._lane.queue, "")
 
     def __repr__(self) -> str:
-        return f"<delivery of event {self.id} of topic {self.topic!r} to group {self.group!r}, attempt {self.attempt}>"
+        whom = f"to group {self.group!r}, attempt {self.attempt}" if self.group else "to all"
+        return f"<delivery of event {self.id} of topic {self.topic!r} {whom}>"

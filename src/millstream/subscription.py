@@ -103,8 +103,8 @@ class Subscription:
             retry=retry_option(options.get("retry", app.retry), app.retry),
             max_payload_bytes=payload_option(options.get("max_payload_bytes", app.max_payload_bytes)),
         )
-        self.arguments = EventArguments(codec, _takes_delivery(fn, self.name))
-        self.returns = ResultCodec(_nothing, task=self.name)
+        self.arguments = EventArguments(codec, takes_delivery(fn, self.name))
+        self.returns = ResultCodec(no_result, task=self.name)
 
     def __repr__(self) -> str:
         return f"<subscription of group {self.group!r} to topic {self.topic!r}>"
@@ -131,7 +131,8 @@ class EventArguments:
         return (events, [Delivery(job) for job in jobs]) if self._delivery else (events,)
 
 
-def _takes_delivery(fn: Callable[..., Any], name: str) -> bool:
+def takes_delivery(fn: Callable[..., Any], name: str) -> bool:
+    """Whether a handler takes the delivery beside the event. UsageError: it is none."""
     if not callable(fn):
         raise UsageError(f"{name}: a handler is a function of an event, not {fn!r}")
     positional = [
@@ -147,5 +148,5 @@ def _takes_delivery(fn: Callable[..., Any], name: str) -> bool:
     return len(positional) == 2
 
 
-def _nothing() -> None:
+def no_result() -> None:
     """Handlers of events return nothing that is kept."""

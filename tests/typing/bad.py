@@ -4,7 +4,7 @@ from typing import Any
 
 from use import Order, app, conf, mail, orders, resize, send_mail, ship
 
-from millstream import Batch, Job, Millstream, RetryPolicy
+from millstream import Batch, Delivery, Job, Millstream, RetryPolicy
 
 
 async def bad() -> None:
@@ -68,6 +68,18 @@ async def wrong_batch(order: Order) -> None: ...
 
 @orders.subscribe("x", retries=3)  # E no such option
 async def wrong_subscription(order: Order) -> None: ...
+
+
+@orders.broadcast  # E takes no order
+async def wrong_broadcast(order: int) -> None: ...
+
+
+@orders.broadcast(concurrency=2)  # E takes no order
+def wrong_wide_broadcast(order: str, delivery: Delivery) -> None: ...
+
+
+@orders.broadcast(retry=3)  # E nothing is tried again
+async def wrong_retried_broadcast(order: Order) -> None: ...
 
 
 async def events() -> None:

@@ -137,10 +137,11 @@ async def serve(app: Millstream, orders: wire.Orders) -> int:
         app.settings.namespace,
         app.settings.id_ttl,
         app.settings.grace,
-        longest_timeout([*app.tasks.values(), *app.subscriptions.values()], app.settings),
-        queues,
+        longest_timeout([*app.tasks.values(), *app.subscriptions.values(), *app.broadcasts], app.settings),
+        [queue for queue in queues if queue not in {broadcast.address for broadcast in app.broadcasts}],
         sorted({task.name for task in app.tasks.values()}),
         sorted(name for name, task in app.tasks.items() if task.settings.max_crashes == 0),
+        [broadcast.name for broadcast in app.broadcasts if broadcast.address in queues],
     )
     keeper = SupervisorKeeper(reader, writer, hello)
     worker = Worker(
@@ -148,6 +149,7 @@ async def serve(app: Millstream, orders: wire.Orders) -> int:
         keeper=keeper,
         tasks=app.tasks,
         subscriptions=app.subscriptions,
+        broadcasts=app.broadcasts,
         settings=app.settings,
         queues=queues,
         concurrency=orders.concurrency,

@@ -227,7 +227,7 @@ class Supervisor:
                 self._keeping.add_done_callback(self._keeper_ended)
                 log.info(
                     "serving %s: tasks %s; %d process%s of %d coroutines and %d threads",
-                    ", ".join(map(repr, hello.queues)),
+                    ", ".join([*map(repr, hello.queues), *(f"broadcast {name!r}" for name in hello.broadcasts)]),
                     ", ".join(hello.tasks),
                     self._plan.processes,
                     "" if self._plan.processes == 1 else "es",

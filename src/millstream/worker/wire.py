@@ -14,7 +14,7 @@ class Orders(msgspec.Struct, frozen=True):
     app: str
     """module:attribute"""
     queues: list[str]
-    """Empty: every queue the app's tasks are sent to."""
+    """Empty: all that the app can serve."""
     concurrency: int
     threads: int
     burst: bool
@@ -37,6 +37,7 @@ class Hello(msgspec.Struct, tag=True, frozen=True):
     tasks: list[str]
     at_most_once: list[str]
     """Of these, and of their aliases: whose jobs must never start a second time."""
+    broadcasts: list[str] = []
 
 
 class Keep(msgspec.Struct, tag=True, frozen=True):

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from millstream._version import __version__
+from millstream.broadcast import Broadcast
 from millstream.broker import Broker, WorkerInfo
 from millstream.broker.contract import SUSPECT_AFTER
 from millstream.current import CurrentJob
@@ -26,6 +27,7 @@ from millstream.subscription import Subscription
 from millstream.task import Task
 from millstream.worker import verdict
 from millstream.worker.hot.claimer import Claimer
+from millstream.worker.hot.follower import Follower
 from millstream.worker.hot.hold import ASYNC, STOPPING, THREAD, Hold
 from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.outage import Outage
@@ -80,6 +82,7 @@ class Worker:
         keeper: LeaseKeeper,
         tasks: Mapping[str, Task[..., Any]],
         subscriptions: Mapping[str, Subscription] = MappingProxyType({}),
+        broadcasts: Sequence[Broadcast] = (),
         settings: AppSettings,
         queues: Sequence[str],
         concurrency: int = 32,
@@ -98,19 +101,26 @@ class Worker:
         self._settings = settings
         self._lifespan = lifespan
         self._started_at = time.time()
-        self._lanes = [_lane(queue, tasks, subscriptions.get(queue)) for queue in queues]
+        followed = {broadcast.address for broadcast in broadcasts}
+        self._lanes = [_lane(queue, tasks, subscriptions.get(queue)) for queue in queues if queue not in followed]
         self._hold = Hold(concurrency, threads, asyncio.get_running_loop().time)
         self._outage = Outage()
         self._settler = Settler(broker, self._hold, self._lanes, self._outage, self._fenced)
-        self._runner = Runner(tasks, subscriptions.values(), settings, self._hold, self._settler, longer)
+        self._runner = Runner(tasks, [*subscriptions.values(), *broadcasts], settings, self._hold, self._settler, longer)
         self._leases = Leases(self.id, settings.lease, broker, keeper, self._hold, self._runner, self._settler)
         self._claimers: list[Claimer] = []
         self._suspects = Suspects(
             broker, self._hold, self._runner, self._settler, self._claimers, fenced=self._fenced, isolate=isolate
         )
         self._claimers += [self._claimer(lane) for lane in self._lanes]
+        self._followers = [
+            Follower(broker, broadcast, self._hold, self._runner, self._outage)
+            for broadcast in broadcasts
+            if broadcast.address in queues
+        ]
         self._registrar = Registrar(broker, self._info)
         self._claiming: list[asyncio.Task[None]] = []
+        self._following: list[asyncio.Task[None]] = []
         self._services: list[asyncio.Task[None]] = []
         self._handing_back: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[Summary] | None = None
@@ -141,11 +151,13 @@ class Worker:
 
     async def _start(self, claim: bool) -> None:
         state = await self._stack.enter_async_context(self._lifespan())
-        for lane in self._lanes:
+        for lane in (*self._lanes, *(follower.lane for follower in self._followers)):
             lane.state = state
         await self._keeper.start()
         for lane in self._lanes:
             await self._leases.join(lane)
+        for follower in self._followers if claim else ():
+            await follower.begin()
         await self._registrar.beat()
         self._watch = Watch(self._describe)
         services: dict[str, Callable[[], Awaitable[None]]] = {
@@ -160,13 +172,20 @@ class Worker:
             self._claiming = [
                 asyncio.create_task(keep_running("claimer", c.run), name="millstream-claimer") for c in self._claimers
             ]
+            self._following = [
+                asyncio.create_task(keep_running("follower", f.run), name="millstream-follower") for f in self._followers
+            ]
         log.info(
             "worker %s serves %s with %d coroutines and %d threads on %s",
             self.id,
-            ", ".join(repr(lane.queue) for lane in self._lanes),
+            ", ".join(self._served()),
             *self._hold.sizes,
             self._broker.capabilities.server or "memory",
         )
+
+    def _served(self) -> list[str]:
+        broadcasts = [f"broadcast {follower.broadcast.name!r}" for follower in self._followers]
+        return [*(repr(lane.queue) for lane in self._lanes), *broadcasts]
 
     async def run_suspects(self) -> None:
         """Run the suspects of every queue, each with nothing beside it, until none is left."""
@@ -190,7 +209,7 @@ class Worker:
 
     async def stop(self, grace: float) -> Summary:
         """Stop claiming, hand back what has not started, let running jobs finish within ``grace`` seconds, then cancel them and
-        hand them back without spending an attempt. Settle, give up the leases, go.
+        hand them back without spending an attempt. Settle, give up the leases, go. What was broadcast is dropped instead.
 
         It is always done to the end: cancelling the caller ends the grace period only. To call it again is to wait for the same
         end. Call it where ``start`` was called: the lifespan is left by the task that entered it.
@@ -245,6 +264,9 @@ class Worker:
         return Summary(totals, len(interrupted), len(abandoned))
 
     async def _claim_no_more(self) -> None:
+        for task in self._following:
+            task.cancel()  # what they have read and not begun is dropped: nobody else waits for it
+        await _step(LAST_WORDS_SECONDS, asyncio.gather(*self._following, return_exceptions=True))
         await asyncio.gather(*(_step(LAST_WORDS_SECONDS, claimer.stop()) for claimer in self._claimers))
         await _step(LAST_WORDS_SECONDS, asyncio.gather(*self._claiming, return_exceptions=True))
         for task in self._leases.rejoining:
@@ -341,7 +363,7 @@ class Worker:
             host=socket.gethostname(),
             pid=os.getpid(),
             version=__version__,
-            queues=[lane.queue for lane in self._lanes],
+            queues=list(dict.fromkeys(lane.queue for lane in (*self._lanes, *(f.lane for f in self._followers)))),
             started=self._started_at,
             totals=dict(self._settler.totals),
         )

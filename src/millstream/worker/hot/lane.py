@@ -22,6 +22,7 @@ class Lane:
         "acks_first",
         "active",
         "batch",
+        "broadcast",
         "buffered",
         "consumer",
         "gathered",
@@ -29,6 +30,7 @@ class Lane:
         "handler",
         "kinds",
         "limit",
+        "missed",
         "outcomes",
         "queue",
         "settling",
@@ -49,6 +51,7 @@ class Lane:
         limit: int | None = None,
         batch: Batch | None = None,
         acks_first: bool = False,
+        broadcast: bool = False,
     ) -> None:
         self.queue = queue
         """Its address: a queue's name, or a group's topic and name."""
@@ -63,6 +66,10 @@ class Lane:
         """How many run or wait here, if there is a limit."""
         self.acks_first = acks_first
         """Settled as done before they start: at most once, whatever happens to the handler."""
+        self.broadcast = broadcast
+        """Every process has such a one: it has no consumer, and nothing of it is settled."""
+        self.missed: dict[bytes, int] = {}
+        """How many events a broadcast missed just before one, by ref."""
         self.watched: dict[bytes, asyncio.Future[None]] = {}
         """Who waits for an outcome to be on the server, by ref."""
         self.consumer = ""

@@ -68,7 +68,7 @@ class Runner:
     def accept(self, lane: Lane, claim: Claim, *, alone: bool = False) -> None:
         """Hot. Start or buffer what a claim brought; settle at once what can never run. ``alone``: start it although nothing
         else may start now. What may not be buffered is left in ``lane.handed_back``."""
-        hold, tasks, add = self._hold, self._tasks, self._settler.add
+        hold, tasks, add = self._hold, self._tasks, _forget if lane.broadcast else self._settler.add
         handler = lane.handler
         now = self._loop.time()
         limit = self._look_closer_at
@@ -256,7 +256,7 @@ class Runner:
 
     def _stopped(self, job: CurrentJob, value: Any, error: BaseException | None) -> Outcome | None:
         """What a job becomes that was told to stop, now that it really has ended."""
-        if job._stop == FENCED:
+        if job._stop == FENCED or job._lane.acks_first:
             return None
         if job._stop == TIMEOUT:
             late = TimeoutError(f"ran past its timeout of {job._ends - job._since:g} s")
@@ -274,7 +274,8 @@ class Runner:
             if job._stop:
                 return self._stopped(job, None, error)
             if job._said is not None or job._lane.acks_first:
-                log.error("%r failed after its end was settled or said", job, exc_info=error)
+                how = "; a broadcast is not tried again" if job._lane.broadcast else " after its end was settled or said"
+                log.error("%r failed%s", job, how, exc_info=error)
                 return None if job._lane.acks_first else self._as_said(job)
             return self._judge(job, error, timed_out=False, quietly=quietly)
         except Exception as bug:
@@ -316,7 +317,8 @@ class Runner:
     def _malformed(self, lane: Lane, entry: Entry, error: Exception) -> Outcome:
         body = entry.raw if entry.body is None else entry.body
         why = "its fields are not a Millstream message" if entry.body is None else f"its body does not decode: {error}"
-        log.error("entry %s of queue %r is dead, malformed: %s", entry.ref.decode("ascii", "replace"), lane.queue, why)
+        ends = "passed over" if lane.broadcast else "dead"
+        log.error("entry %s of queue %r is %s, malformed: %s", entry.ref.decode("ascii", "replace"), lane.queue, ends, why)
         return verdict.malformed(entry.ref, body, why, entry.crashes)
 
     def _unfit(self, lane: Lane, entry: Entry, message: Message, task: Handler | None, now_ms: int) -> Outcome | None:
@@ -332,7 +334,8 @@ class Runner:
         size, limit = len(bytes(message.args)), task.settings.max_payload_bytes
         if limit is not None and size > limit:
             why = ErrorNote("PayloadTooLarge", f"its arguments take {size:,} bytes, more than max_payload_bytes={limit:,}")
-            log.error("job %s (task %r) is dead, oversize: %s", message.id, message.task, why.message)
+            ends = "passed over" if lane.broadcast else "dead"
+            log.error("job %s (task %r) is %s, oversize: %s", message.id, message.task, ends, why.message)
             return verdict.dead(entry.ref, message, "oversize", why, entry.crashes, ttl)
         if entry.crashes > task.settings.max_crashes:
             why = ErrorNote(
@@ -369,6 +372,10 @@ def longest_timeout(handlers: Iterable[Handler], settings: AppSettings) -> float
     """How long a job may run unless its call says otherwise; 0: for ever."""
     timeouts = [handler.settings.timeout for handler in handlers]
     return 0.0 if 0.0 in timeouts else max(timeouts, default=settings.timeout)
+
+
+def _forget(lane: Lane, outcome: Outcome) -> None:
+    """What was broadcast and cannot run here is nobody's to settle; it was logged."""
 
 
 def _call(job: CurrentJob | BatchRun) -> Any:
