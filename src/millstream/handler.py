@@ -1,4 +1,4 @@
-"""What a worker runs: a task, or a group's subscription."""
+"""What a worker runs: a task, a group's subscription, or a broadcast."""
 
 from __future__ import annotations
 

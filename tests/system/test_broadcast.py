@@ -53,7 +53,8 @@ def test_what_was_missed_while_a_process_was_stopped_is_counted(ledger: Ledger, 
     worker.thaw()
     eventually(lambda: ledger.ends("3000/"), "the last event")
     (events,) = given(ledger).values()
-    # 1000 are kept. Of those before, it may have got the first ones: the server had answered a read that waited, if not the reader.
+    # 1000 are kept. Of those before, it may have got the first ones: its last read waited,
+    # and was answered while it was stopped.
     got = len(events) - 1001
     assert events[: got + 1] == [f"{price}/0" for price in range(got + 1)]
     assert events[got + 1 :] == [f"2001/{2000 - got}", *(f"{price}/0" for price in range(2002, 3001))]
@@ -84,7 +85,6 @@ def test_a_topic_that_was_flushed_is_told_as_a_gap_that_nobody_can_count(
     server.call("FLUSHALL")
     broadcasts.prices.publish_many_sync(range(10, 20))
     ledger.until_ended(20)
-    assert list(given(ledger).values()) == [
-        [*(f"{price}/0" for price in range(10)), "10/-1", *(f"{n}/0" for n in range(11, 20))]
-    ]
+    (events,) = given(ledger).values()
+    assert events == [f"{price}/{-1 if price == 10 else 0}" for price in range(20)]
     assert "broadcast 'prices>>refresh' may have missed events: topic 'prices' lost its log" in worker.log

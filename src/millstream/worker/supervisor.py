@@ -228,7 +228,7 @@ class Supervisor:
                 log.info(
                     "serving %s: tasks %s; %d process%s of %d coroutines and %d threads",
                     ", ".join([*map(repr, hello.queues), *(f"broadcast {name!r}" for name in hello.broadcasts)]),
-                    ", ".join(hello.tasks),
+                    ", ".join(hello.tasks) or "none",
                     self._plan.processes,
                     "" if self._plan.processes == 1 else "es",
                     self._plan.orders.concurrency,
