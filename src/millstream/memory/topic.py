@@ -218,7 +218,8 @@ class MemoryTopic:
 
     def state(self) -> TopicState:
         groups = [self.groups[name].group_state() for name in sorted(self.groups)]
-        return TopicState(self.name, len(self._log), len(self._delayed), {"published": self.published}, groups)
+        totals = {"published": self.published}
+        return TopicState(self.name, len(self._log), len(self._delayed), totals, groups, self.followed)
 
 
 class MemoryGroup(MemoryQueue):

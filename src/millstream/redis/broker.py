@@ -81,8 +81,9 @@ class RedisBroker(Broker):
         self._connector = Connector(url, safe_url=safe_url)
         self._commands = Link(self._connector)
         self._claiming: dict[tuple[str, str], Link] = {}
-        self._following: list[Link] = []
-        """Links on which nobody waits now."""
+        self._following: set[Link] = set()
+        self._free: list[Link] = []
+        """Those on which nobody waits now."""
         self._looks: dict[tuple[str, str], float] = {}
         """Seconds after which a consumer's next wait should end, to look at other consumers' leases."""
         self._scripts: dict[tuple[str, bool], Script] = {}
@@ -120,6 +121,7 @@ class RedisBroker(Broker):
             await link.close()
         self._claiming.clear()
         self._following.clear()
+        self._free.clear()
 
     async def _eviction_policy(self) -> str | None:
         try:
@@ -356,13 +358,15 @@ class RedisBroker(Broker):
         names = self._names(topic_address(topic))
         # XREAD waits for ever on 0. What it finds is read again by the script, which also sees what is gone: it finds one.
         block = ("BLOCK", max(1, _ms(wait)), "STREAMS", names["log"], names["log_bell"], after.entry, after.bell)
-        link = self._following.pop() if self._following else Link(self._connector)
+        link = self._free.pop() if self._free else Link(self._connector)
+        self._following.add(link)
         try:
             followed = await self._follow(topic, after, count, link=link, before=("XREAD", "COUNT", 1, *block), block=wait)
-        except BaseException:  # if it is the caller who waits no more: the server waits on
+        except BaseException:  # if it is the caller who waits no more, the server still does
+            self._following.discard(link)
             await link.close()
             raise
-        self._following.append(link)
+        self._free.append(link)
         return followed
 
     async def _follow(self, topic: str, after: Position | None, count: int, **options: Any) -> Followed:

@@ -88,6 +88,13 @@ class FollowingPromises(Promises):
         followed = await follow(room, at)
         assert [entry.expires_ms <= followed.now_ms and entry.expires_ms > 0 for entry in followed.entries] == [True, False]
 
+    @promise()
+    async def test_that_a_topic_is_followed_can_be_seen(self, room: Room) -> None:
+        await emit(room, "1")
+        assert not (await state(room)).followed
+        await end_of(room)
+        assert (await state(room)).followed
+
     # -- what was missed ---------------------------------------------------------------------------------------------------
 
     @promise()
