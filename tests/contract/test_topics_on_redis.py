@@ -333,6 +333,23 @@ def test_a_flushed_log_whose_clock_went_back_is_read_from_its_beginning(tell: Te
     tell(story)
 
 
+def test_a_deleted_log_whose_clock_went_back_is_a_gap_that_nobody_can_count(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        room.at(10)
+        at = await begin_to_follow(room)
+        await emit(room, "1")
+        _, _, at = await read(room, at)
+        await log.call("DEL", log.key)
+        room.at(0)
+        await emit(room, "2", "3", "4")
+        found, missed, at = await read(room, at)
+        assert (found, missed) == ([], UNKNOWN)
+        await emit(room, "5")
+        assert (await read(room, at))[:2] == (["5"], 0)
+
+    tell(story)
+
+
 def test_a_log_that_lost_its_end_is_not_read_again(tell: Tell) -> None:
     async def story(room: Room, log: Log) -> None:
         at = await begin_to_follow(room)

@@ -237,6 +237,7 @@ async def test_a_broadcast_that_runs_past_its_timeout_is_stopped_and_the_next_ev
         await until(lambda: seen == [1, 2])
     assert "ran past its timeout" in caplog.text
     assert "runs again" not in caplog.text
+    assert "is dead" not in caplog.text
 
 
 @looped
@@ -297,28 +298,33 @@ async def test_what_was_trimmed_before_it_was_read_is_told_to_the_log_and_to_the
     assert "broadcast 'orders>>slow' missed 30 events of topic 'orders'" in warning.getMessage()
 
 
-@looped
-async def test_an_event_that_is_passed_over_hands_the_gap_on_to_the_next() -> None:
-    app, orders = make(max_length=2)
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_an_event_that_is_passed_over_hands_the_gap_on_to_the_next(concurrency: int) -> None:
     seen: list[tuple[int, int]] = []
-    gate = asyncio.Event()
 
-    @orders.broadcast
-    async def refresh(order: Order, delivery: Delivery) -> None:
-        seen.append((order.number, delivery.missed))
-        await gate.wait()
+    async def main() -> None:
+        app, orders = make(max_length=2)
+        gate = asyncio.Event()
 
-    async with app, app.worker() as worker:
-        await orders.publish(Order(0))
-        await until(lambda: bool(seen))
-        await orders.publish(Order(1))
-        await until(lambda: len(worker._followers[0]._unread) == 1)  # it reads no more before the gate opens
-        broker = await app.broker()
-        await broker.emit("orders", [Post(f"x{n}", b"\xc1") for n in range(6)], max_length=2)
-        await orders.publish(Order(2))
-        gate.set()
-        await until(lambda: seen[-1][0] == 2)
-    assert seen == [(0, 0), (1, 0), (2, 5)]
+        @orders.broadcast(concurrency=concurrency)
+        async def refresh(order: Order, delivery: Delivery) -> None:
+            seen.append((order.number, delivery.missed))
+            await gate.wait()
+
+        async with app, app.worker() as worker:
+            for number in range(concurrency):
+                await orders.publish(Order(number))
+                await until(lambda number=number: len(seen) == number + 1)  # type: ignore[misc]
+            await orders.publish(Order(concurrency))
+            await until(lambda: len(worker._followers[0]._unread) == 1)  # it reads no more before the gate opens
+            broker = await app.broker()
+            await broker.emit("orders", [Post(f"x{n}", b"\xc1") for n in range(6)], max_length=2)
+            await orders.publish(Order(9))
+            gate.set()
+            await until(lambda: seen[-1][0] == 9)
+
+    looped(main)()
+    assert seen == [*((number, 0) for number in range(concurrency + 1)), (9, 5)]
 
 
 @looped

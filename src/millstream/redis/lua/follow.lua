@@ -28,11 +28,8 @@ else
   -- trimmed; if something else deleted one, that shows when we get to the end. Less than none: the log is not the one we knew.
   local gone = added - number - #entries
   if #entries == count then
-    if redis.call('XRANGE', LOG, '-', '+', 'COUNT', 1)[1][1] == entries[1][1] then
-      gone = added - number - info.length
-    else
-      gone = math.min(0, gone)
-    end
+    local first = redis.call('XRANGE', LOG, '-', '+', 'COUNT', 1)[1][1] == entries[1][1]
+    gone = first and added - number - info.length or 0
     last = entries[count][1]
   end
   if missed == 0 then missed = math.max(-1, gone) end

@@ -202,6 +202,7 @@ class FollowingPromises(Promises):
         await end_of(room)
         assert await emit_serials(room, "s", 1, max_length=2) == [CREATED]
         assert await emit_serials(room, "s", 2, 3, max_length=2) == [CREATED] * 2
+        assert (await state(room)).length == 2
         assert await emit_serials(room, "s", 1, 3, max_length=2) == [EXISTS, EXISTS]
         assert await emit_serials(room, "s", 4, 5, 6, max_length=2) == [CREATED] * 3
         assert (await state(room)).length == 2
