@@ -17,6 +17,7 @@ import msgspec
 from millstream.address import dead_address, split_group
 from millstream.backoff import pauses
 from millstream.batch import Batch
+from millstream.broadcast import Broadcast
 from millstream.broker import Broker
 from millstream.bulk import Bulk
 from millstream.call import Call
@@ -336,6 +337,11 @@ class Millstream:
         self.observers.add(observer)
         return observer
 
+    @property
+    def broadcasts(self) -> Sequence[Broadcast]:
+        """What handles events in every worker process."""
+        return [each for topic in self._topics.values() for each in topic.broadcasts]
+
     def _add_task(self, fn: Any, own_name: str, options: TaskOptions) -> Task[..., Any]:
         settings = task_settings(options, own_name, self.settings)
         names = (settings.name, *settings.aliases)
@@ -409,7 +415,8 @@ class Millstream:
         """A worker in this event loop, without signal handlers; it drains within ``grace`` on exit.
 
         A thread keeps its leases: C code that holds the GIL for longer than ``lease`` starves it, ``millstream worker`` has no
-        such limit. UsageError if there is nothing to serve.
+        such limit. ``queues``: which queues to serve, by name; groups as ``topic>group``, a topic's broadcasts as ``topic>``;
+        None: all. UsageError if there is nothing to serve.
         """
         self.load()
         async with self:  # whatever else is left meanwhile, the worker's connections stay
@@ -449,15 +456,17 @@ class Millstream:
             stop()
 
     def queues_to_serve(self, wanted: Iterable[str]) -> list[str]:
-        """The queues and groups a worker serves: those wanted, else every queue its tasks are sent to and every group; groups
-        with their dead letters, where code handles them. UsageError if that is none."""
-        served = [*(self._queues if self._tasks else ()), *self.subscriptions, *self._prefixes]
+        """What a worker serves: those wanted, else every queue its tasks are sent to, every group it subscribes, and every
+        topic (``topic>``) that is broadcast; groups with their dead letters, where code handles them. UsageError if that is
+        none."""
+        broadcast = dict.fromkeys(each.address for each in self.broadcasts)
+        served = [*(self._queues if self._tasks else ()), *self.subscriptions, *self._prefixes, *broadcast]
         names = list(dict.fromkeys(wanted))
         names += [address for name in names if (address := dead_address(name)) in served and address not in names]
         if not served:
             raise UsageError(
-                "this app has no tasks and no subscriptions, so there is nothing to serve; does include= name the modules that "
-                "declare them?"
+                "this app has no tasks, subscriptions or broadcasts, so there is nothing to serve; does include= name the "
+                "modules that declare them?"
             )
         for name in names:
             if name not in served and not any(prefix.serves(name) for prefix in self._prefixes.values()):
@@ -489,6 +498,7 @@ class Millstream:
             tasks=self._tasks,
             subscriptions=self.subscriptions_at(queues),
             prefixes=self._prefixes,
+            broadcasts=self.broadcasts,
             settings=self.settings,
             queues=queues,
             concurrency=whole(concurrency, "concurrency", minimum=1),

@@ -24,7 +24,8 @@ class Delivery:
     """What a handler may know of the event it was given, and say about it.
 
     ``ack``, ``nack`` and ``retry`` record how it ends, once, from any thread; they win over what the handler returns or raises.
-    Where events are acknowledged on receipt they do nothing. With ``ack="manual"`` it may be kept, and told later.
+    Where events are acknowledged on receipt, or broadcast, they do nothing. With ``ack="manual"`` it may be kept, and told
+    later.
     """
 
     __slots__ = ("_job", "_received")
@@ -44,6 +45,7 @@ class Delivery:
 
     @property
     def group(self) -> str:
+        """Empty if it is broadcast."""
         return self._names[1]
 
     @property
@@ -59,6 +61,12 @@ class Delivery:
     def crashes(self) -> int:
         """How many workers died while handling it."""
         return self._job._crashes
+
+    @property
+    def missed(self) -> int:
+        """How many events a broadcast missed just before this one, because they were trimmed before this process read them;
+        -1 if nobody knows how many, because the log was lost. 0 in a group, which misses none."""
+        return self._job._lane.missed.get(self._job._ref, 0)
 
     @property
     def published_at(self) -> datetime:
@@ -157,7 +165,7 @@ class Delivery:
 
     def _say(self, said: Said) -> None:
         job = self._job
-        if job._lane.acks_first:
+        if job._lane.acks_first or job._lane.broadcast:
             return
         if job._said is not None:
             raise UsageError(f"{self!r} ends once: {job._said.verb}() was called before")
@@ -176,7 +184,8 @@ class Delivery:
         return split_address(self._job._lane.queue) or (self._job._lane.queue, "")
 
     def __repr__(self) -> str:
-        return f"<delivery of event {self.id} of topic {self.topic!r} to group {self.group!r}, attempt {self.attempt}>"
+        whom = f"to group {self.group!r}, attempt {self.attempt}" if self.group else "to all"
+        return f"<delivery of event {self.id} of topic {self.topic!r} {whom}>"
 
 
 class ManualDelivery(Delivery):

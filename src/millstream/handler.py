@@ -1,4 +1,4 @@
-"""What a worker runs: a task, a group's subscription, or what becomes of a group's dead letters."""
+"""What a worker runs: a task, a group's subscription, a broadcast, or what becomes of a group's dead letters."""
 
 from __future__ import annotations
 

@@ -116,16 +116,16 @@ class Subscription:
             retry=retry_option(options.get("retry", app.retry), app.retry),
             max_payload_bytes=payload_option(options.get("max_payload_bytes", app.max_payload_bytes)),
         )
-        takes_delivery = _takes_delivery(fn, self.name)
-        self.is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
-        if self.ack == "manual" and (batch is not None or not takes_delivery):
+        with_delivery = takes_delivery(fn, self.name)
+        self.is_async = is_coroutine(fn)
+        if self.ack == "manual" and (batch is not None or not with_delivery):
             raise UsageError(
                 f"{self.name}: with ack='manual' a handler takes one event and its delivery, which it tells how it ends"
             )
         self.arguments = EventArguments(
-            codec, (ManualDelivery if self.ack == "manual" else Delivery) if takes_delivery else None
+            codec, (ManualDelivery if self.ack == "manual" else Delivery) if with_delivery else None
         )
-        self.returns = ResultCodec(_nothing, task=self.name)
+        self.returns = ResultCodec(no_result, task=self.name)
         self.foreign = codec.foreign
         """Makes a payload of the fields of another program's entry, if that is asked for."""
 
@@ -178,7 +178,13 @@ class EventArguments:
         return (events,) if self._delivery is None else (events, [self._delivery(job) for job in jobs])
 
 
-def _takes_delivery(fn: Callable[..., Any], name: str) -> bool:
+def is_coroutine(fn: Callable[..., Any]) -> bool:
+    """Whether a handler is awaited; an object may be one."""
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
+
+
+def takes_delivery(fn: Callable[..., Any], name: str) -> bool:
+    """Whether a handler takes the delivery beside the event. UsageError: it is none."""
     if not callable(fn):
         raise UsageError(f"{name}: a handler is a function of an event, not {fn!r}")
     positional = [
@@ -194,5 +200,5 @@ def _takes_delivery(fn: Callable[..., Any], name: str) -> bool:
     return len(positional) == 2
 
 
-def _nothing() -> None:
+def no_result() -> None:
     """Handlers of events return nothing that is kept."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, cast, overload
 
 import msgspec
 
 from millstream.address import group_address, topic_address
 from millstream.batch import Batch
+from millstream.broadcast import Broadcast, BroadcastOptions
 from millstream.broker.contract import BEGINNING, END
 from millstream.bulk import Bulk
 from millstream.call import Call
@@ -71,7 +72,7 @@ class Publication(Generic[T]):
 class Topic(Generic[T]):
     """A named log of events of one type. Every group gets every event; within a group one handler gets each.
 
-    Declare handlers with ``@topic.subscribe(group)``.
+    Declare handlers with ``@topic.subscribe(group)``, and with ``@topic.broadcast`` for every process.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Topic(Generic[T]):
         self.subscriptions: dict[str, Subscription] = {}
         self.dead_handlers: dict[str, DeadHandler | Forwarder] = {}
         """What becomes of a group's dead letters, where code decides that."""
+        self.broadcasts: list[Broadcast] = []
         self._codec = codec
         self._clients = clients
         self._app = app
@@ -281,6 +283,35 @@ class Topic(Generic[T]):
             way_out = "a group's dead letters are handled by one function, or go to one topic"
             raise UsageError(f"group {handler.group!r} of topic {self.name!r} has a {known!r} already: {way_out}")
         self.dead_handlers[handler.group] = handler
+
+    @overload
+    def broadcast(self, fn: Callable[[T, Delivery], Outcome], /) -> Callable[[T, Delivery], Outcome]: ...
+    @overload
+    def broadcast(self, fn: Callable[[T], Outcome], /) -> Callable[[T], Outcome]: ...
+    @overload
+    def broadcast(self, **options: Unpack[BroadcastOptions]) -> Subscriber[T]: ...
+    def broadcast(self, *fn: Any, **options: Any) -> Any:
+        """Declare what every worker process does with every event: ``@topic.broadcast``, or
+        ``@topic.broadcast(concurrency=4)``. A function of an event, or of an event and its delivery.
+
+        A process is given what is published from its start to its stop, in order, one at a time unless ``concurrency`` says
+        otherwise. There is no group: nothing waits for a process that is not there, what has not begun when one stops is
+        dropped, what a handler raises is logged, and ``ack``, ``nack`` and ``retry`` do nothing.
+
+        Nor does the topic keep an event for it. One that was trimmed before it was read is missed: that is logged, and told by
+        ``delivery.missed`` of the next one. ``retention`` keeps events for longer than groups need them. Where broadcasts are
+        the only readers, events go when ``retention`` is over, or the oldest at ``max_length``, instead of TopicFull.
+        """
+
+        def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
+            self.broadcasts.append(Broadcast(fn, self.name, self._codec, cast(BroadcastOptions, options), self._app))
+            return fn
+
+        if not fn:
+            return declare
+        if len(fn) != 1 or options:
+            raise UsageError("broadcast() takes one function, or options by keyword: @topic.broadcast or @topic.broadcast(…)")
+        return declare(*fn)
 
     def group(self, name: str) -> Group:
         """One of its groups, to be looked after."""

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from millstream.address import group_address
-from millstream.broker import Claim, Entry, JobView, Listed, Post, Receipt
+from millstream.broker import Claim, Entry, Followed, JobView, Listed, Position, Post, Receipt
 from millstream.broker.contract import BEGINNING, END, Place
 from millstream.errors import LeaseLost
 from millstream.memory import MemoryBroker
@@ -39,6 +39,8 @@ OPTIONS: dict[str, Any] = {"id_ttl": 1e6, "dead_max_age": 60.0, "dead_max_count"
 LOST = "lease lost"
 
 TOPIC = "t"
+FOLLOWED = "f"
+"""A topic without groups."""
 SENDERS = ["s0", "s1", "s2"]
 LISTED: tuple[Listed, ...] = ("scheduled", "ready", "running")
 
@@ -450,6 +452,10 @@ class TwoRooms(RuleBasedStateMachine):
         return [(v.status, v.body, v.crashes, v.due_at, v.expires_at, v.consumer) for v in found]
 
 
+def _followed(answer: Followed) -> tuple[Any, ...]:
+    return _plain(answer.entries), answer.missed, answer.position.entry, answer.position.number, answer.next_due
+
+
 class TwoTopics(TwoRooms):
     """The same histories in a group of a topic, to which everything is emitted, beside another group that works too."""
 
@@ -461,6 +467,9 @@ class TwoTopics(TwoRooms):
         self.blurred = False
         """A group was moved to where a server cannot tell how many events come after."""
         self.places: list[str] = []
+        self.following: list[tuple[str, list[Position]]] = []
+        """Those who follow: a topic, and where they are in each room."""
+        self.emitted = 0
 
     async def accept(self, room: Room, posts: Sequence[Post], sender: str, max_length: int | None) -> list[Receipt]:
         return await room.emit(TOPIC, posts, sender=sender, max_length=max_length)
@@ -469,6 +478,8 @@ class TwoTopics(TwoRooms):
     def open_topic(self, place: Place, keep: float | None, keep_count: int | None) -> None:
         groups: dict[str, Place] = {"g": BEGINNING, "h": place}
         self.same(lambda room, _: room.open_topic(TOPIC, groups, keep=keep, keep_count=keep_count))
+        for topic in (TOPIC, FOLLOWED):
+            self.begin_to_follow(topic)
         self.same(lambda room, _: room.join(self.other, "other", 1e6))
 
     @rule(new=new_jobs, count=st.integers(0, 5), how=st.lists(ways, max_size=5))
@@ -497,6 +508,26 @@ class TwoTopics(TwoRooms):
     @rule()
     def remove_the_other_group(self) -> None:
         self.same(lambda room, _: room.remove_group(self.other))
+
+    @rule(topic=st.sampled_from([TOPIC, FOLLOWED]))
+    def begin_to_follow(self, topic: str) -> None:
+        positions = [followed.position for followed in self.both(lambda room, _: room.follow(topic, None, 1))]
+        self.following.append((topic, positions))
+
+    @rule(new=new_jobs, back=recent, count=st.integers(1, 5))
+    def follow(self, new: int, back: int, count: int) -> None:
+        self.fill(new)
+        topic, positions = self.following[-1 - back % len(self.following)]
+        left, right = self.both(lambda room, side: room.follow(topic, positions[side], count))
+        positions[:] = [left.position, right.position]
+        assert _followed(left) == _followed(right)
+
+    @rule(new=st.integers(1, 5), delay=delays, max_length=max_lengths, keep_count=st.sampled_from([None, None, 2]))
+    def emit_to_those_who_follow(self, new: int, delay: float, max_length: int | None, keep_count: int | None) -> None:
+        self.same(lambda room, _: room.open_topic(FOLLOWED, {}, keep_count=keep_count))
+        posts = [Post(f"f{n}", f"f{n}".encode(), delay=delay) for n in range(self.emitted, self.emitted + new)]
+        self.emitted += new
+        self.same(lambda room, _: room.emit(FOLLOWED, posts, max_length=max_length))
 
     @rule(to=ends_of_the_log)
     def seek(self, to: str) -> None:
@@ -528,7 +559,7 @@ class TwoTopics(TwoRooms):
             state = msgspec.structs.replace(state, ready=0)
             unknown = [msgspec.structs.replace(group, lag=None, ready=0) for group in topic.groups]
             topic = msgspec.structs.replace(topic, groups=unknown)
-        return state, topic, *rest
+        return state, topic, await room.inspector.topic(FOLLOWED), *rest
 
 
 def walk(left: MakeRoom, right: MakeRoom, steps: int, histories: type[TwoRooms] = TwoRooms, **options: Any) -> int:
@@ -639,7 +670,14 @@ class Partial(MemoryTopic):
         self.groups = groups
 
 
-@pytest.mark.parametrize("topics", [Impatient, Partial], ids=lambda topics: topics.__name__)
+class Forgetful(MemoryTopic):
+    """What left the log before it was read was never there."""
+
+    def follow(self, after: Position | None, count: int, now_ms: int) -> Followed:
+        return msgspec.structs.replace(super().follow(after, count, now_ms), missed=0)
+
+
+@pytest.mark.parametrize("topics", [Impatient, Partial, Forgetful], ids=lambda topics: topics.__name__)
 def test_a_bug_planted_in_a_topic_is_found(topics: type[MemoryTopic]) -> None:
     class Buggy(MemoryBroker):
         _topics = topics

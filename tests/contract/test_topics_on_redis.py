@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from millstream.address import dead_address, group_address
-from millstream.broker import Post
-from millstream.broker.contract import BEGINNING, END
+from millstream.broker import Position, Post, Receipt
+from millstream.broker.contract import BEGINNING, END, UNKNOWN
 from millstream.errors import LeaseLost
 from millstream.outcome import Kind
 from millstream.redis import RedisBroker
@@ -292,5 +292,142 @@ def test_a_long_log_is_trimmed_in_a_few_claims(tell: Tell) -> None:
         for _ in range(4):
             await claim(room, "a", 0)
         assert (await state(room)).length == 0
+
+    tell(story)
+
+
+# -- those who follow, when the log is not what it was ---------------------------------------------------------------------
+
+
+async def read(room: Room, after: Position, count: int = 1000) -> tuple[list[str], int, Position]:
+    followed = await room.broker.follow(TOPIC, after, count)
+    return ids(followed.entries), followed.missed, followed.position
+
+
+async def begin_to_follow(room: Room) -> Position:
+    return (await room.broker.follow(TOPIC, None, 1)).position
+
+
+@pytest.mark.parametrize("seen_empty", [True, False])
+@pytest.mark.parametrize("flushed", [True, False])
+def test_after_the_log_was_lost_who_follows_is_told_and_reads_the_new_one(tell: Tell, flushed: bool, seen_empty: bool) -> None:
+    async def story(room: Room, log: Log) -> None:
+        at = await begin_to_follow(room)
+        await emit(room, "1", "2", "3")
+        _, _, at = await read(room, at)
+        await log.call(*(("FLUSHALL",) if flushed else ("DEL", log.key)))
+        if seen_empty:
+            found, missed, at = await read(room, at)
+            assert (found, missed) == ([], UNKNOWN)
+        room.at(1)
+        await emit(room, "4", "5")
+        found, missed, at = await read(room, at)
+        assert (found, missed) == (["4", "5"], 0 if seen_empty else UNKNOWN)
+        await emit(room, "6")
+        assert (await read(room, at))[:2] == (["6"], 0)
+
+    tell(story)
+
+
+def test_a_new_log_that_is_longer_than_the_old_one_is_told_from_it(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        at = await begin_to_follow(room)
+        await emit(room, "1")
+        _, _, at = await read(room, at)
+        await log.call("DEL", log.key)
+        room.at(1)
+        await emit(room, *"23456789")
+        found, missed, at = await read(room, at, 3)
+        assert (found, missed) == (["2", "3", "4"], UNKNOWN)
+        assert (await read(room, at))[:2] == (["5", "6", "7", "8", "9"], 0)
+
+    tell(story)
+
+
+def test_a_flushed_log_whose_clock_went_back_is_read_from_its_beginning(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        room.at(10)
+        at = await begin_to_follow(room)
+        await emit(room, "1")
+        _, _, at = await read(room, at)
+        await log.call("FLUSHALL")
+        room.at(0)
+        await emit(room, "2", "3")
+        found, missed, at = await read(room, at)
+        assert (found, missed) == (["2", "3"], UNKNOWN)
+
+    tell(story)
+
+
+def test_a_deleted_log_whose_clock_went_back_is_a_gap_that_nobody_can_count(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        room.at(10)
+        at = await begin_to_follow(room)
+        await emit(room, "1")
+        _, _, at = await read(room, at)
+        await log.call("DEL", log.key)
+        room.at(0)
+        await emit(room, "2", "3", "4")
+        found, missed, at = await read(room, at)
+        assert (found, missed) == ([], UNKNOWN)
+        await emit(room, "5")
+        assert (await read(room, at))[:2] == (["5"], 0)
+
+    tell(story)
+
+
+def test_a_log_that_lost_its_end_is_not_read_again(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        at = await begin_to_follow(room)
+        await emit(room, "1", "2")
+        kept = await log.call("DUMP", log.key)
+        room.at(1)
+        await emit(room, "3", "4")
+        _, _, at = await read(room, at)
+        await log.call("RESTORE", log.key, 0, kept, "REPLACE")
+        found, missed, later = await read(room, at)
+        assert (found, missed) == ([], UNKNOWN)
+        room.at(2)
+        await emit(room, "5", "6", "7")
+        assert (await read(room, later))[:2] == (["5", "6", "7"], 0)
+        found, missed, later = await read(room, at, 1)  # one who looks only now
+        assert (found, missed) == (["5"], 0)
+        found, missed, later = await read(room, later)
+        assert (found, missed) == (["6", "7"], UNKNOWN)
+
+    tell(story)
+
+
+def test_who_follows_counts_what_another_program_deleted(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        at = await begin_to_follow(room)
+        await emit(room, *"123456")
+        entries = await log.call("XRANGE", log.key, "-", "+")
+        _, _, at = await read(room, at, 1)
+        for number in (2, 3, 5):
+            await log.call("XDEL", log.key, entries[number][0])
+        found, missed, at = await read(room, at, 1)
+        assert (found, missed) == (["2"], 0)
+        assert (await read(room, at))[:2] == (["5"], 3)
+
+    tell(story)
+
+
+def test_a_flushed_topic_is_known_to_be_followed_once_someone_has_read_on(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        at = await begin_to_follow(room)
+        await log.call("FLUSHALL")
+        await read(room, at)
+        assert await emit(room, "1", "2", max_length=1) == [Receipt.CREATED] * 2
+
+    tell(story)
+
+
+def test_a_foreign_entry_is_read_by_who_follows_as_a_raw_one(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        at = await begin_to_follow(room)
+        await log.write("user", "7")
+        (entry,) = (await room.broker.follow(TOPIC, at, 10)).entries
+        assert (entry.body, msgspec.msgpack.decode(entry.raw)) == (None, [b"user", b"7"])
 
     tell(story)

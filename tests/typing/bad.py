@@ -4,7 +4,7 @@ from typing import Any
 
 from use import Order, app, conf, mail, orders, resize, send_mail, ship
 
-from millstream import Batch, DeadEvent, Job, Millstream, Problem, RetryPolicy
+from millstream import Batch, DeadEvent, Delivery, Job, Millstream, Problem, RetryPolicy
 
 
 async def bad() -> None:
@@ -103,6 +103,18 @@ async def wrong_dead_option(letter: DeadEvent[Order]) -> None: ...
 
 @orders.subscribe("x", dead_letter=numbers)  # E a topic of something else
 async def wrong_target(order: Order) -> None: ...
+
+
+@orders.broadcast  # E takes no order
+async def wrong_broadcast(order: int) -> None: ...
+
+
+@orders.broadcast(concurrency=2)  # E takes no order
+def wrong_wide_broadcast(order: str, delivery: Delivery) -> None: ...
+
+
+@orders.broadcast(retry=3)  # E nothing is tried again
+async def wrong_retried_broadcast(order: Order) -> None: ...
 
 
 async def events() -> None:

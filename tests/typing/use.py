@@ -238,6 +238,19 @@ spoilt = app.topic("spoilt", Order)
 async def moved(order: Order) -> None: ...
 
 
+@orders.broadcast
+async def refresh(order: Order) -> None: ...
+
+
+@orders.broadcast
+def refresh_carefully(order: Order, delivery: Delivery) -> None:
+    assert_type(delivery.missed, int)
+
+
+@orders.broadcast(concurrency=4, timeout=None, max_payload_bytes=1000)
+async def refresh_quickly(order: Order, delivery: Delivery) -> None: ...
+
+
 async def events() -> None:
     assert_type(await orders.publish(Order(1), id="o-1", delay=1, headers={"tenant": "acme"}), str)
     assert_type(orders.publish_sync(Order(1)), str)

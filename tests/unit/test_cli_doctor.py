@@ -96,6 +96,7 @@ def test_topics(groups: list[GroupState], expected: list[str]) -> None:
 
 def test_a_topic_that_is_empty_needs_no_group() -> None:
     assert [health(finding) for finding in doctor.topic(TopicState("t", 0, 0, {}, []))] == ["ok"]
+    assert [health(finding) for finding in doctor.topic(TopicState("t", 5, 0, {}, [], followed=True))] == ["ok"]
 
 
 # -- the books of a queue --------------------------------------------------------------------------------------------------

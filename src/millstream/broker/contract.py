@@ -106,6 +106,36 @@ class Claim(msgspec.Struct, gc=False):
     """Suspects are waiting for a claim with ``alone=True``."""
 
 
+class Position(msgspec.Struct, frozen=True):
+    """How far someone who follows a topic has read its log. Made by ``follow`` and only good for it."""
+
+    entry: str
+    number: int
+    """How many events had been published up to here."""
+    life: str = ""
+    """Of the log: another one has taken its place if this is another."""
+    bell: str = ""
+    """What was last rung for delayed events."""
+
+
+UNKNOWN = -1
+"""How many events were missed, if nobody knows but that it may be any number."""
+
+
+class Followed(msgspec.Struct, gc=False):
+    """What was read of a log, and what was not."""
+
+    entries: list[Entry]
+    position: Position
+    """After the last of them."""
+    missed: int
+    """How many events before them had left the log when it was read, or UNKNOWN."""
+    now_ms: int
+    """Server time."""
+    next_due: float | None = None
+    """Seconds until the earliest delayed event is due; None: none is delayed."""
+
+
 class Capabilities(msgspec.Struct, frozen=True):
     """What this room and its server can do."""
 
@@ -151,14 +181,21 @@ class Broker(ABC):
 
     @abstractmethod
     async def open_topic(
-        self, topic: str, groups: Mapping[str, Place], *, keep: float | None = None, keep_count: int | None = None
+        self,
+        topic: str,
+        groups: Mapping[str, Place],
+        *,
+        keep: float | None = None,
+        keep_count: int | None = None,
+        followed: bool = False,
     ) -> list[str]:
         """Make the topic known, and those of its groups that do not exist, each at its place; the names of these.
 
         A group is a queue under its own address (``group_address``) that also claims in the topic's log. An event leaves the
         log when every group has settled it and, if ``keep`` (seconds) or ``keep_count`` is given, it is that old or that many
-        came after it: by the first claim of any group a second after the last time. While there is no group, only ``keep`` and
-        ``keep_count`` end it, by an emit.
+        came after it: by the first claim or ``follow`` a second after the last time. While there is no group, only ``keep`` and
+        ``keep_count`` end it, also by an emit, and ``max_length`` if the topic is followed, which ``followed`` or the first
+        ``follow`` says for good.
 
         A group's dead letters can be claimed too, under an address of their own (``dead_address``), as messages that carry them
         (``letters.open_letter``). One that is settled as done leaves the list, with any other outcome it stays and is given no
@@ -187,12 +224,12 @@ class Broker(ABC):
 
     @abstractmethod
     async def emit(
-        self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, lossy: bool = False
+        self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None
     ) -> list[Receipt]:
         """Accept a batch of events, in order; one receipt each. Each group is given what is CREATED.
 
         Ids are recognised as by ``publish``, given ones for ``id_ttl`` from now on. At ``max_length`` events, in the log or
-        delayed, they are FULL, or with ``lossy`` the oldest are dropped.
+        delayed, they are FULL; but if the topic is followed and has no group, the oldest of the log are dropped for them.
         """
 
     @abstractmethod
@@ -252,6 +289,16 @@ class Broker(ABC):
         """Give up a lease, one's own or a dead child's: what it held can be claimed at once. Returns how much that was.
 
         ``blameless``: it was ended on purpose, no crash is counted.
+        """
+
+    @abstractmethod
+    async def follow(self, topic: str, after: Position | None, count: int, *, wait: float = 0.0) -> Followed:
+        """Read on in a topic's log without a group: at most ``count`` events after a position, in order. They stay where they
+        are, for all who follow. None: nothing yet, but the position of the end, to read from now on.
+
+        What had left the log before it was read is counted. If the log or its end was lost it is UNKNOWN how much that is, and
+        reading goes on with the first entry of the new log, or where the old one ends now. Publishes what is due, and trims.
+        With ``wait``, first waits until something was published or delayed to an earlier moment, or so many seconds passed.
         """
 
     # -- operators ---------------------------------------------------------------------------------------------------------

@@ -64,6 +64,8 @@ class TopicState(msgspec.Struct, frozen=True):
     """Since the topic began: published."""
     groups: list[GroupState]
     """By name."""
+    followed: bool = False
+    """Broadcasts read it, or did: without a group it drops its oldest events at ``max_length``."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):

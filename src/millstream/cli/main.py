@@ -113,7 +113,10 @@ def worker(
         str | None, typer.Argument(help="The app, as module:attribute; else $MILLSTREAM_APP, else [tool.millstream] app.")
     ] = None,
     queue: Annotated[
-        list[str] | None, typer.Option("--queue", "-q", help="Serve this queue; repeat for more. Default: all the app's.")
+        list[str] | None,
+        typer.Option(
+            "--queue", "-q", help="Serve this queue, topic>group, or topic> (its broadcasts); repeat for more. Default: all."
+        ),
     ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Coroutines at once, per process.")] = 32,
     threads: Annotated[int, typer.Option("--threads", "-t", min=1, help="Plain functions at once, per process.")] = 8,

@@ -208,6 +208,7 @@ def _topic_row(state: TopicState) -> dict[str, Any]:
         "length": state.length,
         "delayed": state.delayed,
         "published": state.totals["published"],
+        "broadcast": state.followed,
         "groups": [group.name for group in state.groups],
     }
 

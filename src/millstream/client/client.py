@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -45,6 +45,8 @@ class TopicDeclaration(Protocol):
     def settings(self) -> TopicSettings: ...
     @property
     def subscriptions(self) -> Mapping[str, Declared]: ...
+    @property
+    def broadcasts(self) -> Sequence[object]: ...
 
 
 class PrefixDeclaration(Protocol):
@@ -94,7 +96,7 @@ class Client:
         self._topics = topics
         self._prefixes = prefixes
         self._opened: dict[str, int] = {}
-        """How many groups each topic had when it was opened."""
+        """How many groups and broadcasts each topic had when it was opened."""
         self._clock = clock
         self._new_sender = new_sender
         self._broker: Broker | None = None
@@ -209,15 +211,18 @@ class Client:
 
     async def _emit(self, broker: Broker, name: str, posts: list[Post], sender: str) -> list[Receipt]:
         topic = self._topics[name]
-        if self._opened.get(name) != len(topic.subscriptions):
+        if self._opened.get(name) != len(topic.subscriptions) + len(topic.broadcasts):
             await self._open(broker, topic)
         return await broker.emit(name, posts, sender=sender, max_length=topic.settings.max_length)
 
     async def _open(self, broker: Broker, topic: TopicDeclaration) -> None:
         settings, groups = topic.settings, topic.subscriptions
         starts = {name: subscription.start for name, subscription in groups.items()}
-        await broker.open_topic(settings.name, starts, keep=settings.keep, keep_count=settings.keep_count)
-        self._opened[settings.name] = len(groups)
+        followed = len(topic.broadcasts)
+        await broker.open_topic(
+            settings.name, starts, keep=settings.keep, keep_count=settings.keep_count, followed=followed > 0
+        )
+        self._opened[settings.name] = len(starts) + followed
 
     # -- closing -----------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,19 @@ from typing import ClassVar
 from weakref import WeakValueDictionary
 
 from millstream.address import dead_address, group_address, is_dead_address, split_address, split_group
-from millstream.broker import Broker, Cancellation, Capabilities, Claim, Entry, Post, Receipt, ResultStore, WorkerInfo
+from millstream.broker import (
+    Broker,
+    Cancellation,
+    Capabilities,
+    Claim,
+    Entry,
+    Followed,
+    Position,
+    Post,
+    Receipt,
+    ResultStore,
+    WorkerInfo,
+)
 from millstream.broker.contract import BEGINNING, SUSPECT_AFTER, Place
 from millstream.memory.inspector import MemoryInspector
 from millstream.memory.queue import Keeping, MemoryQueue
@@ -78,12 +90,19 @@ class MemoryBroker(Broker):
                 self._open_topic(parts[0], {parts[1]: BEGINNING})
 
     async def open_topic(
-        self, topic: str, groups: Mapping[str, Place], *, keep: float | None = None, keep_count: int | None = None
+        self,
+        topic: str,
+        groups: Mapping[str, Place],
+        *,
+        keep: float | None = None,
+        keep_count: int | None = None,
+        followed: bool = False,
     ) -> list[str]:
         with self._state.lock:
             made = self._open_topic(topic, groups)
             rules = self._topic(topic)
             rules.keep, rules.keep_count = keep, keep_count
+            rules.followed = rules.followed or followed
             return made
 
     def _open_topic(self, topic: str, groups: Mapping[str, Place]) -> list[str]:
@@ -111,10 +130,10 @@ class MemoryBroker(Broker):
             return rules.publish(posts, sender, max_length, self._now(), self._keeping)
 
     async def emit(
-        self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, lossy: bool = False
+        self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None
     ) -> list[Receipt]:
         with self._state.lock:
-            return self._topic(topic).emit(posts, sender, max_length, lossy, self._now(), self._keeping)
+            return self._topic(topic).emit(posts, sender, max_length, self._now(), self._keeping)
 
     async def cancel(self, queue: str, job_id: str) -> Cancellation:
         with self._locked(queue) as rules:
@@ -186,6 +205,28 @@ class MemoryBroker(Broker):
         with self._locked(queue) as rules:
             return rules.leave(consumer, blameless)
 
+    async def follow(self, topic: str, after: Position | None, count: int, *, wait: float = 0.0) -> Followed:
+        if wait > 0 and after is not None:
+            await self._until_readable(topic, after, wait)
+        with self._state.lock:
+            return self._topic(topic).follow(after, count, self._now().ms)
+
+    async def _until_readable(self, topic: str, after: Position, seconds: float) -> None:
+        waiter: Waiter[None] = Waiter()
+        with self._state.lock:
+            rules, now_ms = self._topic(topic), self._now().ms
+            if rules.readable(after, now_ms):
+                return
+            next_due = rules.next_due(now_ms)
+            rules.idle.add(waiter)
+        try:
+            await waiter.wait(seconds if next_due is None else min(seconds, next_due))
+        except TimeoutError:
+            pass
+        finally:
+            with self._state.lock:
+                rules.idle.discard(waiter)
+
     # -- operators ---------------------------------------------------------------------------------------------------------
 
     async def pause(self, queue: str) -> None:
@@ -255,6 +296,8 @@ class MemoryBroker(Broker):
             self._set_to = now
             for queue in self._state.queues.values():
                 queue.wake()
+            for topic in self._state.topics.values():
+                topic.wake()
 
     def _now(self) -> Moment:
         wall = self._clock()

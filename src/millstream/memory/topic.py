@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import msgspec
 
 from millstream.address import group_address
-from millstream.broker import GroupState, Post, QueueState, Receipt, TopicState
+from millstream.broker import Entry, Followed, GroupState, Position, Post, QueueState, Receipt, TopicState
 from millstream.broker.contract import BEGINNING, END, Place, parse_entry
 from millstream.memory.letters import MemoryLetters
 from millstream.memory.queue import Keeping, MemoryQueue, absolute_ms
-from millstream.memory.state import Job, Kept, Moment, Number, Sender
+from millstream.memory.state import Job, Kept, Moment, Number, Sender, Waiter
 from millstream.outcome import Kind, Outcome
 
 # milliseconds between two trims of a log
@@ -49,6 +49,11 @@ class MemoryTopic:
         self.keep: float | None = None
         self.keep_count: int | None = None
         self.published = 0
+        self.followed = False
+        # who waits for something to read
+        self.idle: set[Waiter[None]] = set()
+        # how many entries the log ever had
+        self._added = 0
         self._log: list[Event] = []
         self._last: Number = (0, 0)
         # delayed events, by id, and by due time, then id
@@ -60,17 +65,14 @@ class MemoryTopic:
 
     # -- publishing --------------------------------------------------------------------------------------------------------
 
-    def emit(
-        self, posts: Sequence[Post], sender: str, max_length: int | None, lossy: bool, now: Moment, keeping: Keeping
-    ) -> list[Receipt]:
+    def emit(self, posts: Sequence[Post], sender: str, max_length: int | None, now: Moment, keeping: Keeping) -> list[Receipt]:
         known = self._senders.get(sender, now.wall) or Sender()
-        bound = None if lossy else max_length
-        receipts = [self._accept(post, known, bound, now, keeping) for post in posts]
+        receipts = [self._accept(post, known, max_length, now, keeping) for post in posts]
         if known.mark:
             self._senders.put(sender, known, now.wall + keeping.id_ttl, now.wall)
         if Receipt.CREATED in receipts:
-            if lossy and max_length is not None:
-                self._drop(len(self._log) - max_length)
+            if self._drops_oldest and max_length is not None:
+                self._drop(len(self._log) + len(self._delayed) - max_length)
             if not self.groups:
                 self.trim(now.ms)  # nobody claims, so nobody else will
             self.wake()
@@ -79,7 +81,8 @@ class MemoryTopic:
     def _accept(self, post: Post, sender: Sender, max_length: int | None, now: Moment, keeping: Keeping) -> Receipt:
         if self._accepted_before(post, sender, now):
             return Receipt.EXISTS
-        if max_length is not None and len(self._log) + len(self._delayed) >= max_length:
+        kept = len(self._delayed) if self._drops_oldest else len(self._log) + len(self._delayed)
+        if max_length is not None and kept >= max_length:
             return Receipt.FULL
         if post.serial:
             sender.accept(post.serial)
@@ -96,6 +99,11 @@ class MemoryTopic:
         self.published += 1
         return Receipt.CREATED
 
+    @property
+    def _drops_oldest(self) -> bool:
+        """At its bound. Those who follow count what they missed."""
+        return self.followed and not self.groups
+
     def _accepted_before(self, post: Post, sender: Sender, now: Moment) -> bool:
         if post.id in self._delayed:
             return True
@@ -110,6 +118,7 @@ class MemoryTopic:
     def _append(self, event: Event, now_ms: int) -> None:
         ms, number = self._last
         self._last = (now_ms, 0) if now_ms > ms else (ms, number + 1)
+        self._added += 1
         self._log.append(Event(event.id, event.body, event.expires_ms, event.due_ms, self._last))
 
     def publish_due(self, now_ms: int) -> None:
@@ -124,6 +133,28 @@ class MemoryTopic:
     def next_due(self, now_ms: int) -> float | None:
         """Seconds until the earliest delayed event is due."""
         return max(0.0, (self._due[0][0] - now_ms) / 1000) if self._due else None
+
+    # -- following ---------------------------------------------------------------------------------------------------------
+
+    def follow(self, after: Position | None, count: int, now_ms: int) -> Followed:
+        """What comes after a position, and how much is gone."""
+        self.followed = True
+        self.publish_due(now_ms)
+        events: list[Event] = []
+        number, missed, last = self._added, 0, self._last
+        if after is not None:
+            first = parse_entry(after.entry)
+            events = self.after(first, count)
+            missed = self._added - after.number - self.lag(first)
+            number = after.number + missed + len(events)
+            last = events[-1].number if len(events) == count else last
+        self.trim(now_ms)
+        entries = [Entry(b"%d-%d" % event.number, event.body, 0, event.expires_ms) for event in events]
+        return Followed(entries, Position("{}-{}".format(*last), number), missed, now_ms, self.next_due(now_ms))
+
+    def readable(self, after: Position, now_ms: int) -> bool:
+        """Whether there is something after a position."""
+        return self.lag(parse_entry(after.entry)) > 0 or self.next_due(now_ms) == 0
 
     # -- groups ------------------------------------------------------------------------------------------------------------
 
@@ -184,10 +215,13 @@ class MemoryTopic:
     def wake(self) -> None:
         for group in self.groups.values():
             group.wake()
+        for waiter in self.idle:
+            waiter.wake(None)
 
     def state(self) -> TopicState:
         groups = [self.groups[name].group_state() for name in sorted(self.groups)]
-        return TopicState(self.name, len(self._log), len(self._delayed), {"published": self.published}, groups)
+        totals = {"published": self.published}
+        return TopicState(self.name, len(self._log), len(self._delayed), totals, groups, self.followed)
 
 
 class MemoryGroup(MemoryQueue):

@@ -17,7 +17,9 @@ from millstream.broker import (
     Capabilities,
     Claim,
     Entry,
+    Followed,
     Inspector,
+    Position,
     Post,
     Receipt,
     ResultStore,
@@ -94,6 +96,9 @@ class RedisBroker(Broker):
         self._connector = Connector(url, safe_url=safe_url)
         self._commands = Link(self._connector)
         self._claiming: dict[tuple[str, str], Link] = {}
+        self._following: set[Link] = set()
+        self._free: list[Link] = []
+        """Those on which nobody waits now."""
         self._looks: dict[tuple[str, str], float] = {}
         """Seconds after which a consumer's next wait should end, to look at other consumers' leases."""
         self._scripts: dict[tuple[str, bool], Script] = {}
@@ -129,9 +134,11 @@ class RedisBroker(Broker):
 
     async def close(self) -> None:
         await self._results.close()
-        for link in (*self._claiming.values(), self._commands):
+        for link in (*self._claiming.values(), *self._following, self._commands):
             await link.close()
         self._claiming.clear()
+        self._following.clear()
+        self._free.clear()
 
     async def _eviction_policy(self) -> str | None:
         try:
@@ -152,10 +159,16 @@ class RedisBroker(Broker):
         return [each for each in made if each.group == parts[1]]
 
     async def open_topic(
-        self, topic: str, groups: Mapping[str, Place], *, keep: float | None = None, keep_count: int | None = None
+        self,
+        topic: str,
+        groups: Mapping[str, Place],
+        *,
+        keep: float | None = None,
+        keep_count: int | None = None,
+        followed: bool = False,
     ) -> list[str]:
         keep_ms, count = "" if keep is None else _ms(keep), "" if keep_count is None else keep_count
-        made = await self._open_groups(topic, await self._prefixed(topic) | dict(groups), keep_ms, count)
+        made = await self._open_groups(topic, await self._prefixed(topic) | dict(groups), keep_ms, count, followed)
         return [each.group for each in made if each.new and each.group in groups]
 
     async def _prefixed(self, topic: str) -> dict[str, Place]:
@@ -178,11 +191,16 @@ class RedisBroker(Broker):
         return bool(news)
 
     async def _open_groups(
-        self, topic: str, groups: Mapping[str, Place], keep_ms: int | str = "=", keep_count: int | str = "="
+        self,
+        topic: str,
+        groups: Mapping[str, Place],
+        keep_ms: int | str = "=",
+        keep_count: int | str = "=",
+        followed: bool = False,
     ) -> list[_Made]:
         """The groups that are new or had lost their place, which is told. "=": retention stays as it is."""
         starts = [part for group, start in groups.items() for part in (group, _after(start))]
-        reply = iter(await self._run("open_topic", topic_address(topic), keep_ms, keep_count, *starts))
+        reply = iter(await self._run("open_topic", topic_address(topic), keep_ms, keep_count, int(followed), *starts))
         made = [
             _Made(name.decode(), bool(new), at.decode(), left)
             for name, new, at, left in zip(reply, reply, reply, reply, strict=True)
@@ -212,20 +230,20 @@ class RedisBroker(Broker):
         return [_RECEIPTS[digit] for digit in reply]
 
     async def emit(
-        self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, lossy: bool = False
+        self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None
     ) -> list[Receipt]:
         if not posts:
             return []
         address = topic_address(topic)
         room = -1 if max_length is None else max_length
-        if not lossy and (mark := _mark_before(posts)) >= 0:
+        if (mark := _mark_before(posts)) >= 0:
             bodies = [p.body for p in posts]
             if await self._run("emit_next", address, sender, self._id_ttl_ms, room, mark, mark + len(bodies), *bodies):
                 return [Receipt.CREATED] * len(posts)
         records: list[Any] = []
         for p in posts:
             records += (p.id, p.body, p.serial, *_times(p))
-        reply = await self._run("emit", address, sender, room, int(lossy), self._id_ttl_ms, *records)
+        reply = await self._run("emit", address, sender, room, self._id_ttl_ms, *records)
         return [_RECEIPTS[digit] for digit in reply]
 
     async def cancel(self, queue: str, job_id: str) -> Cancellation:
@@ -408,6 +426,31 @@ class RedisBroker(Broker):
         if link is not None:
             await link.close()
         return left
+
+    async def follow(self, topic: str, after: Position | None, count: int, *, wait: float = 0.0) -> Followed:
+        if wait <= 0 or after is None:
+            return await self._follow(topic, after, count)
+        names = self._names(topic_address(topic))
+        # XREAD waits for ever on 0. What it finds is read again by the script, which also sees what is gone: it finds one.
+        block = ("BLOCK", max(1, _ms(wait)), "STREAMS", names["log"], names["log_bell"], after.entry, after.bell)
+        link = self._free.pop() if self._free else Link(self._connector)
+        self._following.add(link)
+        try:
+            followed = await self._follow(topic, after, count, link=link, before=("XREAD", "COUNT", 1, *block), block=wait)
+        except BaseException:  # if it is the caller who waits no more, the server still does
+            self._following.discard(link)
+            await link.close()
+            raise
+        self._free.append(link)
+        return followed
+
+    async def _follow(self, topic: str, after: Position | None, count: int, **options: Any) -> Followed:
+        here = after or Position("", 0)
+        reply = await self._run("follow", topic_address(topic), count, here.entry, here.number, here.life, **options)
+        now_ms, next_due_ms, missed, entry, number, life, bell, found = reply
+        position = Position(entry.decode(), number, life.decode(), bell.decode())
+        next_due = None if next_due_ms < 0 else next_due_ms / 1000
+        return Followed([_entry(ref, fields, 0) for ref, fields in found], position, missed, now_ms, next_due)
 
     # -- operators ---------------------------------------------------------------------------------------------------------
 

@@ -198,11 +198,11 @@ def topic(state: TopicState, books: Sequence[Finding] = ()) -> list[Finding]:
     """Whether its events are handled, and what is wrong in the books of its groups."""
     check = f"topic {state.name}"
     found = [*books, *(finding for group in state.groups for finding in _group(state.name, group))]
-    if not state.groups and state.length:
+    if not state.groups and not state.followed and state.length:
         way_out = "start an app that subscribes to it: without a group a topic keeps what is published, up to its max_length"
         found = [Finding(check, "warn", f"{_events(state.length)}, and no group to handle them", way_out)]
     if not found:
-        groups = f"{len(state.groups)} group{'' if len(state.groups) == 1 else 's'}"
+        groups = f"{len(state.groups)} group{'' if len(state.groups) == 1 else 's'}{', broadcast' if state.followed else ''}"
         found = [Finding(check, "ok", f"{_events(state.length)} kept, {state.delayed:,} delayed, {groups}")]
     return found
 

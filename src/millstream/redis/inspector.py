@@ -59,9 +59,10 @@ class RedisInspector(Inspector):
         return sorted(name.decode() for name in names)
 
     async def topic(self, topic: str) -> TopicState:
-        length, delayed, counters, groups = await self._run("topic", topic_address(topic), GROUP)
+        length, delayed, counters, groups, followed = await self._run("topic", topic_address(topic), GROUP)
         totals = {"published": 0} | {k.decode(): int(v) for k, v in zip(counters[::2], counters[1::2], strict=True)}
-        return TopicState(topic, length, delayed, totals, sorted(map(_group, groups), key=lambda group: group.name))
+        states = sorted(map(_group, groups), key=lambda group: group.name)
+        return TopicState(topic, length, delayed, totals, states, bool(followed))
 
     async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
         at, _, whose = after.partition(" ")

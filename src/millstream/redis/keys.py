@@ -29,7 +29,10 @@ A topic is a log under the tag ``{namespace:t:topic}``. Each of its groups is a 
 |           |                |        | consumer group                                    | settled it, and retention is over  |
 | log_held  | ``…:held``     | hash   | id → expiry, newline and body of delayed events   | a field until it is published      |
 | log_due   | ``…:due``      | zset   | ids of ``log_held`` by due time, server ms        | as ``log_held``                    |
-| log_meta  | ``…:meta``     | hash   | retention, when it was trimmed                    | with the topic                     |
+| log_bell  | ``…:bell``     | stream | one entry: something was delayed to an earlier    | with the topic                     |
+|           |                |        | moment, for those who follow                      |                                    |
+| log_meta  | ``…:meta``     | hash   | retention, when it was trimmed, whether (and in   | with the topic                     |
+|           |                |        | which life of it) it is followed                  |                                    |
 | log_stats | ``…:stats``    | hash   | counters                                          | with the topic                     |
 | groups    | ``…:groups``   | set    | names of its groups                               | until they are removed             |
 | topic     | ``…``          |        | the tag itself, from which groups' keys are made  |                                    |
@@ -96,6 +99,7 @@ _TOPIC_SUFFIX = {
     "log": ":s",
     "log_held": ":held",
     "log_due": ":due",
+    "log_bell": ":bell",
     "log_meta": ":meta",
     "log_stats": ":stats",
     "groups": ":groups",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from millstream.testing.promises.claiming import ClaimingPromises
 from millstream.testing.promises.emitting import EmittingPromises
+from millstream.testing.promises.following import FollowingPromises
 from millstream.testing.promises.groups import GroupPromises
 from millstream.testing.promises.inspecting import InspectingPromises
 from millstream.testing.promises.keeping import KeepingPromises
@@ -43,6 +44,7 @@ class BrokerContract(
     UpkeepPromises,
     SeekingPromises,
     LetterPromises,
+    FollowingPromises,
 ):
     """Every promise of ``millstream.broker``, one test each.
 

@@ -16,7 +16,7 @@ A, B = group_address(TOPIC, "a"), group_address(TOPIC, "b")
 
 async def emit(room: Room, *event_ids: str, topic: str = TOPIC, **options: Any) -> list[Receipt]:
     """Events whose ids the publisher gave."""
-    bounds = {name: options.pop(name) for name in ("max_length", "lossy") if name in options}
+    bounds = {name: options.pop(name) for name in ("max_length",) if name in options}
     return await room.broker.emit(topic, [Post(i, i.encode(), **options) for i in event_ids], **bounds)
 
 

@@ -148,11 +148,12 @@ async def serve(app: Millstream, orders: wire.Orders) -> int:
         app.settings.namespace,
         app.settings.id_ttl,
         app.settings.grace,
-        longest_timeout([*app.tasks.values(), *app.subscriptions.values()], app.settings),
-        queues,
+        longest_timeout([*app.tasks.values(), *app.subscriptions.values(), *app.broadcasts], app.settings),
+        [queue for queue in queues if queue not in {broadcast.address for broadcast in app.broadcasts}],
         sorted({task.name for task in app.tasks.values()}),
         sorted(name for name, task in app.tasks.items() if task.settings.max_crashes == 0),
         app.observers.listening,
+        [broadcast.name for broadcast in app.broadcasts if broadcast.address in queues],
     )
     keeper = SupervisorKeeper(reader, writer, hello)
     worker = Worker(
@@ -161,6 +162,7 @@ async def serve(app: Millstream, orders: wire.Orders) -> int:
         tasks=app.tasks,
         subscriptions=app.subscriptions_at(queues),
         prefixes=app.prefixes,
+        broadcasts=app.broadcasts,
         settings=app.settings,
         queues=queues,
         concurrency=orders.concurrency,

@@ -233,7 +233,7 @@ class Supervisor:
                 self._keeping.add_done_callback(self._keeper_ended)
                 log.info(
                     "serving %s%s; %d process%s of %d coroutines and %d threads",
-                    ", ".join(map(spoken, hello.queues)),
+                    ", ".join([*map(spoken, hello.queues), *(f"broadcast {name!r}" for name in hello.broadcasts)]),
                     f": tasks {', '.join(hello.tasks)}" if hello.tasks else "",
                     self._plan.processes,
                     "" if self._plan.processes == 1 else "es",

@@ -16,7 +16,7 @@ class Orders(msgspec.Struct, frozen=True):
     app: str
     """module:attribute"""
     queues: list[str]
-    """Empty: every queue the app's tasks are sent to."""
+    """Empty: all that the app can serve."""
     concurrency: int
     threads: int
     burst: bool
@@ -41,6 +41,7 @@ class Hello(msgspec.Struct, tag=True, frozen=True):
     """Of these, and of their aliases: whose jobs must never start a second time."""
     observed: bool = False
     """Whether the app has observers, whom this child can tell of the supervisor's problems."""
+    broadcasts: list[str] = []
 
 
 class Keep(msgspec.Struct, tag=True, frozen=True):

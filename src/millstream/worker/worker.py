@@ -17,6 +17,7 @@ from typing import Any
 
 from millstream._version import __version__
 from millstream.address import spoken
+from millstream.broadcast import Broadcast
 from millstream.broker import Broker, WorkerInfo
 from millstream.broker.contract import SUSPECT_AFTER
 from millstream.current import CurrentJob
@@ -30,6 +31,7 @@ from millstream.subscription import PrefixSubscription, Subscription
 from millstream.task import Task
 from millstream.worker import verdict
 from millstream.worker.hot.claimer import Claimer
+from millstream.worker.hot.follower import Follower
 from millstream.worker.hot.hold import ASYNC, STOPPING, THREAD, Hold
 from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.runner import FENCED, SHUTDOWN, TIMEOUT, Runner
@@ -85,6 +87,7 @@ class Worker:
         tasks: Mapping[str, Task[..., Any]],
         subscriptions: Mapping[str, GroupHandler] = MappingProxyType({}),
         prefixes: Mapping[str, PrefixSubscription] = MappingProxyType({}),
+        broadcasts: Sequence[Broadcast] = (),
         settings: AppSettings,
         queues: Sequence[str],
         concurrency: int = 32,
@@ -104,14 +107,17 @@ class Worker:
         self._settings = settings
         self._lifespan = lifespan
         self._started_at = time.time()
-        self._lanes = [_lane(queue, tasks, subscriptions.get(queue)) for queue in queues if queue not in prefixes]
+        elsewhere = {*prefixes, *(broadcast.address for broadcast in broadcasts)}
+        self._lanes = [_lane(queue, tasks, subscriptions.get(queue)) for queue in queues if queue not in elsewhere]
         self._queues = queues
         self._hold = Hold(concurrency, threads, asyncio.get_running_loop().time)
         self._observers = observers
         self._reporter = reporter = Reporter(observers, log, worker=self.id)
         keeper.report_to(reporter)
         self._settler = Settler(broker, self._hold, self._lanes, reporter, self._fenced)
-        self._runner = Runner(tasks, subscriptions.values(), settings, self._hold, self._settler, reporter, longer)
+        self._runner = Runner(
+            tasks, [*subscriptions.values(), *broadcasts], settings, self._hold, self._settler, reporter, longer
+        )
         self._leases = Leases(self.id, settings.lease, broker, keeper, self._hold, self._runner, self._settler, reporter)
         self._claimers: list[Claimer] = []
         self._suspects = Suspects(
@@ -121,8 +127,14 @@ class Worker:
         self._discovery = Discovery(
             broker, [prefixes[queue] for queue in queues if queue in prefixes], self._serve_too, subscriptions
         )
+        self._followers = [
+            Follower(broker, broadcast, self._hold, self._runner, reporter)
+            for broadcast in broadcasts
+            if broadcast.address in queues
+        ]
         self._registrar = Registrar(broker, self._info, reporter)
         self._claiming: list[asyncio.Task[None]] = []
+        self._following: list[asyncio.Task[None]] = []
         self._services: list[asyncio.Task[None]] = []
         self._handing_back: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[Summary] | None = None
@@ -166,6 +178,9 @@ class Worker:
         for lane in self._lanes:
             await self._join(lane)
         await self._discovery.look()
+        for follower in self._followers if claim else ():
+            follower.lane.state, follower.lane.runner = self._state, self._runner
+            await follower.begin()
         await self._registrar.beat()
         self._watch = Watch(self._describe)
         self._services = [
@@ -177,10 +192,13 @@ class Worker:
         self._claims = claim
         if claim:
             self._claiming = [self._begin_to_claim(claimer) for claimer in self._claimers]
+            self._following = [
+                self._serve("follower", follower.run, "read", follower.lane.queue) for follower in self._followers
+            ]
         log.info(
             "worker %s serves %s with %d coroutines and %d threads on %s",
             self.id,
-            ", ".join(map(spoken, self._queues)),
+            ", ".join(self._served()),
             *self._hold.sizes,
             self._broker.capabilities.server or "memory",
         )
@@ -211,6 +229,11 @@ class Worker:
         running = keep_running(name, run, self._reporter, during, address)
         return asyncio.create_task(running, name=f"millstream-{name}")
 
+    def _served(self) -> list[str]:
+        followed = {follower.lane.queue for follower in self._followers}
+        broadcasts = [f"broadcast {follower.broadcast.name!r}" for follower in self._followers]
+        return [*(spoken(queue) for queue in self._queues if queue not in followed), *broadcasts]
+
     async def run_suspects(self) -> None:
         """Run the suspects of every queue, each with nothing beside it, until none is left."""
         for lane in self._lanes:
@@ -233,7 +256,7 @@ class Worker:
 
     async def stop(self, grace: float) -> Summary:
         """Stop claiming, hand back what has not started, let running jobs finish within ``grace`` seconds, then cancel them and
-        hand them back without spending an attempt. Settle, give up the leases, go.
+        hand them back without spending an attempt. Settle, give up the leases, go. What was broadcast is dropped instead.
 
         It is always done to the end: cancelling the caller ends the grace period only. To call it again is to wait for the same
         end. Call it where ``start`` was called: the lifespan is left by the task that entered it.
@@ -292,6 +315,9 @@ class Worker:
         return Summary(totals, len(interrupted), len(abandoned))
 
     async def _claim_no_more(self) -> None:
+        for task in self._following:
+            task.cancel()  # what they have read and not begun is dropped: nobody else waits for it
+        await self._step(LAST_WORDS_SECONDS, asyncio.gather(*self._following, return_exceptions=True))
         await asyncio.gather(*(self._step(LAST_WORDS_SECONDS, claimer.stop()) for claimer in self._claimers))
         await self._step(LAST_WORDS_SECONDS, asyncio.gather(*self._claiming, return_exceptions=True))
         for task in self._leases.rejoining:
@@ -417,7 +443,7 @@ class Worker:
             host=socket.gethostname(),
             pid=os.getpid(),
             version=__version__,
-            queues=[lane.queue for lane in self._lanes],
+            queues=list(dict.fromkeys(lane.queue for lane in (*self._lanes, *(f.lane for f in self._followers)))),
             started=self._started_at,
             totals=dict(self._settler.totals),
         )

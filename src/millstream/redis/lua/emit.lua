@@ -1,17 +1,19 @@
 -- Accept a batch of events: to the log at once, or held until due.
--- KEYS: log_held log_due log_stats given
+-- KEYS: log_held log_due log_bell log_meta log_stats groups given
 -- USES: clock moment groups places log order trim accepted
--- ARGV: clock, sender, max_length (-1: none), at the bound (0 refuse, 1 drop the oldest), id_ttl_ms, then five each: id, body,
---       serial (0: caller-given), due, expires (due, expires: 0, '+ms' from now, or a moment in ms)
+-- ARGV: clock, sender, max_length (-1: none), id_ttl_ms, then five each: id, body, serial (0: caller-given), due, expires (due,
+--       expires: 0, '+ms' from now, or a moment in ms)
 -- Returns one digit each: 1 created, 2 exists, 3 full.
-local sender, room, id_ttl_ms = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5])
-local bound, lossy = room, ARGV[4] == '1'
+local sender, bound, id_ttl_ms = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+-- Where there is no group but some who follow, the oldest give way to the newest; only what is delayed takes room for good.
+local followed = redis.call('HEXISTS', LOG_META, 'followed') == 1
+local grouped = redis.call('SCARD', GROUPS) > 0
+local drops = followed and not grouped
+local room = math.huge
 local receipts, created, ready, earlier = {}, 0, false, false
 local state = sender ~= '' and load_sender(sender)
-if bound >= 0 and not lossy then
-  room = room - redis.call('XLEN', LOG) - redis.call('ZCARD', LOG_DUE)
-else
-  room = math.huge
+if bound >= 0 then
+  room = bound - redis.call('ZCARD', LOG_DUE) - (drops and 0 or redis.call('XLEN', LOG))
 end
 
 local function receipt(id, serial)
@@ -26,7 +28,7 @@ local function receipt(id, serial)
   if room <= 0 then return 3 end
   return 1
 end
-for i = 6, #ARGV, 5 do
+for i = 5, #ARGV, 5 do
   local id, body, serial = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
   local answer = receipt(id, serial)
   receipts[#receipts + 1] = answer
@@ -37,19 +39,25 @@ for i = 6, #ARGV, 5 do
       redis.call('HSET', LOG_HELD, id, expires .. '\n' .. body)
       redis.call('ZADD', LOG_DUE, due, id)
       earlier = earlier or not first or due < tonumber(first)
+      room = room - 1
     else
       record(body, expires)
       ready = true
+      if not drops then room = room - 1 end
     end
     if serial > 0 then accept(state, serial) else redis.call('SET', GIVEN .. id, '', 'PX', id_ttl_ms) end
-    room = room - 1
     created = created + 1
   end
 end
 
 if created > 0 then
-  if lossy and bound >= 0 then redis.call('XTRIM', LOG, 'MAXLEN', bound) end
-  if (ready or earlier) and wake_groups() == 0 then trim() end  -- nobody claims, so nobody else will
+  if drops and bound >= 0 then redis.call('XTRIM', LOG, 'MAXLEN', bound - redis.call('ZCARD', LOG_DUE)) end
+  if followed and earlier then redis.call('XADD', LOG_BELL, 'MAXLEN', 1, '*', 'd', '') end
+  if not grouped then
+    trim()  -- nobody claims, so nobody else may
+  elseif ready or earlier then
+    wake_groups()
+  end
   if state then save_sender(sender, state, id_ttl_ms) end
   redis.call('HINCRBY', LOG_STATS, 'published', created)
 end

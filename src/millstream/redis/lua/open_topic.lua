@@ -1,8 +1,8 @@
 -- Make a topic's groups that do not exist yet, each where it starts to read.
 -- KEYS: log_meta
--- USES: groups places order readers
--- ARGV: clock, keep_ms, keep_count ('': none, '=': as it was), then two each: group, start ('$': what comes from now on; or after
---   which entry)
+-- USES: groups places order readers followed
+-- ARGV: clock, keep_ms, keep_count ('': none, '=': as it was), whether it is followed (0|1), then two each: group, start ('$': what
+--   comes from now on; or after which entry)
 -- Returns of those that were made or had lost their place, four each: name, whether it is new (0|1), after which entry it goes on,
 -- how many entries there are behind that one or -1.
 for i, word in ipairs({ 'keep_ms', 'keep_count' }) do
@@ -12,8 +12,9 @@ for i, word in ipairs({ 'keep_ms', 'keep_count' }) do
     redis.call('HSET', LOG_META, word, ARGV[i + 1])
   end
 end
+if ARGV[4] == '1' then mark_followed() end
 local made, known = {}, places()
-for i = 4, #ARGV, 2 do
+for i = 5, #ARGV, 2 do
   local group, start = ARGV[i], ARGV[i + 1]
   if not known[group] then
     -- One that lost its place in the log goes on from our note of it.

@@ -1,8 +1,8 @@
 -- A topic in numbers, and each of its groups.
--- KEYS: log log_due log_stats
+-- KEYS: log log_due log_meta log_stats
 -- USES: groups order readers
 -- ARGV: clock, group (of a queue's stream)
--- Returns {events in the log, delayed, counters, groups}; of a group: {name, last entry it was given, how many it was not given yet
+-- Returns {events in the log, delayed, counters, groups, followed}; of a group: {name, last entry it was given, how many it was not given yet
 -- or -1, ready or running, running, scheduled, dead, paused, consumers}.
 local function running_in(stream, group, leases)
   local running = 0
@@ -26,4 +26,5 @@ for i, name in ipairs(redis.call('SMEMBERS', GROUPS)) do
     meta[2] == '1' and 1 or 0, redis.call('ZCARD', leases),
   }
 end
-return { redis.call('XLEN', LOG), redis.call('ZCARD', LOG_DUE), redis.call('HGETALL', LOG_STATS), groups }
+local followed = redis.call('HEXISTS', LOG_META, 'followed')
+return { redis.call('XLEN', LOG), redis.call('ZCARD', LOG_DUE), redis.call('HGETALL', LOG_STATS), groups, followed }

@@ -6,7 +6,7 @@ from millstream.broker import Post, Receipt
 from millstream.broker.contract import END
 from millstream.outcome import Kind
 from millstream.testing.room import START, Promises, Room, eventually, ids, promise
-from millstream.testing.topic import TOPIC, begin, claim, emit, emit_serials, end, finish, group_state, state, take
+from millstream.testing.topic import TOPIC, begin, claim, emit, emit_serials, end, finish, state, take
 
 CREATED, EXISTS, FULL = Receipt.CREATED, Receipt.EXISTS, Receipt.FULL
 
@@ -96,22 +96,6 @@ class EmittingPromises(Promises):
         await claim(room, "a", 0)
         assert await emit_serials(room, "s", 1, 2, 3, max_length=3) == [CREATED, CREATED, FULL]
         assert await finish(room, "a") == ["s-1", "s-2"]
-
-    @promise()
-    async def test_a_lossy_topic_drops_its_oldest_events(self, room: Room) -> None:
-        await begin(room, "a")
-        names = [f"n{n}" for n in range(500)]
-        for at in range(0, 500, 50):
-            assert await emit(room, *names[at : at + 50], max_length=120, lossy=True) == [CREATED] * 50
-        assert (await state(room)).length == 120
-        assert (await group_state(room, "a")).lag == 120
-        assert ids(await take(room, "a")) == names[-120:]
-
-    @promise()
-    async def test_a_lossy_topic_knows_generated_ids(self, room: Room) -> None:
-        assert await emit_serials(room, "s", 1, 2, 3, max_length=2, lossy=True) == [CREATED] * 3
-        assert await emit_serials(room, "s", 1, 3, max_length=2, lossy=True) == [EXISTS, EXISTS]
-        assert (await state(room)).length == 2
 
     # -- delay and expiry --------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ class Lane:
         "acks_first",
         "active",
         "batch",
+        "broadcast",
         "buffered",
         "consumer",
         "doubtful",
@@ -39,6 +40,7 @@ class Lane:
         "letters",
         "limit",
         "manual",
+        "missed",
         "outcomes",
         "queue",
         "runner",
@@ -65,6 +67,7 @@ class Lane:
         foreign: Callable[[bytes], bytes] | None = None,
         keeps_expired: bool = False,
         letters: Letters = "",
+        broadcast: bool = False,
     ) -> None:
         self.queue = queue
         """Its address: a queue's name, a group's topic and name, or that of a group's dead letters."""
@@ -91,6 +94,10 @@ class Lane:
         """What has expired is dead, not only counted."""
         self.letters: Letters = letters
         """What is done with what comes, if these are dead letters."""
+        self.broadcast = broadcast
+        """Every process has such a one: it has no consumer, and nothing of it is settled."""
+        self.missed: dict[bytes, int] = {}
+        """How many events a broadcast missed just before one, by ref."""
         self.watched: dict[bytes, asyncio.Future[None]] = {}
         """Who waits for an outcome to be on the server, by ref."""
         self.consumer = ""

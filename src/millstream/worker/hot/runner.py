@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from millstream.address import split_group, spoken
+from millstream.address import split_address, spoken
 from millstream.broker import Claim, Entry
 from millstream.codec import InvalidArguments, InvalidResult
 from millstream.current import CurrentJob, set_current_job
@@ -112,8 +112,8 @@ class Runner:
     def accept(self, lane: Lane, claim: Claim, *, alone: bool = False) -> None:
         """Hot. Start or buffer what a claim brought; settle at once what can never run. ``alone``: start it although nothing
         else may start now. What may not be buffered is left in ``lane.handed_back``."""
-        hold, tasks, add = self._hold, self._tasks, self._settler.add
-        handler = lane.handler
+        hold, tasks, add = self._hold, self._tasks, _forget if lane.broadcast else self._settler.add
+        handler, broadcast = lane.handler, lane.broadcast
         now = self._loop.time()
         limit = self._look_closer_at
         threads = 0
@@ -134,6 +134,8 @@ class Runner:
                     continue
                 assert task is not None
             job = CurrentJob(lane, entry.ref, message, task, entry.crashes, entry.expires_ms, now)
+            if broadcast:
+                job._said = SETTLED  # nobody settles it
             if lane.batch is not None:
                 lane.gathered.append(job)
                 continue
@@ -183,7 +185,7 @@ class Runner:
     def _start(self, job: CurrentJob, kind: int) -> None:
         hold, lane = self._hold, job._lane
         now = self._loop.time()
-        if now - job._since > self.trusted:
+        if now - job._since > self.trusted and not lane.broadcast:
             self._doubt(job, kind)
             return
         hold.started[kind] += 1
@@ -399,7 +401,8 @@ class Runner:
                 return self._stopped(job, None, error)
             if job._said is not None:
                 self._settler.unheard(error)
-                log.error("%r failed after its end was settled or said", job, exc_info=error)
+                how = "; a broadcast is not tried again" if job._lane.broadcast else " after its end was settled or said"
+                log.error("%r failed%s", job, how, exc_info=error)
                 if not quietly:
                     self._tell(job, error)
                 return self._as_said(job)
@@ -471,13 +474,14 @@ class Runner:
             log.debug("the fields of entry %r cannot be read: %s", entry.ref, error)
             return None
         name = entry.ref.decode("ascii").removeprefix("L")
-        topic, _ = split_group(lane.queue)
+        topic, _ = split_address(lane.queue) or (lane.queue, "")
         return Message(name, topic, msgspec.Raw(payload), int(name.partition("-")[0]))
 
     def _malformed(self, lane: Lane, entry: Entry, error: Exception) -> Outcome:
         body = entry.raw if entry.body is None else entry.body
         why = "its fields are not a Millstream message" if entry.body is None else f"its body does not decode: {error}"
-        log.error("entry %s of queue %r is dead, malformed: %s", entry.ref.decode("ascii", "replace"), lane.queue, why)
+        ends = "passed over" if lane.broadcast else "dead"
+        log.error("entry %s of queue %r is %s, malformed: %s", entry.ref.decode("ascii", "replace"), lane.queue, ends, why)
         outcome = verdict.malformed(entry.ref, body, why, entry.crashes)
         if self._reporter.observed:
             malformed = MalformedEntry(why)
@@ -503,7 +507,8 @@ class Runner:
         size, limit = len(bytes(message.args)), task.settings.max_payload_bytes
         if limit is not None and size > limit:
             why = ErrorNote("PayloadTooLarge", f"its arguments take {size:,} bytes, more than max_payload_bytes={limit:,}")
-            log.error("job %s (task %r) is dead, oversize: %s", message.id, message.task, why.message)
+            ends = "passed over" if lane.broadcast else "dead"
+            log.error("job %s (task %r) is %s, oversize: %s", message.id, message.task, ends, why.message)
             self._tell_of(lane, message, PayloadTooLarge(why.message))
             return verdict.dead(entry.ref, message, "oversize", why, entry.crashes, ttl)
         if entry.crashes > task.settings.max_crashes:
@@ -556,6 +561,10 @@ def longest_timeout(handlers: Iterable[Handler], settings: AppSettings) -> float
     """How long a job may run unless its call says otherwise; 0: for ever."""
     timeouts = [handler.settings.timeout for handler in handlers]
     return 0.0 if 0.0 in timeouts else max(timeouts, default=settings.timeout)
+
+
+def _forget(lane: Lane, outcome: Outcome) -> None:
+    """What was broadcast and cannot run here is nobody's to settle; it was logged."""
 
 
 def _call(job: CurrentJob | BatchRun) -> Any:

@@ -8,9 +8,6 @@ local function wake_group(name)
   if redis.call('LLEN', list) == 0 then redis.call('LPUSH', list, 1) end
 end
 
--- Returns how many groups there are.
 local function wake_groups()
-  local groups = redis.call('SMEMBERS', GROUPS)
-  for _, name in ipairs(groups) do wake_group(name) end
-  return #groups
+  for _, name in ipairs(redis.call('SMEMBERS', GROUPS)) do wake_group(name) end
 end
