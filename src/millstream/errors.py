@@ -8,6 +8,7 @@
     ├── MalformedEvent (also ValueError)   what travelled is no event of the topic's type
     ├── IdConflict                         the given id belongs to a job of another task
     ├── BulkError                          some items of a bulk call were refused
+    ├── EventsMissed                       told to observers: events were trimmed before a broadcast had read them
     ├── MalformedEntry                     told to observers: an entry that is no message of ours
     ├── UnknownTask                        told to observers: a job of a task that this worker does not know
     ├── WorkerCrashed                      told to observers: a worker died with jobs in its hands
@@ -40,6 +41,7 @@ __all__ = [
     "BrokerRefused",
     "BrokerUnavailable",
     "BulkError",
+    "EventsMissed",
     "IdConflict",
     "JobCancelled",
     "JobExpired",
@@ -115,6 +117,10 @@ class MalformedEntry(MillstreamError):
 
 class UnknownTask(MillstreamError):
     """A job of a task that this worker does not know; it is put off, then dead. Told to observers, never raised."""
+
+
+class EventsMissed(MillstreamError):
+    """Events of a topic were trimmed, or lost, before a broadcast had read them. Never raised: observers are told."""
 
 
 class WorkerCrashed(MillstreamError):

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from millstream import Delivery, Millstream, Topic
+from millstream import Delivery, Millstream, Problem, Topic
 from millstream.broker import Post
-from millstream.errors import TopicFull, UsageError
+from millstream.errors import EventsMissed, TopicFull, UsageError
 from tests.unit.stage import PATIENCE, looped, place
 
 pytestmark = pytest.mark.usefixtures("every_room")
@@ -275,6 +275,8 @@ async def test_what_was_trimmed_before_it_was_read_is_told_to_the_log_and_to_the
     app, orders = make(max_length=10)
     gate = asyncio.Event()
     seen: list[tuple[int, int]] = []
+    problems: list[Problem] = []
+    app.on_error(problems.append)
 
     @orders.broadcast
     async def slow(order: Order, delivery: Delivery) -> None:
@@ -296,6 +298,7 @@ async def test_what_was_trimmed_before_it_was_read_is_told_to_the_log_and_to_the
     assert {number: missed for number, missed in seen if missed} == {32: 30}
     (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "broadcast 'orders>>slow' missed 30 events of topic 'orders'" in warning.getMessage()
+    assert [(problem.during, type(problem.error), problem.topic) for problem in problems] == [("read", EventsMissed, "orders")]
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])

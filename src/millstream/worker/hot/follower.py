@@ -11,7 +11,7 @@ from millstream.backoff import Backoff
 from millstream.broadcast import Broadcast
 from millstream.broker import Broker, Claim, Entry, Position
 from millstream.broker.contract import UNKNOWN
-from millstream.errors import BrokerUnavailable
+from millstream.errors import BrokerUnavailable, EventsMissed
 from millstream.reporter import Reporter
 from millstream.worker.hot.hold import ASYNC, BATCH, BATCH_BYTES, STOPPING, THREAD, Hold
 from millstream.worker.hot.lane import Lane
@@ -98,9 +98,11 @@ class Follower:
     def _note(self, missed: int) -> None:
         name, topic = self.broadcast.name, self.broadcast.topic
         if missed == UNKNOWN:
-            log.warning("broadcast %r may have missed events: topic %r lost its log, or the end of it", name, topic)
+            said = f"broadcast {name!r} may have missed events: topic {topic!r} lost its log, or the end of it"
         else:
-            log.warning("broadcast %r missed %d events of topic %r: they were trimmed before it read them", name, missed, topic)
+            said = f"broadcast {name!r} missed {missed} events of topic {topic!r}: they were trimmed before it read them"
+        log.warning("%s", said)
+        self._reporter.tell("read", self.lane.queue, EventsMissed(said))
         self._missed = UNKNOWN if UNKNOWN in (missed, self._missed) else self._missed + missed
 
     async def _give(self) -> None:
