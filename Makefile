@@ -18,7 +18,7 @@ PIP_INSTALL := -m pip install -qq
 .PHONY: help demo test check format chaos bench bench-quick bench-limits bench-hot wheel clean
 
 help: ## Show this list
-	@echo "Millstream: background jobs for Python on Redis Streams."
+	@echo "Millstream: background jobs and durable events for Python on Redis Streams."
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
