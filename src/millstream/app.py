@@ -208,10 +208,10 @@ class Millstream:
         """Declare a topic of events of one type, each of which every group of it is given.
 
         ``max_length``: how many events it keeps for groups that have not been given them, or for want of a group, before
-        ``publish`` raises TopicFull; None: no bound. ``retention``: how long, or with an int how many of the latest, it keeps
-        although all groups were given them, for groups that are made later or rewound. ``start``: where its groups begin if
-        they do not say: "beginning" with all it keeps, "new" with what comes next, at a moment, or after an entry by its id.
-        Declared twice with another type: UsageError.
+        ``publish`` raises TopicFull, or the oldest go if only broadcasts read it; None: no bound. ``retention``: how long, or
+        with an int how many of the latest, it keeps although all groups were given them, for groups that are made later or
+        rewound. ``start``: where its groups begin if they do not say: "beginning" with all it keeps, "new" with what comes
+        next, at a moment, or after an entry by its id. Declared twice with another type: UsageError.
         """
         if max_length is not None:
             whole(max_length, "max_length", minimum=1)

@@ -44,9 +44,9 @@ class Workers:
 
     def said(self) -> str:
         """The end of what they printed."""
-        size = self._output.seek(0, os.SEEK_END)
-        self._output.seek(max(0, size - TAIL))
-        return self._output.read().decode(errors="replace").strip()
+        # Not by seeking: where the file is written is where it is read, and a worker would write over what was printed.
+        size = os.fstat(self._output.fileno()).st_size
+        return os.pread(self._output.fileno(), TAIL, max(0, size - TAIL)).decode(errors="replace").strip()
 
     def resident(self) -> dict[int, int]:
         """Resident bytes of every process that is running, by process id."""
