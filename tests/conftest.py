@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -66,3 +66,11 @@ def _wait_until_it_answers(server: subprocess.Popen[bytes], path: str, log: Path
                 pass
         time.sleep(0.01)
     pytest.fail(f"{server.args!r} did not start:\n{log.read_text(errors='replace')}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What tests print travels between the processes that run them, and some of it is on purpose no text that can."""
+    report = yield
+    report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
+    return report
