@@ -54,6 +54,6 @@ def spoken(address: str) -> str:
 def split_group(address: str) -> tuple[str, str]:
     """A group's topic and name. ValueError: the address is none of a group."""
     parts = split_address(address)
-    if parts is None or not parts[1]:
+    if parts is None or not parts[1] or is_dead_address(address):
         raise ValueError(f"{address!r} is not a group's address")
     return parts

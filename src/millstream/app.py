@@ -44,7 +44,7 @@ from millstream.options import (
 from millstream.policy import RetryPolicy
 from millstream.queue import Queue
 from millstream.rooms import make_room
-from millstream.settings import AppSettings, QueueSettings, TopicSettings, seconds, whole
+from millstream.settings import AppSettings, QueueSettings, TopicSettings, seconds, topic_name, whole
 from millstream.settings import name as checked_name
 from millstream.subscription import BatchSubscriber, PrefixSubscription, SubscribeOptions, Subscriber, Subscription
 from millstream.task import AsyncTask, SyncTask, Task, TaskDecorator, default_name
@@ -217,7 +217,7 @@ class Millstream:
             whole(max_length, "max_length", minimum=1)
         by_count = isinstance(retention, int)
         settings = TopicSettings(
-            name=checked_name(name, "topic"),
+            name=topic_name(name),
             max_length=max_length,
             keep=None if retention is None or by_count else seconds(retention, "retention", above=True),
             keep_count=whole(retention, "retention", minimum=1) if by_count else None,
@@ -270,7 +270,7 @@ class Millstream:
         have it before anything is published to them; workers find them while they run. A topic that has a handler of its own
         for the group in this app is left to it.
         """
-        checked_name(prefix, "prefix")
+        topic_name(prefix, "prefix")
         checked_name(group, "group")
 
         def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -278,8 +278,12 @@ class Millstream:
                 return Subscription(fn, topic, group, EventCodec(topic, type, codec), options, self.settings, batch)
 
             subscription = PrefixSubscription(prefix, group, subscribe)
-            if subscription.address in self._prefixes:
-                raise UsageError(f"group {group!r} of topics {prefix!r}… has a handler already: give this one another group")
+            for other in self._prefixes.values():
+                if other.group == group and (other.prefix.startswith(prefix) or prefix.startswith(other.prefix)):
+                    raise UsageError(
+                        f"group {group!r} of topics {prefix!r}… has a handler already, for {other.prefix!r}…: "
+                        "give this one another group"
+                    )
             self._prefixes[subscription.address] = subscription
             return fn
 
@@ -294,7 +298,7 @@ class Millstream:
 
     def group(self, topic: str, name: str) -> Group:
         """A group of a topic, whether this app declares them or not."""
-        return Group(checked_name(topic, "topic"), checked_name(name, "group"), self._clients)
+        return Group(topic_name(topic), checked_name(name, "group"), self._clients)
 
     @property
     def topics(self) -> Mapping[str, Topic[Any]]:

@@ -9,10 +9,11 @@ from millstream.address import topic_address
 from millstream.codec import EventCodec, ResultCodec
 from millstream.delivery import Delivery
 from millstream.errors import UsageError
+from millstream.handler import is_coroutine
 from millstream.options import payload_option, timeout_option
 from millstream.policy import RetryPolicy
 from millstream.settings import AppSettings, TaskSettings, whole
-from millstream.subscription import EventArguments, is_coroutine, no_result, takes_delivery
+from millstream.subscription import EventArguments, no_result, takes_delivery
 from millstream.types import Seconds
 
 

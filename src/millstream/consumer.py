@@ -63,8 +63,8 @@ class Consumer:
 
     def __del__(self) -> None:
         if not self._service.begun_to_stop:
-            warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2)
             self._service.stop_soon()
+            warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2)
 
     def __repr__(self) -> str:
         return f"<consumer {self.name} of group {self.group!r} of topic {self.topic!r}>"
@@ -88,7 +88,7 @@ class _Service:
             await self.worker.stop(grace)
         finally:
             self.ended = True
-            if self._watching is not asyncio.current_task():
+            if not self.worker.failed.is_set():  # else it does the same
                 self._watching.cancel()
             await self._resources.aclose()
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol, get_args
 
+from millstream.address import whose_dead
 from millstream.broker import Broker, DeadLetter
 from millstream.client import ClientInspector, Clients, twin
 from millstream.errors import UsageError
@@ -141,7 +142,7 @@ class DeadLetters:
     async def _queues(self, queue: str | None) -> Ids:
         if self._only is not None:
             return [self._only]
-        return [queue] if queue is not None else await self._inspector.addresses()
+        return [whose_dead(queue)] if queue is not None else await self._inspector.addresses()
 
     async def _matching(self, queue: str, reason: DeadReason | None, task: str | None) -> AsyncIterator[DeadLetter]:
         after = ""

@@ -19,7 +19,7 @@ from millstream.codec import EventCodec, InvalidArguments, ResultCodec
 from millstream.codec.wire import Payload
 from millstream.dead import DeadJob, DeadLetters
 from millstream.errors import MalformedEvent, UsageError
-from millstream.handler import Letters
+from millstream.handler import Letters, is_coroutine
 from millstream.message import EventFields, Message, decode_message
 from millstream.options import timeout_option
 from millstream.policy import RetryPolicy
@@ -112,7 +112,7 @@ class DeadHandler:
         self.name = self.address = dead_address(group_address(topic, group))
         _check_function(fn, topic, group)
         self.fn = fn
-        self.is_async = inspect.iscoroutinefunction(fn)
+        self.is_async = is_coroutine(fn)
         concurrency = options.get("concurrency")
         self.concurrency = None if concurrency is None else whole(concurrency, "concurrency", minimum=1)
         timeout = timeout_option(options.get("timeout", app.timeout or None))
@@ -159,8 +159,11 @@ class _DeadEvents:
         self._letters = DeadLetters(clients, queue=group_address(topic, group))
 
     def decode(self, payload: Payload, /) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        letter = open_letter(payload)
-        job, message = DeadJob.open(letter), read_message(letter)
+        try:
+            letter = open_letter(payload)
+            job, message = DeadJob.open(letter), read_message(letter)
+        except Exception as error:
+            raise InvalidArguments(f"it is no dead letter of ours: {error}") from error
         carried = (message.event if message is not None else None) or EventFields()
         event: DeadEvent[Any] = DeadEvent(
             **{each.name: getattr(job, each.name) for each in fields(DeadJob)},

@@ -154,12 +154,13 @@ class Delivery:
             raise UsageError(f"{self!r} has no end yet: settled() waits for what ack(), nack() or retry() said")
         if not lane.runner.holds(job):
             return  # it is there already
+        still_runs = job._said is not SETTLED and job._running is not None and not job._stop
+        if still_runs and job._said.verb == "retry" and job._running is asyncio.current_task():
+            raise UsageError(f"{self!r} is tried again once its handler has ended: settled() cannot be waited for there")
         future = lane.watched.get(job._ref)
         if future is None:
             future = lane.watched[job._ref] = asyncio.get_running_loop().create_future()
-        if job._said is not SETTLED and job._running is asyncio.current_task():
-            if job._said.verb == "retry":
-                raise UsageError(f"{self!r} is tried again once its handler has ended: settled() cannot be waited for there")
+        if still_runs and job._said.verb != "retry":
             lane.runner.settle_now(job)
         await asyncio.shield(future)
 

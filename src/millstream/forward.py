@@ -81,7 +81,13 @@ class Forwarder:
             except _Unmovable as why:
                 log.error("dead letter %r of %r stays where it is: %s", letter.id, letter.queue, why)
                 job._said = Said("nack", str(why))
-        refused = await self._publish(posts)
+        try:
+            refused = await self._publish(posts)
+        except Exception as error:  # whatever it is, they wait in their list
+            log.exception("dead letters of %r could not be moved", f"{self.topic}>{self.group}")
+            refused = str(error) or type(error).__name__
+            for job in posts:
+                job._said = Said("retry")
         if not refused:
             self._failures = 0
             return

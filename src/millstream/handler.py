@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
@@ -59,3 +60,8 @@ class GroupHandler(Handler, Protocol):
     def foreign(self) -> Callable[[bytes], bytes] | None: ...
     @property
     def letters(self) -> Letters: ...
+
+
+def is_coroutine(fn: Callable[..., Any]) -> bool:
+    """Whether a handler is awaited; an object may be one."""
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)

@@ -89,6 +89,13 @@ def whole(value: Any, option: str, *, minimum: int) -> int:
     return value
 
 
+def topic_name(value: Any, option: str = "topic") -> str:
+    """The name of a topic, or what it begins with: '*' stands for the rest of one."""
+    if "*" in name(value, option):
+        raise UsageError(f"{option} may not contain '*', which stands for the rest of a topic's name: {value!r}")
+    return str(value)
+
+
 def name(value: Any, option: str) -> str:
     """A name that may become part of a key."""
     if not isinstance(value, str) or not value.strip() or len(value) > 200:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypedDict, TypeVar, get_args, overload
 
-from millstream.address import group_address, prefix_address, split_address
+from millstream.address import group_address, is_dead_address, prefix_address, split_address
 from millstream.batch import Batch
 from millstream.broker.contract import BEGINNING, Place
 from millstream.codec import EventCodec, ResultCodec
@@ -15,7 +15,7 @@ from millstream.codec.wire import Payload
 from millstream.current import CurrentJob, current_job
 from millstream.delivery import Delivery, ManualDelivery
 from millstream.errors import UsageError
-from millstream.handler import Letters
+from millstream.handler import Letters, is_coroutine
 from millstream.options import payload_option, place_option, retry_option, timeout_option
 from millstream.policy import RetryPolicy
 from millstream.settings import AppSettings, TaskSettings, whole
@@ -151,7 +151,7 @@ class PrefixSubscription:
     def serves(self, address: str) -> bool:
         """Whether this is a group of it."""
         topic, group = split_address(address) or ("", "")
-        return group == self.group and topic.startswith(self.prefix)
+        return group == self.group and topic.startswith(self.prefix) and not is_dead_address(address)
 
     def __repr__(self) -> str:
         return f"<subscription of group {self.group!r} to topics {self.prefix!r}…>"
@@ -176,11 +176,6 @@ class EventArguments:
     def together(self, jobs: list[CurrentJob], events: list[Any]) -> tuple[Any, ...]:
         """What a handler of batches is called with."""
         return (events,) if self._delivery is None else (events, [self._delivery(job) for job in jobs])
-
-
-def is_coroutine(fn: Callable[..., Any]) -> bool:
-    """Whether a handler is awaited; an object may be one."""
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
 
 
 def takes_delivery(fn: Callable[..., Any], name: str) -> bool:

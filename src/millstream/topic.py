@@ -271,7 +271,7 @@ class Topic(Generic[T]):
             raise UsageError(f"dead_letter={target!r} is the topic itself: its groups would be given what died in one of them")
         if target._clients is not self._clients:
             raise UsageError(f"dead_letter={target!r} is a topic of another app")
-        if target.type is not self.type:
+        if target.type != self.type:
             raise UsageError(
                 f"dead_letter={target!r} has events of type {target.type!r}, and {self!r} has {self.type!r}: give it this type"
             )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import logging
 import threading
 from typing import Any, cast
 
 import pytest
 
-from millstream import Batch, Delivery, Millstream, RetryPolicy, Topic
-from millstream.errors import UsageError
+from millstream import Batch, Delivery, Millstream, RetryPolicy, Topic, current_job
+from millstream.errors import LeaseLost, UsageError
 from tests.unit.stage import PATIENCE, looped, new_app, until
 
 pytestmark = pytest.mark.usefixtures("every_room")
@@ -96,7 +98,10 @@ async def test_a_handler_that_raises_is_reported_and_its_delivery_goes_on(caplog
 
 @looped
 @pytest.mark.parametrize("how", ["returns", "in a thread", "raises"])
-async def test_what_is_dropped_comes_back_after_the_lease_and_has_spent_an_attempt(how: str) -> None:
+async def test_what_is_dropped_comes_back_after_the_lease_and_has_spent_an_attempt(
+    how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "millstream.worker")  # a record that is kept keeps the frames of its error
     app, numbers = make()
     attempts: list[int] = []
 
@@ -122,6 +127,94 @@ async def test_what_is_dropped_comes_back_after_the_lease_and_has_spent_an_attem
     assert attempts == [1, 2]
     assert letter.reason == "exhausted"
     assert "dropped" in letter.error
+
+
+@looped
+@pytest.mark.parametrize("how", ["in a thread", "by swallowing the cancellation"])
+async def test_a_handler_that_returns_during_a_shutdown_has_said_nothing_about_its_delivery(how: str) -> None:
+    app, numbers = make(grace=0.01)
+    kept: list[Delivery] = []
+    began, stopping = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def keep_there(number: int, delivery: Delivery) -> None:
+        kept.append(delivery)
+        loop.call_soon_threadsafe(began.set)
+        while not current_job().cancelled and not stopping.is_set():
+            pass
+
+    async def keep(number: int, delivery: Delivery) -> None:
+        kept.append(delivery)
+        began.set()
+        if not stopping.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    numbers.subscribe("g", ack="manual")(keep_there if how == "in a thread" else keep)
+    async with app:
+        await numbers.publish(1)
+        async with app.worker():
+            await began.wait()
+        with pytest.raises(UsageError, match="has ended"):
+            kept[0].ack()
+        state = await app.inspector.queue("numbers>g")
+        assert (state.ready, state.running) == (1, 0)
+        stopping.set()
+        async with app.worker():
+            await until(lambda: len(kept) == 2)
+            kept[1].ack()
+            await kept[1].settled()
+    assert (kept[1].attempt, kept[1].crashes) == (1, 0)
+
+
+@looped
+async def test_after_a_lost_lease_nothing_can_be_said_and_settled_raises() -> None:
+    app, numbers = make()
+    kept: list[Delivery] = []
+
+    @numbers.subscribe("g", ack="manual")
+    async def keep(number: int, delivery: Delivery) -> None:
+        kept.append(delivery)
+        if number == 1 and len(kept) < 3:
+            delivery.ack()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    async with app:
+        await numbers.publish_many([1, 2])
+        async with app.worker() as worker:
+            await until(lambda: len(kept) == 2)
+            one, two = sorted(kept, key=lambda delivery: delivery.id)
+            (lane,) = worker._lanes
+            worker._fenced(lane, lane.consumer)
+            with pytest.raises(LeaseLost):
+                await one.settled()
+            with pytest.raises(UsageError, match="has ended"):
+                two.ack()
+            await until(lambda: len(kept) == 4)  # they are its own again, under a new name
+            for delivery in kept[2:]:
+                delivery.ack()
+                await delivery.settled()
+            assert await running(app, "g") == 0
+
+
+@looped
+async def test_a_handler_may_wait_for_many_acks_at_once() -> None:
+    app, numbers = make()
+    ended: list[int] = []
+
+    @numbers.subscribe("g", batch=Batch(5, wait=0.05))
+    async def take(several: list[int], deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            delivery.ack()
+        await asyncio.gather(*(delivery.settled() for delivery in deliveries))
+        ended.extend(several)
+
+    async with app:
+        await numbers.publish_many(list(range(10)))
+        async with app.worker():
+            await until(lambda: len(ended) == 10)
+            assert await running(app, "g") == 0
 
 
 @looped

@@ -143,7 +143,15 @@ def test_what_makes_no_sense_is_refused_at_once() -> None:
     audited(app, [])
     with pytest.raises(UsageError, match="has a handler already"):
         audited(app, [])
+    for overlapping in ("ord", "orders.eu."):
+        with pytest.raises(UsageError, match=r"has a handler already, for 'orders\.'…"):
+            app.subscribe_prefix(overlapping, "audit", type=int)(lambda number: None)
+    app.subscribe_prefix("orders.eu.", "other", type=int)(lambda number: None)
     with pytest.raises(UsageError, match="prefix"):
         app.subscribe_prefix("", "audit", type=int)
+    with pytest.raises(UsageError, match=r"prefix may not contain '\*'"):
+        app.subscribe_prefix("orders.*", "audit", type=int)
+    with pytest.raises(UsageError, match=r"topic may not contain '\*'"):
+        app.topic("orders.*", int)
     with pytest.raises(UsageError, match="no option 'colour'"):
         cast(Any, app).subscribe_prefix("x", "audit", type=int, colour=1)(print)

@@ -56,7 +56,10 @@ def parse_entry(place: str) -> tuple[int, int]:
     found = _ENTRY.fullmatch(place)
     if found is None:
         raise ValueError(f"{place!r} is no place in a topic's log: {BEGINNING!r}, {END!r}, an entry's id, or epoch seconds")
-    return int(found[1]), int(found[2] or 0)
+    ms, seq = int(found[1]), int(found[2] or 0)
+    if max(ms, seq) >= 2**64:
+        raise ValueError(f"{place!r} is no place in a topic's log: its numbers have 64 bits")
+    return ms, seq
 
 
 class Receipt(Enum):

@@ -151,7 +151,11 @@ async def serve(app: Millstream, orders: wire.Orders) -> int:
         longest_timeout([*app.tasks.values(), *app.subscriptions.values(), *app.broadcasts], app.settings),
         [queue for queue in queues if queue not in {broadcast.address for broadcast in app.broadcasts}],
         sorted({task.name for task in app.tasks.values()}),
-        sorted(name for name, task in app.tasks.items() if task.settings.max_crashes == 0),
+        sorted(
+            name
+            for name, handler in (*app.tasks.items(), *app.subscriptions_at(queues).items())
+            if handler.settings.max_crashes == 0
+        ),
         app.observers.listening,
         [broadcast.name for broadcast in app.broadcasts if broadcast.address in queues],
     )

@@ -78,20 +78,19 @@ class Leases:
         self._reporter.tell("renew", lane.queue, LeaseLost(lost))
         lane.consumer = ""
         hold = self._hold
-        for job in [job for job in hold.running if job._lane is lane]:
-            self._runner.stop_job(job, FENCED)
         for ready in hold.ready:
             others = [job for job in ready if job._lane is not lane]
             if lane.limit is not None:
                 lane.active -= len(ready) - len(others)
             ready.clear()
             ready.extend(others)
-        self._settler.totals["refused"] += len(lane.outcomes)
-        hold.unsettled -= len(lane.outcomes)
-        lane.outcomes.clear()
+        lost = LeaseLost(f"worker {self._worker_id} lost its lease on {lane.queue!r}: its work belongs to others now")
+        self._settler.forget(lane, lost)
         lane.handed_back.clear()
         lane.gathered.clear()
-        lane.unwatch(LeaseLost(f"worker {self._worker_id} lost its lease on {lane.queue!r}: the event belongs to others now"))
+        lane.unwatch(lost)
+        for job in [job for job in hold.running if job._lane is lane]:  # last: what ends at once makes room for what is ready
+            self._runner.stop_job(job, FENCED)
         self._keeper.drop(lane.queue, consumer)
         task = asyncio.create_task(self._rejoin(lane, consumer))
         self.rejoining.add(task)

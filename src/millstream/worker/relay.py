@@ -13,6 +13,9 @@ from millstream import errors
 from millstream.problem import Problem
 from millstream.worker import wire
 
+TEXT_LIMIT = 2_000
+"""Characters of an error that are passed on: a word is one line, and a line may not be long."""
+
 MOST_KEPT = 100
 """Problems that wait for a child to tell; what comes beyond them is counted and not told."""
 
@@ -64,7 +67,7 @@ def _as_word(problem: Problem) -> wire.Trouble:
     return wire.Trouble(
         problem.during,
         type(error).__name__,
-        str(error),
+        str(error)[:TEXT_LIMIT],
         problem.at.timestamp(),
         problem.address,
         problem.crash,

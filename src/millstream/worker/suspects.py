@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
@@ -65,8 +66,9 @@ class Suspects:
             self._hold.shut.add(ALONE)
             try:
                 for claimer in self._claimers:
-                    await claimer.hand_back(0.0)
-                await self._hold.until_quiet()
+                    with contextlib.suppress(BrokerError):  # its own next claim meets the same, and knows what to do
+                        await claimer.hand_back(0.0)
+                await self._hold.until_quiet(but_open=True)
                 await self.run(lane)
             finally:
                 self._hold.shut.discard(ALONE)
@@ -94,7 +96,7 @@ class Suspects:
                 return
             for entry in claim.entries:
                 self._runner.accept(lane, Claim([entry], claim.now_ms), alone=True)
-                await self._hold.until_quiet()
+                await self._hold.until_quiet(but_open=True)
             await self._settler.drained()
 
     async def _claim(self, lane: Lane, lost: bool) -> Claim:

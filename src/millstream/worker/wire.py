@@ -38,7 +38,7 @@ class Hello(msgspec.Struct, tag=True, frozen=True):
     queues: list[str]
     tasks: list[str]
     at_most_once: list[str]
-    """Of these, and of their aliases: whose jobs must never start a second time."""
+    """Of these, and of their aliases: whose jobs must never start a second time. Also groups, by their addresses."""
     observed: bool = False
     """Whether the app has observers, whom this child can tell of the supervisor's problems."""
     broadcasts: list[str] = []

@@ -183,6 +183,7 @@ class Worker:
             await follower.begin()
         await self._registrar.beat()
         self._watch = Watch(self._describe)
+        self._hold.ticked = asyncio.get_running_loop().time()
         self._services = [
             self._serve("settler", self._settler.run, "settle"),
             self._serve("ticker", self._tick, "maintenance"),
@@ -214,7 +215,7 @@ class Worker:
         lane = _lane(subscription.address, {}, subscription)
         self._runner.know(subscription)
         await self._join(lane)
-        self._lanes.append(lane)
+        self._lanes.append(lane)  # from here on it is left with the others if the worker stops
         claimer = self._claimer(lane)
         self._claimers.append(claimer)
         if self._claims:
@@ -334,6 +335,8 @@ class Worker:
         await self._step(LAST_WORDS_SECONDS, asyncio.gather(*tasks, return_exceptions=True))
         if self._watch is not None:
             self._watch.stop()
+        for lane in self._lanes:
+            lane.unwatch(BrokerUnavailable(f"worker {self.id} has stopped, and {lane.queue!r} could not be settled"))
         self._runner.close()
         lanes = [lane for lane in still_running if lane.consumer]
         if lanes and isinstance(self._keeper, KeeperThread):  # under a supervisor the process ends, and the job with it
@@ -399,7 +402,9 @@ class Worker:
             for job in [job for job in hold.running if job._ends <= now and not job._stop]:
                 log.warning("%r ran past its timeout of %g s%s", job, job._ends - job._since, _thread_note(job))
                 self._runner.stop_job(job, TIMEOUT)
-            stale = any(ready and ready[0]._since < now - STALE_SECONDS for ready in hold.ready)
+            stale = any(
+                ready and ready[0]._since < now - STALE_SECONDS and not ready[0]._lane.broadcast for ready in hold.ready
+            )
             if stale and (self._handing_back is None or self._handing_back.done()):
                 self._handing_back = asyncio.create_task(self._hand_back())  # deadlines do not wait for the server
             if not self._keeper.alive and self.error is None and STOPPING not in hold.shut:

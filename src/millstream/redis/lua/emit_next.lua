@@ -1,4 +1,5 @@
--- The common publish of events: to the log at once, serials that follow the sender's last, room for them, a reader there.
+-- The common publish of events: to the log at once, serials that follow the sender's last, room for them, a reader there,
+-- and somebody else to trim it.
 -- Anything else changes nothing here and goes through `emit`.
 -- KEYS: log_due log_meta log_stats sender
 -- USES: groups log
@@ -6,7 +7,10 @@
 -- Returns 1 if all were created.
 local bound, mark, added = tonumber(ARGV[4]), SENDER .. ARGV[2], #ARGV - 6
 local grouped = redis.call('SCARD', GROUPS) > 0
-if not grouped and redis.call('HEXISTS', LOG_META, 'followed') == 0 then return 0 end
+if not grouped then
+  local meta = redis.call('HMGET', LOG_META, 'followed', 'keep_ms', 'keep_count')
+  if not meta[1] or meta[2] or meta[3] then return 0 end  -- nobody reads it, or nobody else would trim it
+end
 if bound >= 0 then
   bound = bound - redis.call('ZCARD', LOG_DUE)
   if added + (grouped and redis.call('XLEN', LOG) or 0) > bound then return 0 end

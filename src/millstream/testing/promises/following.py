@@ -198,6 +198,14 @@ class FollowingPromises(Promises):
         assert await read(room, at) == (names[-120:], 380)
 
     @promise()
+    async def test_a_followed_topic_without_groups_is_trimmed_by_retention_whoever_publishes(self, room: Room) -> None:
+        await room.broker.open_topic(TOPIC, {}, keep_count=3, followed=True)
+        for serial in range(1, 31, 3):
+            room.at(serial)
+            await emit_serials(room, "s", serial, serial + 1, serial + 2)
+        assert (await state(room)).length <= 6
+
+    @promise()
     async def test_a_followed_topic_without_groups_knows_generated_ids(self, room: Room) -> None:
         await end_of(room)
         assert await emit_serials(room, "s", 1, max_length=2) == [CREATED]

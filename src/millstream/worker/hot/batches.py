@@ -69,6 +69,8 @@ class Batches:
             for lane in waiting:
                 if lane.gathered and not self._start(lane, False):
                     self._wait(lane)
+                elif lane.gathered:
+                    self.gather(lane, alone=False)
 
     def _due(self, lane: Lane) -> None:
         self._timers.pop(lane, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
 
 from millstream.backoff import Backoff
 from millstream.broker import Broker, Claim
@@ -78,8 +79,10 @@ class Claimer:
             try:
                 await self._once()
             except BrokerUnavailable as error:
-                self._away = self._failing = True
-                self._reporter.miss("read", self._lane.queue, error)
+                self._away = True
+                if self._lane.consumer == consumer:  # else its connection was closed, since its lease is gone
+                    self._failing = True
+                    self._reporter.miss("read", self._lane.queue, error)
                 await backoff.wait()
             except LeaseLost:
                 self._fenced(self._lane, consumer)
@@ -123,14 +126,18 @@ class Claimer:
             return
         if self._away or lane.doubtful:
             await self._recover()
+            return  # what that brought has taken some of the room
+        consumer, asked = lane.consumer, asyncio.get_running_loop().time()
         hold.ask(lane.kinds, room)
         try:
-            claim = await self._broker.claim(lane.queue, lane.consumer, room, suspect_after=lane.suspect_after)
+            claim = await self._broker.claim(lane.queue, consumer, room, suspect_after=lane.suspect_after)
         finally:
             hold.ask(lane.kinds, -room)
         if self._failing:
             self._failing = False
             self._reporter.reach("read", lane.queue)
+        if not self._is_ours(claim, consumer, asked):
+            return
         await self._take(claim)
         if room and not claim.entries and not self._stopping:
             self.empty.set()
@@ -183,10 +190,11 @@ class Claimer:
                 # The server's own block time-outs fire up to 0.1 s late, so what is due is woken for by our timer.
                 timer = asyncio.ensure_future(self._nudge_in(claim.next_due))
             self._waiting = True
+            consumer, asked = lane.consumer, asyncio.get_running_loop().time()
             try:
                 claim = await self._broker.claim(
                     lane.queue,
-                    lane.consumer,
+                    consumer,
                     max(1, min(room // len(self._lanes), self._most())),
                     wait=WAIT_SECONDS,
                     suspect_after=lane.suspect_after,
@@ -195,12 +203,11 @@ class Claimer:
                 self._waiting = False
                 if timer is not None:
                     timer.cancel()
+            if not self._is_ours(claim, consumer, asked):
+                return
             await self._take(claim)
 
     async def _take(self, claim: Claim) -> None:
-        if claim.entries and self._is_old(claim):
-            self._away = True
-            return
         if claim.entries:
             self.empty.clear()
             self._runner.accept(self._lane, claim)
@@ -219,21 +226,24 @@ class Claimer:
         if claim.suspects and not claim.paused and not self._stopping:
             await self._suspects(self._lane)
 
-    def _is_old(self, claim: Claim) -> bool:
-        """Whether this process, or its loop, stood still so long after the server answered that others may have taken over what
-        it brought: that is asked before any of it starts."""
-        now_ms = asyncio.get_running_loop().time() * 1000
-        old = bool(self._ahead_ms) and now_ms + self._ahead_ms - claim.now_ms > self._runner.trusted * 1000
-        if old:
-            self._ahead_ms = claim.now_ms - now_ms  # if it was a clock that stepped, it is believed from now on
-        return old
+    def _is_ours(self, claim: Claim, consumer: str, asked: float) -> bool:
+        """Whether what a claim brought may begin. Not if the lease was lost meanwhile; nor if this process, or its loop, stood
+        still for so long since it asked that it may have been: the server is asked again then, before any of it begins."""
+        if self._lane.consumer != consumer:
+            return False
+        if claim.entries and asyncio.get_running_loop().time() - asked > self._runner.trusted:
+            self._away = True
+            return False
+        return True
 
     async def hand_back(self, older_than: float) -> None:
         """Release what has been buffered for so many seconds: it will not start soon here, others may be idle."""
         hold, lane = self._hold, self._lane
         before = asyncio.get_running_loop().time() - older_than
         refs: list[bytes] = []
-        if lane.gathered and not (older_than and lane.gathered[-1]._since > before):
+        # A batch waits for as long as it says, and not much longer.
+        gathered_for = before - cast(float, lane.batch.wait) if lane.batch is not None and older_than else before
+        if lane.gathered and lane.gathered[0]._since <= gathered_for:
             refs += [job._ref for job in lane.gathered]
             lane.gathered.clear()
         for kind in (ASYNC, THREAD):
@@ -272,13 +282,17 @@ class Claimer:
         holding.update(job._ref for job in lane.gathered)
         holding.update(outcome.ref for outcome in (*lane.outcomes, *lane.settling))
         holding.update(lane.handed_back)
-        entries = await self._broker.recover(lane.queue, lane.consumer, holding)
-        self._away = lane.doubtful = False
-        if entries:
+        self._away = lane.doubtful = False  # what becomes doubtful from now on is not in what we hold, and not in the answer
+        consumer, asked = lane.consumer, asyncio.get_running_loop().time()
+        try:
+            entries = await self._broker.recover(lane.queue, consumer, holding)
+        except BaseException:
+            self._away = True
+            raise
+        claim = Claim(entries, int(asyncio.get_running_loop().time() * 1000 + self._ahead_ms))
+        if entries and self._is_ours(claim, consumer, asked):
             log.debug("queue %r: %d claims were recovered whose answer was lost", lane.queue, len(entries))
-        if entries:
-            now_ms = int(asyncio.get_running_loop().time() * 1000 + self._ahead_ms)
-            await self._take(Claim(entries, now_ms))
+            await self._take(claim)
 
     async def _nudge_in(self, seconds: float) -> None:
         """End a wait when something is due. A nudge may overtake the wait that it is for, and is repeated until that is over:

@@ -46,10 +46,12 @@ class Hold:
         self.free = [concurrency, threads]
         self.ready: tuple[deque[CurrentJob], deque[CurrentJob]] = (deque(), deque())
         self.running: set[CurrentJob] = set()
+        self.open = 0
+        """How many of these are deliveries that go on without their handlers."""
         self.ticked = clock()
         """When the worker last looked at its deadlines: twenty times a second, unless it stood still."""
         self.quiet = asyncio.Event()
-        """Set whenever the last running job ends; whoever waits for it clears it first."""
+        """Set whenever the last running handler ends; whoever waits for it clears it first."""
         self.unsettled = 0
         """Outcomes not yet on the server."""
         self.shut: set[str] = set()
@@ -67,9 +69,9 @@ class Hold:
         self._rates = [0.0, 0.0]
         self._ahead = [0, 0]
 
-    async def until_quiet(self) -> None:
-        """Wait until nothing runs."""
-        while self.running:
+    async def until_quiet(self, *, but_open: bool = False) -> None:
+        """Wait until nothing runs; ``but_open``: but for deliveries that go on without their handlers."""
+        while len(self.running) > (self.open if but_open else 0):
             self.quiet.clear()
             await self.quiet.wait()
 
@@ -149,11 +151,18 @@ class Hold:
 
     async def until_freed(self, patience: float) -> None:
         """Wait until room is made somewhere, at most so many seconds."""
+        await self._until_turned((), patience)
+
+    async def _until_turned(self, kinds: Sequence[int], patience: float) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._turns.append((future, ()))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience):
-                await future
+        self._turns.append((future, kinds))
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await future
+        finally:
+            if future.cancelled() and (future, kinds) in self._turns:
+                self._turns.remove((future, kinds))
 
     def freed(self) -> None:
         """Room was made: those who wait look again, in the order they asked."""

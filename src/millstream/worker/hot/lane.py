@@ -16,6 +16,9 @@ from millstream.worker.hot.hold import ASYNC, EVEN, THREAD
 if TYPE_CHECKING:
     from millstream.worker.hot.runner import Runner
 
+LOST_KEPT = 1000
+"""Of how many outcomes it is known why they did not reach the server."""
+
 LEAST_SHARE = 0.02
 """A kind that has tasks is never counted out."""
 
@@ -39,6 +42,7 @@ class Lane:
         "kinds",
         "letters",
         "limit",
+        "lost",
         "manual",
         "missed",
         "outcomes",
@@ -98,6 +102,8 @@ class Lane:
         """Every process has such a one: it has no consumer, and nothing of it is settled."""
         self.missed: dict[bytes, int] = {}
         """How many events a broadcast missed just before one, by ref."""
+        self.lost: dict[bytes, BrokerError] = {}
+        """Why the latest outcomes that are not on the server are not, by ref."""
         self.watched: dict[bytes, asyncio.Future[None]] = {}
         """Who waits for an outcome to be on the server, by ref."""
         self.consumer = ""
@@ -119,8 +125,11 @@ class Lane:
         """To be released: stopped by a shutdown, or may not wait here."""
 
     def unwatch(self, error: BrokerError, refs: Iterable[bytes] | None = None) -> None:
-        """Tell those who wait for these outcomes, or for any, that they will not be on the server."""
+        """Tell those who wait for these outcomes, or for any, that they will not be on the server; those who ask later, too."""
         for ref in list(self.watched if refs is None else refs):
+            self.lost[ref] = error
+            if len(self.lost) > LOST_KEPT:
+                del self.lost[next(iter(self.lost))]
             future = self.watched.pop(ref, None)
             if future is not None and not future.done():
                 future.set_exception(error)

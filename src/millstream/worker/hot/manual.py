@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from millstream.codec import InvalidArguments
@@ -36,11 +37,15 @@ class Manual:
         finally:
             args = ()  # whoever keeps the error keeps this frame, and it must not keep the delivery
             self.returned(job, ASYNC, error)
+            error = None  # nor they each other
 
     def returned(self, job: CurrentJob, kind: int, error: BaseException | None) -> None:
         """The handler has ended; its delivery may not have."""
         runner = self._runner
+        if job._stop and job._said is None and error is None:
+            error = asyncio.CancelledError()  # it returned, and that says nothing about its delivery
         if job._said is not None or job._stop or isinstance(error, InvalidArguments):
+            job._over = True
             outcome = runner.ended(job, None) if error is None else runner.failed(job, error)
             runner.finish(job, kind, outcome)
             return
@@ -48,12 +53,13 @@ class Manual:
             runner.reported(job, error)
         job._running = None
         job._open = True
+        runner.opened(1)
         if job._said is not None or job._over:  # by another thread, which may not have seen that it is open
             self.end(job)
 
     def told(self, job: CurrentJob) -> None:
         """Its delivery was told how it ends, or dropped: from any thread."""
-        if not self._loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and with it the worker
             self._loop.call_soon_threadsafe(self.end, job)
 
     def end(self, job: CurrentJob) -> None:
@@ -62,6 +68,7 @@ class Manual:
             return
         job._open = False
         job._over = True
+        self._runner.opened(-1)
         self._runner.finish(job, ASYNC if job._task.is_async else THREAD, self._outcome(job))
 
     def _outcome(self, job: CurrentJob) -> Outcome | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import random
 import time
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, cast
@@ -18,6 +18,7 @@ from millstream.broker import Claim, Entry
 from millstream.codec import InvalidArguments, InvalidResult
 from millstream.current import CurrentJob, set_current_job
 from millstream.errors import (
+    LeaseLost,
     MalformedEntry,
     MillstreamError,
     PayloadTooLarge,
@@ -52,6 +53,9 @@ TIMEOUT, SHUTDOWN, FENCED = "timeout", "shutdown", "fenced"
 
 TRUSTED = 2 / 3
 """What part of a lease is left, at the least, when it was last renewed."""
+
+NO_MOMENT_MS = 2**47
+"""An entry's id that is no less was not made of a moment in milliseconds."""
 
 UNKNOWN_TASK_SNOOZE = 5.0
 """Seconds until a message whose task nobody here knows is looked at again; a shorter grace looks more often."""
@@ -172,9 +176,11 @@ class Runner:
 
     def stop_job(self, job: CurrentJob, why: str) -> None:
         """Tell a running job to stop; a coroutine is cancelled, a thread can only look at ``current_job().cancelled``."""
-        job._stop = why
+        if why == FENCED or not job._stop:
+            job._stop = why
         if job._running is not None:
-            job._running.cancel()
+            # Not before its first step: a task that is cancelled earlier never reaches the end that frees its slot.
+            self._loop.call_soon(job._running.cancel)
         elif job._open:
             self.manual.end(job)
 
@@ -216,6 +222,7 @@ class Runner:
             lane.active -= 1
         self._hold.free[kind] += 1
         self.slot_freed()
+        self._loop.call_soon(self.pump)  # what is buffered behind it may be another lane's
 
     def stood_still(self, lane: Lane) -> bool:
         """Whether this process did, since the last tick: what a lane has gathered is doubtful then, and is gathered no more."""
@@ -230,7 +237,7 @@ class Runner:
         try:
             self.threads.submit(job)
         except RuntimeError as error:  # no thread can be started: a failed attempt, and the slot comes free
-            self._loop.call_soon(self._thread_returned, job, None, error)
+            self._loop.call_soon(self.finish, job, THREAD, self.failed(job, error))
 
     async def _receive(self, job: CurrentJob, kind: int) -> None:
         """Acknowledge, then run. An event that does not decode never reaches its handler, so it is not acknowledged either."""
@@ -288,6 +295,8 @@ class Runner:
         job._running = None  # task, context and job would keep each other alive until the garbage collector finds them
         if outcome is not None:
             self._settler.add(lane, outcome)
+        elif lane.watched and job._said is not SETTLED:
+            lane.unwatch(LeaseLost(f"{job!r} was handed back, or belongs to others now"), (job._ref,))
         ready = hold.ready[kind]
         if ready and not hold.shut:
             self._start(ready.popleft(), kind)
@@ -302,8 +311,14 @@ class Runner:
         hold = self._hold
         self._batches.pump()
         hold.freed()
-        if not hold.running:
+        if len(hold.running) <= hold.open:
             hold.quiet.set()
+
+    def opened(self, count: int) -> None:
+        """So many more deliveries go on without their handlers, or fewer."""
+        self._hold.open += count
+        if len(self._hold.running) <= self._hold.open:
+            self._hold.quiet.set()
 
     def end_together(self, jobs: Sequence[CurrentJob], kind: int, error: BaseException | None) -> None:
         """A batch has ended: each of it as it said, or as all did."""
@@ -321,6 +336,7 @@ class Runner:
             if outcome is not None:
                 self._settler.add(lane, outcome)
         self._hold.free[kind] += 1
+        self.pump()
         self.slot_freed()
 
     def cannot_run(self, job: CurrentJob, error: InvalidArguments) -> None:
@@ -349,11 +365,14 @@ class Runner:
         """A handler failed whose work is not tried again for that."""
         log.error("%r failed; its delivery goes on without it", job, exc_info=error)
         self._tell(job, error)
-        self._settler.unheard(error)
-        traceback.clear_frames(error.__traceback__)  # they hold the delivery, which may be dropped now
+        self._settler.unheard(_without_frames(error))
 
     def holds(self, job: CurrentJob) -> bool:
-        """Whether its end is not on the server yet."""
+        """Whether its end is not on the server yet. Raises why it never will be, if that is so."""
+        if job._stop == FENCED:
+            raise LeaseLost(f"{job!r} belongs to others now: this worker had lost its lease")
+        if job._ref in job._lane.lost:
+            raise job._lane.lost[job._ref]
         if job in self._hold.running and job._said is not SETTLED:
             return True
         return any(outcome.ref == job._ref for outcome in (*job._lane.settling, *job._lane.outcomes))
@@ -454,10 +473,16 @@ class Runner:
     def _judge_letter(self, job: CurrentJob, error: BaseException) -> Outcome | None:
         """A dead letter whose handler failed is gone all the same; one that could not be moved is tried again."""
         if job._lane.letters == "moved":
+            log.warning("%s: %s could not be moved: %s", spoken(job._lane.queue), job.id, verdict.describe(error))
+            self._tell(job, error)
             job._lane.handed_back.append(job._ref)
             return None
         trace = (type(error), error, verdict.users_part(error.__traceback__))
         what, said = spoken(job._lane.queue), verdict.describe(error)
+        if isinstance(error, InvalidArguments):
+            log.error("%s: %s cannot be read, and stays in the list: %s", what, job.id, said)
+            self._tell(job, error)
+            return Outcome(Kind.DEAD, job._ref, job.id)
         log.error("the handler of %s failed; %s is gone: %s: %s", what, job.id, type(error).__name__, said, exc_info=trace)
         self._tell(job, error)
         return Outcome(DONE, job._ref, job.id)
@@ -475,7 +500,8 @@ class Runner:
             return None
         name = entry.ref.decode("ascii").removeprefix("L")
         topic, _ = split_address(lane.queue) or (lane.queue, "")
-        return Message(name, topic, msgspec.Raw(payload), int(name.partition("-")[0]))
+        ms = int(name.partition("-")[0])
+        return Message(name, topic, msgspec.Raw(payload), ms if ms < NO_MOMENT_MS else 0)
 
     def _malformed(self, lane: Lane, entry: Entry, error: Exception) -> Outcome:
         body = entry.raw if entry.body is None else entry.body
@@ -561,6 +587,14 @@ def longest_timeout(handlers: Iterable[Handler], settings: AppSettings) -> float
     """How long a job may run unless its call says otherwise; 0: for ever."""
     timeouts = [handler.settings.timeout for handler in handlers]
     return 0.0 if 0.0 in timeouts else max(timeouts, default=settings.timeout)
+
+
+def _without_frames(error: BaseException) -> BaseException:
+    """The like of an error that can be kept: its own frames hold the delivery, which may be dropped now."""
+    try:
+        return copy.copy(error)
+    except Exception:  # one that cannot be made again
+        return MillstreamError(f"{type(error).__name__}: {verdict.describe(error)}")
 
 
 def _forget(lane: Lane, outcome: Outcome) -> None:

@@ -70,6 +70,15 @@ class Settler:
         if not self._hold.unsettled:
             self._settled.set()
 
+    def forget(self, lane: Lane, error: BrokerError) -> None:
+        """A lane's lease is gone: what it has ended is others' to end."""
+        lane.unwatch(error, [outcome.ref for outcome in lane.outcomes])
+        self.totals["refused"] += len(lane.outcomes)
+        self._hold.unsettled -= len(lane.outcomes)
+        lane.outcomes.clear()
+        if not self._hold.unsettled:
+            self._settled.set()
+
     async def drained(self) -> None:
         """Wait until nothing is unsettled."""
         while self._hold.unsettled:
