@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from millstream.errors import BrokerRefused, BrokerUnavailable, UsageError
+from millstream.handler import Handler
 from millstream.worker import codes, wire
 from millstream.worker.hot.runner import longest_timeout
 from millstream.worker.logs import configure_logging
@@ -143,6 +144,7 @@ async def serve(app: Millstream, orders: wire.Orders) -> int:
         log.critical("%s", error)
         return codes.SERVER
     reader, writer = await wire.streams(socket.socket(fileno=orders.fd))
+    handlers: dict[str, Handler] = {**app.tasks, **app.subscriptions_at(queues)}
     hello = wire.Hello(
         app.url.text,
         app.settings.namespace,
@@ -151,11 +153,7 @@ async def serve(app: Millstream, orders: wire.Orders) -> int:
         longest_timeout([*app.tasks.values(), *app.subscriptions.values(), *app.broadcasts], app.settings),
         [queue for queue in queues if queue not in {broadcast.address for broadcast in app.broadcasts}],
         sorted({task.name for task in app.tasks.values()}),
-        sorted(
-            name
-            for name, handler in (*app.tasks.items(), *app.subscriptions_at(queues).items())
-            if handler.settings.max_crashes == 0
-        ),
+        sorted(name for name, handler in handlers.items() if handler.settings.max_crashes == 0),
         app.observers.listening,
         [broadcast.name for broadcast in app.broadcasts if broadcast.address in queues],
     )

@@ -73,9 +73,11 @@ class Leases:
         """The lease is gone: cancel what this lane was doing, forget what it held, start as a new incarnation."""
         if not consumer or lane.consumer != consumer or STOPPING in self._hold.shut:
             return
-        lost = f"worker {self._worker_id} lost its lease on queue {lane.queue!r}: its jobs there belong to others now"
+        lost = LeaseLost(
+            f"worker {self._worker_id} lost its lease on queue {lane.queue!r}: its jobs there belong to others now"
+        )
         log.error("%s", lost)
-        self._reporter.tell("renew", lane.queue, LeaseLost(lost))
+        self._reporter.tell("renew", lane.queue, lost)
         lane.consumer = ""
         hold = self._hold
         for ready in hold.ready:
@@ -84,7 +86,6 @@ class Leases:
                 lane.active -= len(ready) - len(others)
             ready.clear()
             ready.extend(others)
-        lost = LeaseLost(f"worker {self._worker_id} lost its lease on {lane.queue!r}: its work belongs to others now")
         self._settler.forget(lane, lost)
         lane.handed_back.clear()
         lane.gathered.clear()
