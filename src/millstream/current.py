@@ -90,7 +90,8 @@ class CurrentJob(msgspec.Struct, eq=False, gc=False):
         return self._lane.state
 
     def __repr__(self) -> str:
-        return f"<job {self.id} of task {self.task!r}, attempt {self.attempt}>"
+        what = f"job {self.id} of task" if self._lane.handler is None else f"event {self.id} of"
+        return f"<{what} {self.task!r}, attempt {self.attempt}>"
 
 
 _current: ContextVar[CurrentJob] = ContextVar("millstream_job")
@@ -103,3 +104,8 @@ def current_job() -> CurrentJob:
         return _current.get()
     except LookupError:
         raise UsageError("current_job() was called outside a handler: it is known only while a worker runs a job") from None
+
+
+def is_current(job: CurrentJob) -> bool:
+    """Whether this code runs in it."""
+    return _current.get(None) is job

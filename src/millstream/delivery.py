@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from millstream.address import split_address
+from millstream.current import is_current
 from millstream.errors import UsageError
 from millstream.message import EventFields
 from millstream.outcome import SETTLED, Said
@@ -148,14 +149,22 @@ class Delivery:
         Its handler may wait for an ``ack`` or a ``nack``; a ``retry`` is settled when the handler has ended, so that there are
         never two of them. UsageError if that is waited for there, or nothing was said yet.
         """
+        await self._settled(self._job._running is asyncio.current_task())
+
+    def settled_sync(self) -> None:
+        """``settled``, for a handler in a thread."""
+        loop = self._job._lane.runner.loop
+        asyncio.run_coroutine_threadsafe(self._settled(is_current(self._job)), loop).result()
+
+    async def _settled(self, by_its_handler: bool) -> None:
         job = self._job
         lane = job._lane
         if job._said is None:
             raise UsageError(f"{self!r} has no end yet: settled() waits for what ack(), nack() or retry() said")
         if not lane.runner.holds(job):
             return  # it is there already
-        still_runs = job._said is not SETTLED and job._running is not None and not job._stop
-        if still_runs and job._said.verb == "retry" and job._running is asyncio.current_task():
+        still_runs = lane.runner.runs(job) and job._said is not SETTLED and not job._stop
+        if still_runs and job._said.verb == "retry" and by_its_handler:
             raise UsageError(f"{self!r} is tried again once its handler has ended: settled() cannot be waited for there")
         future = lane.watched.get(job._ref)
         if future is None:

@@ -313,6 +313,30 @@ async def test_a_handler_may_wait_until_its_ack_is_on_the_server(ack: Any) -> No
     assert sorted(seen) == [0, 2]
 
 
+@looped
+async def test_a_handler_in_a_thread_may_wait_too() -> None:
+    app, numbers = make()
+    seen: list[str] = []
+
+    @numbers.subscribe("g")
+    def handle(number: int, delivery: Delivery) -> None:
+        if number == 1:
+            delivery.ack()
+            delivery.settled_sync()
+            seen.append("settled")
+        elif delivery.attempt == 1:
+            delivery.retry(0)
+            with pytest.raises(UsageError, match="once its handler has ended"):
+                delivery.settled_sync()
+            seen.append("refused")
+
+    async with app:
+        await numbers.publish_many([1, 2])
+        async with app.worker():
+            await until(lambda: len(seen) == 2)
+    assert sorted(seen) == ["refused", "settled"]
+
+
 def test_it_needs_the_delivery_and_no_batch() -> None:
     _, numbers = make()
     with pytest.raises(UsageError, match="its delivery"):

@@ -367,6 +367,15 @@ class Runner:
         self._tell(job, error)
         self._settler.unheard(_without_frames(error))
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Where outcomes are settled."""
+        return self._loop
+
+    def runs(self, job: CurrentJob) -> bool:
+        """Whether its handler has not ended."""
+        return job in self._hold.running and not job._open
+
     def holds(self, job: CurrentJob) -> bool:
         """Whether its end is not on the server yet. Raises why it never will be, if that is so."""
         if job._stop == FENCED:
@@ -456,8 +465,7 @@ class Runner:
         if not isinstance(error, Snooze):
             self._tell(job, error)
         said = verdict.describe(error)
-        kind = "task" if job._lane.handler is None else "handler"
-        what = f"job {message.id} ({kind} {job.task!r}, attempt {message.attempt} of {policy.max_retries + 1})"
+        what = f"{_named(job._lane, message)[:-1]}, attempt {message.attempt} of {policy.max_retries + 1})"
         if outcome.letter is not None:
             trace = (type(error), error, verdict.users_part(error.__traceback__))
             log.error("%s is dead, %s: %s: %s", what, outcome.letter.reason, type(error).__name__, said, exc_info=trace)
@@ -526,7 +534,7 @@ class Runner:
             tried = msgspec.structs.replace(message, attempt=message.attempt - 1)
             return verdict.dead(entry.ref, tried, "expired", why, entry.crashes, ttl)
         if entry.expires_ms and entry.expires_ms <= now_ms:
-            log.info("job %s (task %r) has expired", message.id, message.task)
+            log.info("%s has expired", _named(lane, message))
             return Outcome(Kind.EXPIRED, entry.ref, message.id, None, ttl, message.given_id)
         if task is None:
             return self._unknown(lane, entry, message, now_ms, ttl)
@@ -534,7 +542,7 @@ class Runner:
         if limit is not None and size > limit:
             why = ErrorNote("PayloadTooLarge", f"its arguments take {size:,} bytes, more than max_payload_bytes={limit:,}")
             ends = "passed over" if lane.broadcast else "dead"
-            log.error("job %s (task %r) is %s, oversize: %s", message.id, message.task, ends, why.message)
+            log.error("%s is %s, oversize: %s", _named(lane, message), ends, why.message)
             self._tell_of(lane, message, PayloadTooLarge(why.message))
             return verdict.dead(entry.ref, message, "oversize", why, entry.crashes, ttl)
         if entry.crashes > task.settings.max_crashes:
@@ -542,7 +550,7 @@ class Runner:
                 "WorkerCrashed",
                 f"{entry.crashes} worker processes died while running it; max_crashes={task.settings.max_crashes}",
             )
-            log.error("job %s (task %r) is dead, crashed: %s", message.id, message.task, why.message)
+            log.error("%s is dead, crashed: %s", _named(lane, message), why.message)
             self._tell_of(lane, message, WorkerCrashed(why.message))
             return verdict.dead(entry.ref, message, "crashed", why, entry.crashes, ttl)
         if entry.crashes:
@@ -595,6 +603,13 @@ def _without_frames(error: BaseException) -> BaseException:
         return copy.copy(error)
     except Exception:  # one that cannot be made again
         return MillstreamError(f"{type(error).__name__}: {verdict.describe(error)}")
+
+
+def _named(lane: Lane, message: Message) -> str:
+    """For the log."""
+    if lane.handler is None:
+        return f"job {message.id} (task {message.task!r})"
+    return f"event {message.id} ({spoken(lane.queue)})"
 
 
 def _forget(lane: Lane, outcome: Outcome) -> None:
