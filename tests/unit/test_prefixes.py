@@ -138,6 +138,24 @@ async def test_it_can_be_removed() -> None:
             await app.remove_prefix("orders.", "audit")
 
 
+@looped
+async def test_only_a_prefix_that_was_declared_can_be_removed_and_its_name_is_checked() -> None:
+    app = new_app()
+    topic = app.topic("orders.eu", int)
+
+    @topic.subscribe("audit")
+    async def mine(number: int) -> None: ...
+
+    async with app:
+        await topic.publish(1)
+        with pytest.raises(UsageError, match=r"no group 'audit' of topics by the prefix 'orders\.'"):
+            await app.remove_prefix("orders.", "audit")
+        assert [(group.name, group.ready) for group in (await app.inspector.topic("orders.eu")).groups] == [("audit", 1)]
+        for prefix, group in (("", "audit"), ("orders>", "audit"), ("orders.", ""), ("orders.", "a>b")):
+            with pytest.raises(UsageError, match=r"must be text|may not contain"):
+                await app.remove_prefix(prefix, group)
+
+
 def test_what_makes_no_sense_is_refused_at_once() -> None:
     app = new_app()
     audited(app, [])

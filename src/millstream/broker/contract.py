@@ -325,7 +325,8 @@ class Broker(ABC):
 
     @abstractmethod
     async def remove_prefix(self, prefix: str, group: str) -> bool:
-        """Undo ``open_prefix``: remove the group from all these topics, with all it holds. False: there was no such prefix."""
+        """Undo ``open_prefix``: remove the group from all these topics, with all it holds. False: there was no such prefix, and
+        nothing was removed."""
 
     @abstractmethod
     async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:

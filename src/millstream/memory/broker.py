@@ -257,12 +257,13 @@ class MemoryBroker(Broker):
 
     async def remove_prefix(self, prefix: str, group: str) -> bool:
         with self._state.lock:
-            known = (group, prefix) in self._state.prefixes
+            if (group, prefix) not in self._state.prefixes:
+                return False
             self._state.prefixes.discard((group, prefix))
             topics = [topic for topic in self._state.opened if topic.startswith(prefix)]
         for topic in topics:
             await self.remove_group(group_address(topic, group))
-        return known
+        return True
 
     async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:
         with self._locked(queue) as rules:

@@ -177,18 +177,27 @@ class RedisBroker(Broker):
         return {group: BEGINNING for group, _, prefix in known if topic.startswith(prefix)}
 
     async def open_prefix(self, prefix: str, group: str, start: Place, known: Collection[str] = ()) -> list[str]:
-        topics, _ = await self._run("declare_prefix", None, f"{group}>{prefix}", 1)
-        new = sorted(topic for topic in map(bytes.decode, topics) if topic.startswith(prefix) and topic not in known)
+        topics, _ = await self._prefix("SADD", prefix, group)
+        new = sorted(topics - set(known))
         for topic in new:
             await self._open_groups(topic, {group: start})
         return new
 
     async def remove_prefix(self, prefix: str, group: str) -> bool:
-        topics, news = await self._run("declare_prefix", None, f"{group}>{prefix}", 0)
-        for topic in map(bytes.decode, topics):
-            if topic.startswith(prefix):
-                await self.remove_group(group_address(topic, group))
-        return bool(news)
+        topics, known = await self._prefix("SISMEMBER", prefix, group)
+        if not known:
+            return False
+        # Not noted as removed before it is, so that it can be sent again; then from those that still found it.
+        for topic in topics:
+            await self.remove_group(group_address(topic, group))
+        later, _ = await self._prefix("SREM", prefix, group)
+        for topic in later - topics:
+            await self.remove_group(group_address(topic, group))
+        return True
+
+    async def _prefix(self, verb: str, prefix: str, group: str) -> tuple[set[str], bool]:
+        topics, answer = await self._run("declare_prefix", None, f"{group}>{prefix}", verb)
+        return {topic for topic in map(bytes.decode, topics) if topic.startswith(prefix)}, bool(answer)
 
     async def _open_groups(
         self,

@@ -72,6 +72,16 @@ class PrefixPromises(Promises):
         assert not await room.broker.remove_prefix("orders.", "audit")
 
     @promise()
+    async def test_to_remove_a_prefix_that_there_is_not_removes_nothing(self, room: Room) -> None:
+        await room.broker.open_topic("orders.eu", {"audit": BEGINNING})
+        await room.broker.open_prefix("orders.e", "audit", BEGINNING)
+        await room.broker.open_prefix("orders.", "other", BEGINNING)
+        await emit(room, "orders.eu", "1")
+        assert not await room.broker.remove_prefix("orders.", "audit")
+        assert await groups(room, "orders.eu") == ["audit", "other"]
+        assert await take(room, "orders.eu") == ["1"]
+
+    @promise()
     async def test_opening_a_topic_tells_only_of_groups_it_was_asked_for(self, room: Room) -> None:
         await room.broker.open_prefix("orders.", "audit", BEGINNING)
         assert await room.broker.open_topic("orders.eu", {"billing": BEGINNING}) == ["billing"]
