@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -12,7 +13,7 @@ import pytest
 
 from millstream import Batch, Delivery, Millstream, Reject, RetryPolicy, Snooze, Topic
 from millstream.errors import BulkError, PayloadTooLarge, TopicFull, UsageError
-from tests.unit.stage import PATIENCE, looped, new_app, until
+from tests.unit.stage import PATIENCE, looped, new_app, place, until
 
 pytestmark = pytest.mark.usefixtures("every_room")
 
@@ -559,6 +560,22 @@ def test_events_of_every_type_and_codec_come_as_they_were(kind: Any, codec: Any,
     assert type(got[0]) is type(event)
 
 
+# -- retention -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("said", "kept"), [(None, 2), (0, 3), (timedelta(hours=1), 3), (1, 1)])
+@looped
+async def test_retention_stays_as_an_app_has_said_it_until_another_one_says_it_anew(said: Any, kept: int) -> None:
+    name = secrets.token_hex(6)
+    url = f"memory://{name}" if place.url == "memory://" else place.url  # one that two apps can share
+    app, other = Millstream(url, namespace=name), Millstream(url, namespace=name)
+    app.topic("news", int, retention=2)
+    async with app, other:
+        await app.broker()
+        await other.topic("news", int, retention=said).publish_many(range(3))  # to no group, so it trims
+        assert (await app.inspector.topic("news")).length == kept
+
+
 # -- groups ----------------------------------------------------------------------------------------------------------------
 
 
@@ -608,6 +625,9 @@ def test_declarations_that_make_no_sense_are_refused() -> None:
         app.topic("other", Order, codec="raw")
     with pytest.raises(UsageError, match="max_length"):
         app.topic("other", Order, max_length=0)
+    for retention in (-1, -1.0, True, "1"):
+        with pytest.raises(UsageError, match="retention"):
+            app.topic("other", Order, retention=cast(Any, retention))
 
     @orders.subscribe("billing")
     async def bill(order: Order) -> None: ...

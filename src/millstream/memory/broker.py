@@ -101,7 +101,8 @@ class MemoryBroker(Broker):
         with self._state.lock:
             made = self._open_topic(topic, groups)
             rules = self._topic(topic)
-            rules.keep, rules.keep_count = keep, keep_count
+            rules.keep = rules.keep if keep is None else keep or None
+            rules.keep_count = rules.keep_count if keep_count is None else keep_count or None
             rules.followed = rules.followed or followed
             return made
 

@@ -167,7 +167,8 @@ class RedisBroker(Broker):
         keep_count: int | None = None,
         followed: bool = False,
     ) -> list[str]:
-        keep_ms, count = "" if keep is None else _ms(keep), "" if keep_count is None else keep_count
+        keep_ms = "=" if keep is None else max(1, _ms(keep)) if keep else 0
+        count = "=" if keep_count is None else keep_count
         made = await self._open_groups(topic, await self._prefixed(topic) | dict(groups), keep_ms, count, followed)
         return [each.group for each in made if each.new and each.group in groups]
 

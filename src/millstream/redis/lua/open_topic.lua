@@ -1,12 +1,12 @@
 -- Make a topic's groups that do not exist yet, each where it starts to read.
 -- KEYS: log_meta
 -- USES: groups places order readers followed
--- ARGV: clock, keep_ms, keep_count ('': none, '=': as it was), whether it is followed (0|1), then two each: group, start ('$': what
+-- ARGV: clock, keep_ms, keep_count (0: none, '=': as it was), whether it is followed (0|1), then two each: group, start ('$': what
 --   comes from now on; or after which entry)
 -- Returns of those that were made or had lost their place, four each: name, whether it is new (0|1), after which entry it goes on,
 -- how many entries there are behind that one or -1.
 for i, word in ipairs({ 'keep_ms', 'keep_count' }) do
-  if ARGV[i + 1] == '' then
+  if ARGV[i + 1] == '0' then
     redis.call('HDEL', LOG_META, word)
   elseif ARGV[i + 1] ~= '=' then
     redis.call('HSET', LOG_META, word, ARGV[i + 1])
