@@ -160,8 +160,8 @@ class KeepingPromises(Promises):
         await begin(room, "a", keep=1000)
         await emit(room, "1", "2", "3")
         await finish(room, "a")
-        for second, said, left in ((2, {}, 3), (4, {"keep_count": 2}, 2), (6, {"keep_count": 0}, 2), (8, {"keep": 0}, 0)):
-            await room.broker.open_topic(TOPIC, {}, **said)
+        for second, keep, keep_count, left in ((2, None, None, 3), (4, None, 2, 2), (6, None, 0, 2), (8, 0, None, 0)):
+            await room.broker.open_topic(TOPIC, {}, keep=keep, keep_count=keep_count)
             room.at(second)
             await claim(room, "a")
             assert (await state(room)).length == left
