@@ -497,7 +497,7 @@ class Millstream:
 
     async def _make_worker(self, queues: Sequence[str], concurrency: int, threads: int) -> Worker:
         return Worker(
-            broker=await self.broker(),
+            broker=await self._clients.here().open_declared(),
             keeper=KeeperThread(self._clients.room.connect),
             tasks=self._tasks,
             subscriptions=self.subscriptions_at(queues),
@@ -525,7 +525,7 @@ class Millstream:
                 )
             )
             worker = Worker(
-                broker=await self.broker(),
+                broker=await self._clients.here().open_declared(),
                 keeper=KeeperThread(self._clients.room.connect),
                 tasks={},
                 subscriptions={subscription.address: subscription},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ import msgspec
 import pytest
 
 from millstream import Batch, Delivery, Millstream, Reject, RetryPolicy, Snooze, Topic
+from millstream.broker import Post
 from millstream.errors import BulkError, PayloadTooLarge, TopicFull, UsageError
 from tests.unit.stage import PATIENCE, looped, new_app, place, until
 
@@ -574,6 +576,56 @@ async def test_retention_stays_as_an_app_has_said_it_until_another_one_says_it_a
         await app.broker()
         await other.topic("news", int, retention=said).publish_many(range(3))  # to no group, so it trims
         assert (await app.inspector.topic("news")).length == kept
+
+
+# -- declared while the app is connected -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("consumed", [True, False])
+@looped
+async def test_what_was_declared_since_the_app_is_connected_is_opened_as_it_says(consumed: bool) -> None:
+    app = new_app()
+    got: list[int] = []
+    async with app:
+        broker = await app.broker()
+        await broker.open_topic("news", {})
+        await broker.emit("news", [Post("1", b"1")])
+        news = app.topic("news", int, retention=2)
+
+        @news.subscribe("readers", start="new")
+        async def read(number: int) -> None:
+            got.append(number)
+
+        async with await app.topic("other", int).consume("g", read) if consumed else app.worker():
+            (group,) = (await app.inspector.topic("news")).groups
+            assert (group.name, group.lag) == ("readers", 0)
+        assert got == []
+
+
+@looped
+async def test_topics_and_prefixes_may_be_declared_while_the_app_connects() -> None:
+    app = new_app()
+
+    def declare(number: int) -> None:
+        app.topic(f"topic{number}", int)
+        app.subscribe_prefix(f"prefix{number}", "g", type=int)(_ignore)
+
+    async with new_app() as first:
+        await first.broker()  # the server runs
+        for number in range(20):
+            declare(number)
+        connecting = asyncio.create_task(app.broker())
+        for number in itertools.count(20):
+            if connecting.done():
+                break
+            await asyncio.sleep(0)
+            declare(number)
+        await connecting
+        async with app:
+            await app.topic("topic0", int).publish(1)
+
+
+async def _ignore(number: int) -> None: ...
 
 
 # -- groups ----------------------------------------------------------------------------------------------------------------
