@@ -608,7 +608,7 @@ async def test_topics_and_prefixes_may_be_declared_while_the_app_connects() -> N
 
     def declare(number: int) -> None:
         app.topic(f"topic{number}", int)
-        app.subscribe_prefix(f"prefix{number}", "g", type=int)(_ignore)
+        app.subscribe_prefix(f"prefix{number}.", "g", type=int)(_ignore)
 
     async with new_app() as first:
         await first.broker()  # the server runs
