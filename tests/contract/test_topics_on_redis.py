@@ -286,6 +286,55 @@ def test_a_group_that_was_removed_and_is_joined_anew_was_not_lost(tell: Tell, ca
     tell(story)
 
 
+# -- groups by prefix ------------------------------------------------------------------------------------------------------
+
+
+async def taken_by_prefix(room: Room, topic: str) -> list[str]:
+    address = group_address(topic, "audit")
+    await room.join(f"c-{topic}", queue=address)
+    return ids(await room.take(f"c-{topic}", queue=address))
+
+
+def test_a_prefix_begins_where_it_says_also_if_others_open_topics_at_that_moment(
+    tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(room: Room, log: Log) -> None:
+        assert isinstance(room.broker, RedisBroker)
+        other, run = await room.another(), room.broker._run
+        await other.open_topic("orders.eu", {})
+        await emit(room, "old", topic="orders.eu")
+
+        async def run_and_let_others_open(name: str, *args: Any, **options: Any) -> Any:
+            answer = await run(name, *args, **options)
+            if name == "declare_prefix":
+                await other.open_topic("orders.eu", {})
+                await other.open_topic("orders.us", {})
+                await other.emit("orders.us", [Post("first", b"first")])
+            return answer
+
+        monkeypatch.setattr(room.broker, "_run", run_and_let_others_open)
+        assert await room.broker.open_prefix("orders.", "audit", END) == ["orders.eu", "orders.us"]
+        monkeypatch.undo()
+        for topic in ("orders.eu", "orders.us"):
+            await emit(room, "new", topic=topic)
+        assert await taken_by_prefix(room, "orders.eu") == ["new"]
+        assert await taken_by_prefix(room, "orders.us") == ["first", "new"]
+
+    tell(story)
+
+
+def test_a_prefix_that_was_flushed_gets_all_of_the_topics_that_came_since(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await room.broker.open_prefix("orders.", "audit", END)
+        await log.call("FLUSHALL")
+        await (await room.another()).open_topic("orders.eu", {})
+        await emit(room, "1", topic="orders.eu")
+        assert await room.broker.open_prefix("orders.", "audit", END) == ["orders.eu"]
+        assert await taken_by_prefix(room, "orders.eu") == ["1"]
+
+    tell(story)
+
+
 # -- a long log ------------------------------------------------------------------------------------------------------------
 
 

@@ -206,7 +206,8 @@ class Broker(ABC):
     @abstractmethod
     async def open_prefix(self, prefix: str, group: str, start: Place, known: Collection[str] = ()) -> list[str]:
         """Have this group in every topic whose name begins so: in those that there are from ``start`` on, in those that are
-        opened later from their beginning. Returns the topics it is in now, but for those in ``known``.
+        opened later, and where it was removed since, from their beginning. Returns the topics it is in now, but for those in
+        ``known``.
         """
 
     # -- producers ---------------------------------------------------------------------------------------------------------

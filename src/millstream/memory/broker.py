@@ -117,8 +117,9 @@ class MemoryBroker(Broker):
     async def open_prefix(self, prefix: str, group: str, start: Place, known: Collection[str] = ()) -> list[str]:
         with self._state.lock:
             new = sorted(topic for topic in self._state.opened if topic.startswith(prefix) and topic not in known)
+            noted = (group, prefix) in self._state.prefixes
             for topic in new:
-                self._open_topic(topic, {group: start})
+                self._open_topic(topic, {group: BEGINNING if noted else start})
             self._state.prefixes.add((group, prefix))
             return new
 

@@ -130,6 +130,8 @@ class RedisBroker(Broker):
         self._joined: set[str] = set()
         """What was joined before: if it has to be made again it was lost."""
         self._opened: dict[str, _Opened] = {}
+        self._prefixes: set[tuple[str, str]] = set()
+        """Those that were opened before, each with its group."""
         self._clock_ms = 0
         client = channel(namespace, secrets.token_hex(8))
         self._results = RedisResults(self._connector, self._run, client)
@@ -202,10 +204,17 @@ class RedisBroker(Broker):
         return {group: BEGINNING for group, _, prefix in known if topic.startswith(prefix)}
 
     async def open_prefix(self, prefix: str, group: str, start: Place, known: Collection[str] = ()) -> list[str]:
-        topics, _ = await self._prefix("SADD", prefix, group)
-        new = sorted(topics - set(known))
+        topics, noted = await self._prefix("SISMEMBER", prefix, group)
+        if not noted:
+            # Before it is noted: whoever opens one of these topics afterwards would make the group at the beginning.
+            place = BEGINNING if (prefix, group) in self._prefixes else start  # if it was lost, what is there came since
+            for topic in topics.difference(known):
+                await self._open_groups(topic, {group: place})
+            topics, _ = await self._prefix("SADD", prefix, group)
+        self._prefixes.add((prefix, group))
+        new = sorted(topics.difference(known))
         for topic in new:
-            await self._open_groups(topic, {group: start})
+            await self._open_groups(topic, {group: BEGINNING})
         return new
 
     async def remove_prefix(self, prefix: str, group: str) -> bool:
@@ -216,6 +225,7 @@ class RedisBroker(Broker):
         for topic in topics:
             await self.remove_group(group_address(topic, group))
         later, _ = await self._prefix("SREM", prefix, group)
+        self._prefixes.discard((prefix, group))
         for topic in later - topics:
             await self.remove_group(group_address(topic, group))
         return True

@@ -51,6 +51,14 @@ class PrefixPromises(Promises):
         assert await take(room, "orders.eu") == ["2"]
 
     @promise()
+    async def test_a_group_of_it_that_was_removed_from_one_topic_is_made_again_at_the_beginning(self, room: Room) -> None:
+        await room.broker.open_prefix("orders.", "audit", END)
+        await emit(room, "orders.eu", "1")
+        await room.broker.remove_group(group_address("orders.eu", "audit"))
+        await room.broker.open_prefix("orders.", "audit", END)
+        assert await take(room, "orders.eu") == ["1"]
+
+    @promise()
     async def test_opening_it_again_tells_of_topics_that_are_not_known_and_moves_nothing(self, room: Room) -> None:
         await emit(room, "orders.eu", "1")
         await room.broker.open_prefix("orders.", "audit", BEGINNING)
