@@ -107,6 +107,44 @@ def test_a_group_that_began_at_the_end_and_lost_its_place_goes_on_there(tell: Te
     tell(story)
 
 
+def test_a_deleted_log_whose_clock_went_back_is_given_from_its_beginning_to_every_group(
+    tell: Tell, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(room: Room, log: Log) -> None:
+        room.at(10)
+        await begin(room, "a", "b")
+        await emit(room, "1", "2")
+        for group in ("a", "b"):
+            await finish(room, group)
+        room.at(12)
+        await claim(room, "a")
+        await log.call("DEL", log.key)
+        room.at(0)
+        await emit(room, "3", "4")
+        assert await finish(room, "a") == ["3", "4"]
+        room.at(2)
+        await claim(room, "a")
+        assert await finish(room, "b") == ["3", "4"]
+        said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+        assert ["goes on from the beginning" in each for each in said] == [True, True]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("to", [END, "9000000000000-0"])
+def test_a_group_that_was_moved_forward_and_loses_its_place_is_given_again_what_it_held(tell: Tell, to: str) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a", keep_count=10)
+        await emit(room, "1", "2", "3", "4", "5")
+        one, *_ = await take(room, "a", 3)
+        await end(room, "a", [one])
+        await room.broker.seek(A, to)
+        await log.destroy_place("a")
+        assert ids(await take(room, "a")) == ["2", "3", "4", "5"]
+
+    tell(story)
+
+
 def test_a_claim_that_finds_its_place_destroyed_takes_retries_too(tell: Tell) -> None:
     async def story(room: Room, log: Log) -> None:
         await begin(room, "a")

@@ -1,6 +1,6 @@
 -- Make a topic's groups that do not exist yet, each where it starts to read.
 -- KEYS: log_meta
--- USES: groups places order readers followed
+-- USES: groups places order notes readers followed
 -- ARGV: clock, the topic's life as the caller knows it ('': not at all), how many arguments say what is asked for, these, and then what
 --   is asked for instead if it has another life, since all was flushed. Both are: keep_ms, keep_count (0: none, '=': as it was),
 --   whether it is followed (0|1), then two each: group, start ('$': what comes from now on; or after which entry)
@@ -25,10 +25,10 @@ for i = first + 3, last, 2 do
   local group, start = ARGV[i], ARGV[i + 1]
   if not known[group] then
     -- One that lost its place in the log goes on from our note of it.
-    local noted = redis.call('HGET', key_of(group, 'meta'), 'cursor')
-    put_at('CREATE', group, noted or start)
+    local cursor = noted(group)
+    put_at('CREATE', group, cursor or start)
     made[#made + 1] = group
-    made[#made + 1] = noted and 0 or 1
+    made[#made + 1] = cursor and 0 or 1
     made[#made + 1] = ''
     made[#made + 1] = -1
     known[group] = true
@@ -40,7 +40,7 @@ if #made > 0 then
   for i = 1, #made, 4 do
     local group, place = made[i], at[made[i]].place
     made[i + 2], made[i + 3] = place, at[group].lag or -1
-    redis.call('HSET', key_of(group, 'meta'), 'cursor', place)
+    note(group, place)
     if #redis.call('XRANGE', LOG, '(' .. place, '+', 'COUNT', 1) > 0 then wake_group(group) end
   end
 end
