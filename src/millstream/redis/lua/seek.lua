@@ -1,5 +1,4 @@
 -- Move a group to another place in its topic's log: back, to be given entries again, or forward, past some.
--- KEYS: meta
 -- USES: groups places order notes wake
 -- ARGV: clock, group, to ('$': the end; or after which entry)
 -- Returns 1, or 0 if there is no such group.
