@@ -361,6 +361,30 @@ def test_a_prefix_begins_where_it_says_also_if_others_open_topics_at_that_moment
     tell(story)
 
 
+def test_a_prefix_that_is_removed_leaves_no_group_also_if_others_open_topics_at_that_moment(
+    tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(room: Room, log: Log) -> None:
+        assert isinstance(room.broker, RedisBroker)
+        other, run = await room.another(), room.broker._run
+        await other.open_topic("orders.eu", {})
+        await room.broker.open_prefix("orders.", "audit", BEGINNING)
+
+        async def run_and_let_others_open(name: str, *args: Any, **options: Any) -> Any:
+            answer = await run(name, *args, **options)
+            if name == "remove_group":
+                for topic in ("orders.eu", "orders.us"):
+                    await other.open_topic(topic, {})
+            return answer
+
+        monkeypatch.setattr(room.broker, "_run", run_and_let_others_open)
+        assert await room.broker.remove_prefix("orders.", "audit")
+        for topic in ("orders.eu", "orders.us"):
+            assert (await other.inspector.topic(topic)).groups == []
+
+    tell(story)
+
+
 def test_a_prefix_that_was_flushed_gets_all_of_the_topics_that_came_since(tell: Tell) -> None:
     async def story(room: Room, log: Log) -> None:
         await room.broker.open_prefix("orders.", "audit", END)

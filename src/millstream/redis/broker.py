@@ -221,12 +221,12 @@ class RedisBroker(Broker):
         topics, known = await self._prefix("SISMEMBER", prefix, group)
         if not known:
             return False
-        # Not noted as removed before it is, so that it can be sent again; then from those that still found it.
+        # Known until it is in no topic, so that this can be sent again; then again: who opened one meanwhile still found it.
         for topic in topics:
             await self.remove_group(group_address(topic, group))
-        later, _ = await self._prefix("SREM", prefix, group)
+        topics, _ = await self._prefix("SREM", prefix, group)
         self._prefixes.discard((prefix, group))
-        for topic in later - topics:
+        for topic in topics:
             await self.remove_group(group_address(topic, group))
         return True
 
