@@ -210,17 +210,18 @@ class Millstream:
         ``max_length``: how many events it keeps for groups that have not been given them, or for want of a group, before
         ``publish`` raises TopicFull, or the oldest go if only broadcasts read it; None: no bound. ``retention``: how long, or
         with an int how many of the latest, it keeps although all groups were given them, for groups that are made later or
-        rewound. ``start``: where its groups begin if they do not say: "beginning" with all it keeps, "new" with what comes
-        next, at a moment, or after an entry by its id. Declared twice with another type: UsageError.
+        rewound; 0: none; None: as another app has said, else none. ``start``: where its groups begin if they do not say:
+        "beginning" with all it keeps, "new" with what comes next, at a moment, or after an entry by its id. Declared twice
+        with another type: UsageError.
         """
         if max_length is not None:
             whole(max_length, "max_length", minimum=1)
-        by_count = isinstance(retention, int)
+        keep, keep_count = _retention(retention)
         settings = TopicSettings(
             name=topic_name(name),
             max_length=max_length,
-            keep=None if retention is None or by_count else seconds(retention, "retention", above=True),
-            keep_count=whole(retention, "retention", minimum=1) if by_count else None,
+            keep=keep,
+            keep_count=keep_count,
             start=place_option(start, "start"),
         )
         known = self._topics.get(name)
@@ -290,7 +291,10 @@ class Millstream:
         return declare
 
     async def remove_prefix(self, prefix: str, group: str) -> None:
-        """Remove a group with all that waits or is dead in it, in every topic whose name begins so and in those to come."""
+        """Remove a group that was declared by this prefix, with all that waits or is dead in it, in every topic whose name
+        begins so and in those to come. UsageError if none was declared so; then nothing is removed."""
+        checked_name(prefix, "prefix")
+        checked_name(group, "group")
         if not await self._clients.here().ask(lambda broker: broker.remove_prefix(prefix, group)):
             raise UsageError(f"there is no group {group!r} of topics by the prefix {prefix!r}")
 
@@ -497,7 +501,7 @@ class Millstream:
 
     async def _make_worker(self, queues: Sequence[str], concurrency: int, threads: int) -> Worker:
         return Worker(
-            broker=await self.broker(),
+            broker=await self._clients.here().open_declared(),
             keeper=KeeperThread(self._clients.room.connect),
             tasks=self._tasks,
             subscriptions=self.subscriptions_at(queues),
@@ -525,7 +529,7 @@ class Millstream:
                 )
             )
             worker = Worker(
-                broker=await self.broker(),
+                broker=await self._clients.here().open_declared(),
                 keeper=KeeperThread(self._clients.room.connect),
                 tasks={},
                 subscriptions={subscription.address: subscription},
@@ -552,6 +556,15 @@ class Millstream:
                 yield self
         finally:
             self._url = outer
+
+
+def _retention(said: Any) -> tuple[float | None, int | None]:
+    """By age and by count: of the two that is not said there is none; None: it is left as it is."""
+    if said is None:
+        return None, None
+    if isinstance(said, int):
+        return 0.0, whole(said, "retention", minimum=0)
+    return seconds(said, "retention"), 0
 
 
 def _modules(include: Any) -> tuple[str, ...]:

@@ -522,7 +522,7 @@ class TwoTopics(TwoRooms):
         positions[:] = [left.position, right.position]
         assert _followed(left) == _followed(right)
 
-    @rule(new=st.integers(1, 5), delay=delays, max_length=max_lengths, keep_count=st.sampled_from([None, None, 2]))
+    @rule(new=st.integers(1, 5), delay=delays, max_length=max_lengths, keep_count=st.sampled_from([None, 0, 2]))
     def emit_to_those_who_follow(self, new: int, delay: float, max_length: int | None, keep_count: int | None) -> None:
         self.same(lambda room, _: room.open_topic(FOLLOWED, {}, keep_count=keep_count))
         posts = [Post(f"f{n}", f"f{n}".encode(), delay=delay) for n in range(self.emitted, self.emitted + new)]

@@ -17,7 +17,7 @@ from millstream.broker.contract import BEGINNING, END, UNKNOWN
 from millstream.errors import LeaseLost
 from millstream.outcome import Kind
 from millstream.redis import RedisBroker
-from millstream.redis.keys import topic_keys
+from millstream.redis.keys import GROUP, queue_keys, topic_keys
 from millstream.testing.room import PATIENCE, Room, ids
 from millstream.testing.topic import TOPIC, A, B, begin, claim, emit, emit_serials, end, finish, group_state, state, take
 
@@ -107,6 +107,44 @@ def test_a_group_that_began_at_the_end_and_lost_its_place_goes_on_there(tell: Te
     tell(story)
 
 
+def test_a_deleted_log_whose_clock_went_back_is_given_from_its_beginning_to_every_group(
+    tell: Tell, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(room: Room, log: Log) -> None:
+        room.at(10)
+        await begin(room, "a", "b")
+        await emit(room, "1", "2")
+        for group in ("a", "b"):
+            await finish(room, group)
+        room.at(12)
+        await claim(room, "a")
+        await log.call("DEL", log.key)
+        room.at(0)
+        await emit(room, "3", "4")
+        assert await finish(room, "a") == ["3", "4"]
+        room.at(2)
+        await claim(room, "a")
+        assert await finish(room, "b") == ["3", "4"]
+        said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+        assert ["goes on from the beginning" in each for each in said] == [True, True]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("to", [END, "9000000000000-0"])
+def test_a_group_that_was_moved_forward_and_loses_its_place_is_given_again_what_it_held(tell: Tell, to: str) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a", keep_count=10)
+        await emit(room, "1", "2", "3", "4", "5")
+        one, *_ = await take(room, "a", 3)
+        await end(room, "a", [one])
+        await room.broker.seek(A, to)
+        await log.destroy_place("a")
+        assert ids(await take(room, "a")) == ["2", "3", "4", "5"]
+
+    tell(story)
+
+
 def test_a_claim_that_finds_its_place_destroyed_takes_retries_too(tell: Tell) -> None:
     async def story(room: Room, log: Log) -> None:
         await begin(room, "a")
@@ -162,7 +200,199 @@ def test_after_everything_was_flushed_a_consumer_joins_again_and_goes_on(tell: T
         assert await room.broker.renew(B, {"b": 30.0}) == {"b"}
         await room.join("a", queue=A)
         assert ids(await take(room, "a")) == ["3"]
-        assert [group.name for group in (await state(room)).groups] == ["a"]
+
+    tell(story)
+
+
+async def names_of_groups(room: Room) -> list[str]:
+    return [group.name for group in (await state(room)).groups]
+
+
+@pytest.mark.parametrize("others_first", [True, False])
+def test_after_everything_was_flushed_who_joins_first_makes_all_it_knew_of_the_topic(tell: Tell, others_first: bool) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a", keep_count=2)
+        await begin(room, "b", start=END)
+        await room.broker.open_topic(TOPIC, {}, followed=True)
+        await log.call("FLUSHALL")
+        other = await room.another()
+        await other.open_topic(TOPIC, {"a": BEGINNING} if others_first else {})
+        await emit(room, "1", "2", "3")
+        await room.join("a", queue=A)
+        assert await finish(room, "a") == ["1", "2", "3"]
+        room.at(2)
+        await claim(room, "a")
+        await room.join("b", queue=B)
+        assert await finish(room, "b") == ["1", "2", "3"]
+        room.at(4)
+        await claim(room, "a")
+        seen = await state(room)
+        assert (seen.length, seen.followed) == (2, True)
+
+    tell(story)
+
+
+def test_after_everything_was_flushed_who_opens_the_topic_again_makes_all_it_knew_of_it(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a", start=END)
+        await log.call("FLUSHALL")
+        await emit(room, "1")
+        await room.broker.open_topic(TOPIC, {"a": END, "c": END})
+        assert [(group.name, group.lag) for group in (await state(room)).groups] == [("a", 1), ("c", 0)]
+
+    tell(story)
+
+
+def test_a_group_that_was_removed_is_not_made_again_with_the_others(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a", "b", "c")
+        await (await room.another()).remove_group(B)
+        await room.broker.leave(A, "a")
+        await room.join("a", queue=A)  # nothing was flushed: it concerns this group alone
+        assert await names_of_groups(room) == ["a", "c"]
+        await room.broker.remove_group(B)
+        await log.call("FLUSHALL")
+        await room.join("a", queue=A)
+        assert await names_of_groups(room) == ["a", "c"]
+
+    tell(story)
+
+
+def test_a_group_by_prefix_that_others_declare_is_theirs_to_make_again(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await (await room.another()).open_prefix(TOPIC, "audit", BEGINNING)
+        await begin(room, "a")
+        assert await names_of_groups(room) == ["a", "audit"]
+        await log.call("FLUSHALL")
+        await room.join("a", queue=A)
+        assert await names_of_groups(room) == ["a"]
+
+    tell(story)
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+
+
+def test_what_was_flushed_is_told_once_of_each_group_also_if_others_made_it_first(
+    tell: Tell, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a", "b")
+        await room.join("letters", queue=dead_address(A))
+        await log.call("FLUSHALL")
+        await (await room.another()).open_topic(TOPIC, {"a": BEGINNING})
+        await room.join("letters", queue=dead_address(A))
+        for again in ("1", "2"):
+            await room.join("a" + again, queue=A)
+            await room.join("b" + again, queue=B)
+        said = errors(caplog)
+        assert ["was gone" in each for each in said] == [True, True]
+        assert f"'a' of topic {TOPIC!r}" in said[0] and f"'b' of topic {TOPIC!r}" in said[1]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("other", [True, False])
+@pytest.mark.parametrize("letters", [True, False])
+def test_a_consumer_group_that_a_join_makes_again_is_told(
+    tell: Tell, caplog: pytest.LogCaptureFixture, letters: bool, other: bool
+) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a")
+        address = dead_address(A) if letters else A
+        await room.join("first", queue=address)
+        assert errors(caplog) == []
+        await log.call("XGROUP", "DESTROY", queue_keys(log.namespace, address)["stream"], GROUP)
+        await (await room.another() if other else room.broker).join(address, "second", 30)
+        await room.claim("first", queue=address)
+        (said,) = errors(caplog)
+        assert f"had lost the consumer group of {'its dead letters' if letters else 'what it tries again'}" in said
+
+    tell(story)
+
+
+def test_a_group_that_was_removed_and_is_joined_anew_was_not_lost(tell: Tell, caplog: pytest.LogCaptureFixture) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await begin(room, "a")
+        await room.join("letters", queue=dead_address(A))
+        await room.broker.remove_group(A)
+        await room.join("letters", queue=dead_address(A))
+        await begin(room, "a")
+        assert errors(caplog) == []
+
+    tell(story)
+
+
+# -- groups by prefix ------------------------------------------------------------------------------------------------------
+
+
+async def taken_by_prefix(room: Room, topic: str) -> list[str]:
+    address = group_address(topic, "audit")
+    await room.join(f"c-{topic}", queue=address)
+    return ids(await room.take(f"c-{topic}", queue=address))
+
+
+def test_a_prefix_begins_where_it_says_also_if_others_open_topics_at_that_moment(
+    tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(room: Room, log: Log) -> None:
+        assert isinstance(room.broker, RedisBroker)
+        other, run = await room.another(), room.broker._run
+        await other.open_topic("orders.eu", {})
+        await emit(room, "old", topic="orders.eu")
+
+        async def run_and_let_others_open(name: str, *args: Any, **options: Any) -> Any:
+            answer = await run(name, *args, **options)
+            if name == "declare_prefix":
+                await other.open_topic("orders.eu", {})
+                await other.open_topic("orders.us", {})
+                await other.emit("orders.us", [Post("first", b"first")])
+            return answer
+
+        monkeypatch.setattr(room.broker, "_run", run_and_let_others_open)
+        assert await room.broker.open_prefix("orders.", "audit", END) == ["orders.eu", "orders.us"]
+        monkeypatch.undo()
+        for topic in ("orders.eu", "orders.us"):
+            await emit(room, "new", topic=topic)
+        assert await taken_by_prefix(room, "orders.eu") == ["new"]
+        assert await taken_by_prefix(room, "orders.us") == ["first", "new"]
+
+    tell(story)
+
+
+def test_a_prefix_that_is_removed_leaves_no_group_also_if_others_open_topics_at_that_moment(
+    tell: Tell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(room: Room, log: Log) -> None:
+        assert isinstance(room.broker, RedisBroker)
+        other, run = await room.another(), room.broker._run
+        await other.open_topic("orders.eu", {})
+        await room.broker.open_prefix("orders.", "audit", BEGINNING)
+
+        async def run_and_let_others_open(name: str, *args: Any, **options: Any) -> Any:
+            answer = await run(name, *args, **options)
+            if name == "remove_group":
+                for topic in ("orders.eu", "orders.us"):
+                    await other.open_topic(topic, {})
+            return answer
+
+        monkeypatch.setattr(room.broker, "_run", run_and_let_others_open)
+        assert await room.broker.remove_prefix("orders.", "audit")
+        for topic in ("orders.eu", "orders.us"):
+            assert (await other.inspector.topic(topic)).groups == []
+
+    tell(story)
+
+
+def test_a_prefix_that_was_flushed_gets_all_of_the_topics_that_came_since(tell: Tell) -> None:
+    async def story(room: Room, log: Log) -> None:
+        await room.broker.open_prefix("orders.", "audit", END)
+        await log.call("FLUSHALL")
+        await (await room.another()).open_topic("orders.eu", {})
+        await emit(room, "1", topic="orders.eu")
+        assert await room.broker.open_prefix("orders.", "audit", END) == ["orders.eu"]
+        assert await taken_by_prefix(room, "orders.eu") == ["1"]
 
     tell(story)
 

@@ -89,6 +89,24 @@ async def test_a_topic_with_a_handler_of_its_own_for_the_group_is_left_to_it() -
 
 
 @looped
+async def test_a_handler_of_its_own_begins_where_it_says_and_not_where_the_prefix_does() -> None:
+    name = secrets.token_hex(6)
+    url = f"memory://{name}" if place.url == "memory://" else place.url  # one that two apps can share
+    app, other = Millstream(url, namespace=name), Millstream(url, namespace=name)
+    audited(app, [])
+
+    @app.topic("orders.eu", int).subscribe("audit", start="new")
+    async def mine(number: int) -> None: ...
+
+    async with app, other:
+        for topic in ("orders.eu", "orders.us"):
+            await other.topic(topic, int).publish(1)
+        await app.broker()
+        lags = [group.lag for topic in ("orders.eu", "orders.us") for group in (await app.inspector.topic(topic)).groups]
+        assert lags == [0, 1]
+
+
+@looped
 async def test_a_worker_may_serve_the_prefix_alone_or_one_of_its_groups() -> None:
     app = new_app()
     seen: list[tuple[str, int]] = []
@@ -136,6 +154,24 @@ async def test_it_can_be_removed() -> None:
         assert (await app.inspector.topic("orders.eu")).groups == []
         with pytest.raises(UsageError, match="'audit'"):
             await app.remove_prefix("orders.", "audit")
+
+
+@looped
+async def test_only_a_prefix_that_was_declared_can_be_removed_and_its_name_is_checked() -> None:
+    app = new_app()
+    topic = app.topic("orders.eu", int)
+
+    @topic.subscribe("audit")
+    async def mine(number: int) -> None: ...
+
+    async with app:
+        await topic.publish(1)
+        with pytest.raises(UsageError, match=r"no group 'audit' of topics by the prefix 'orders\.'"):
+            await app.remove_prefix("orders.", "audit")
+        assert [(group.name, group.ready) for group in (await app.inspector.topic("orders.eu")).groups] == [("audit", 1)]
+        for prefix, group in (("", "audit"), ("orders>", "audit"), ("orders.", ""), ("orders.", "a>b")):
+            with pytest.raises(UsageError, match=r"must be text|may not contain"):
+                await app.remove_prefix(prefix, group)
 
 
 def test_what_makes_no_sense_is_refused_at_once() -> None:

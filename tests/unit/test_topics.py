@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -11,8 +13,9 @@ import msgspec
 import pytest
 
 from millstream import Batch, Delivery, Millstream, Reject, RetryPolicy, Snooze, Topic
+from millstream.broker import Post
 from millstream.errors import BulkError, PayloadTooLarge, TopicFull, UsageError
-from tests.unit.stage import PATIENCE, looped, new_app, until
+from tests.unit.stage import PATIENCE, looped, new_app, place, until
 
 pytestmark = pytest.mark.usefixtures("every_room")
 
@@ -559,6 +562,72 @@ def test_events_of_every_type_and_codec_come_as_they_were(kind: Any, codec: Any,
     assert type(got[0]) is type(event)
 
 
+# -- retention -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("said", "kept"), [(None, 2), (0, 3), (timedelta(hours=1), 3), (1, 1)])
+@looped
+async def test_retention_stays_as_an_app_has_said_it_until_another_one_says_it_anew(said: Any, kept: int) -> None:
+    name = secrets.token_hex(6)
+    url = f"memory://{name}" if place.url == "memory://" else place.url  # one that two apps can share
+    app, other = Millstream(url, namespace=name), Millstream(url, namespace=name)
+    app.topic("news", int, retention=2)
+    async with app, other:
+        await app.broker()
+        await other.topic("news", int, retention=said).publish_many(range(3))  # to no group, so it trims
+        assert (await app.inspector.topic("news")).length == kept
+
+
+# -- declared while the app is connected -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("consumed", [True, False])
+@looped
+async def test_what_was_declared_since_the_app_is_connected_is_opened_as_it_says(consumed: bool) -> None:
+    app = new_app()
+    got: list[int] = []
+    async with app:
+        broker = await app.broker()
+        await broker.open_topic("news", {})
+        await broker.emit("news", [Post("1", b"1")])
+        news = app.topic("news", int, retention=2)
+
+        @news.subscribe("readers", start="new")
+        async def read(number: int) -> None:
+            got.append(number)
+
+        async with await app.topic("other", int).consume("g", read) if consumed else app.worker():
+            (group,) = (await app.inspector.topic("news")).groups
+            assert (group.name, group.lag) == ("readers", 0)
+        assert got == []
+
+
+@looped
+async def test_topics_and_prefixes_may_be_declared_while_the_app_connects() -> None:
+    app = new_app()
+
+    def declare(number: int) -> None:
+        app.topic(f"topic{number}", int)
+        app.subscribe_prefix(f"prefix{number}.", "g", type=int)(_ignore)
+
+    async with new_app() as first:
+        await first.broker()  # the server runs
+        for number in range(20):
+            declare(number)
+        connecting = asyncio.create_task(app.broker())
+        for number in itertools.count(20):
+            if connecting.done():
+                break
+            await asyncio.sleep(0)
+            declare(number)
+        await connecting
+        async with app:
+            await app.topic("topic0", int).publish(1)
+
+
+async def _ignore(number: int) -> None: ...
+
+
 # -- groups ----------------------------------------------------------------------------------------------------------------
 
 
@@ -608,6 +677,9 @@ def test_declarations_that_make_no_sense_are_refused() -> None:
         app.topic("other", Order, codec="raw")
     with pytest.raises(UsageError, match="max_length"):
         app.topic("other", Order, max_length=0)
+    for retention in (-1, -1.0, True, "1"):
+        with pytest.raises(UsageError, match="retention"):
+            app.topic("other", Order, retention=cast(Any, retention))
 
     @orders.subscribe("billing")
     async def bill(order: Order) -> None: ...

@@ -195,10 +195,10 @@ class Broker(ABC):
         """Make the topic known, and those of its groups that do not exist, each at its place; the names of these.
 
         A group is a queue under its own address (``group_address``) that also claims in the topic's log. An event leaves the
-        log when every group has settled it and, if ``keep`` (seconds) or ``keep_count`` is given, it is that old or that many
-        came after it: by the first claim or ``follow`` a second after the last time. While there is no group, only ``keep`` and
-        ``keep_count`` end it, also by an emit, and ``max_length`` if the topic is followed, which ``followed`` or the first
-        ``follow`` says for good.
+        log when every group has settled it and, if the topic has retention, it is ``keep`` seconds old or ``keep_count`` came
+        after it: by the first claim or ``follow`` a second after the last time. Each of the two holds until it is said anew; 0
+        is none of it, None as it is, which in a new topic is none. While there is no group, only retention ends an event, also
+        by an emit, and ``max_length`` if the topic is followed, which ``followed`` or the first ``follow`` says for good.
 
         A group's dead letters can be claimed too, under an address of their own (``dead_address``), as messages that carry them
         (``letters.open_letter``). One that is settled as done leaves the list, with any other outcome it stays and is given no
@@ -209,7 +209,8 @@ class Broker(ABC):
     @abstractmethod
     async def open_prefix(self, prefix: str, group: str, start: Place, known: Collection[str] = ()) -> list[str]:
         """Have this group in every topic whose name begins so: in those that there are from ``start`` on, in those that are
-        opened later from their beginning. Returns the topics it is in now, but for those in ``known``.
+        opened later, and where it was removed since, from their beginning. Returns the topics it is in now, but for those in
+        ``known``.
         """
 
     # -- producers ---------------------------------------------------------------------------------------------------------
@@ -328,7 +329,8 @@ class Broker(ABC):
 
     @abstractmethod
     async def remove_prefix(self, prefix: str, group: str) -> bool:
-        """Undo ``open_prefix``: remove the group from all these topics, with all it holds. False: there was no such prefix."""
+        """Undo ``open_prefix``: remove the group from all these topics, with all it holds. False: there was no such prefix, and
+        nothing was removed."""
 
     @abstractmethod
     async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:

@@ -97,6 +97,7 @@ class Client:
         self._prefixes = prefixes
         self._opened: dict[str, int] = {}
         """How many groups and broadcasts each topic had when it was opened."""
+        self._opened_prefixes: set[str] = set()
         self._clock = clock
         self._new_sender = new_sender
         self._broker: Broker | None = None
@@ -114,11 +115,10 @@ class Client:
             if self._broker is None:
                 broker = await self._room.connect()
                 broker.repaired = self._repaired
+                self._opened.clear()
+                self._opened_prefixes.clear()
                 try:
-                    for prefix in self._prefixes.values():
-                        await broker.open_prefix(prefix.prefix, prefix.group, prefix.start)
-                    for topic in self._topics.values():
-                        await self._open(broker, topic)
+                    await self._open_declared(broker)
                 except BaseException:
                     await broker.close()
                     raise
@@ -127,6 +127,21 @@ class Client:
                 self._until_shutdown = self._close_at_shutdown()
                 await anext(self._until_shutdown)
             return self._broker
+
+    async def open_declared(self) -> Broker:
+        """The broker, open, with all topics, groups and prefixes that the app declares by now."""
+        broker = await self.broker()
+        await self._open_declared(broker)
+        return broker
+
+    async def _open_declared(self, broker: Broker) -> None:
+        # Lists: more may be declared meanwhile. Topics first: where a group of one begins is its own to say, not a prefix's.
+        for topic in list(self._topics.values()):
+            await self._open(broker, topic)
+        for address, prefix in list(self._prefixes.items()):
+            if address not in self._opened_prefixes:
+                await broker.open_prefix(prefix.prefix, prefix.group, prefix.start)
+                self._opened_prefixes.add(address)
 
     def _repaired(self, address: str, what: str) -> None:
         self.reporter.tell("maintenance", address, BrokerError(what))
@@ -211,18 +226,20 @@ class Client:
 
     async def _emit(self, broker: Broker, name: str, posts: list[Post], sender: str) -> list[Receipt]:
         topic = self._topics[name]
-        if self._opened.get(name) != len(topic.subscriptions) + len(topic.broadcasts):
-            await self._open(broker, topic)
+        await self._open(broker, topic)
         return await broker.emit(name, posts, sender=sender, max_length=topic.settings.max_length)
 
     async def _open(self, broker: Broker, topic: TopicDeclaration) -> None:
-        settings, groups = topic.settings, topic.subscriptions
-        starts = {name: subscription.start for name, subscription in groups.items()}
-        followed = len(topic.broadcasts)
+        """Unless it is as it was when it was opened last."""
+        settings, followed = topic.settings, len(topic.broadcasts)
+        declared = len(topic.subscriptions) + followed
+        if self._opened.get(settings.name) == declared:
+            return
+        starts = {name: subscription.start for name, subscription in topic.subscriptions.items()}
         await broker.open_topic(
             settings.name, starts, keep=settings.keep, keep_count=settings.keep_count, followed=followed > 0
         )
-        self._opened[settings.name] = len(starts) + followed
+        self._opened[settings.name] = declared
 
     # -- closing -----------------------------------------------------------------------------------------------------------
 

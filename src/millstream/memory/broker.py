@@ -101,7 +101,8 @@ class MemoryBroker(Broker):
         with self._state.lock:
             made = self._open_topic(topic, groups)
             rules = self._topic(topic)
-            rules.keep, rules.keep_count = keep, keep_count
+            rules.keep = rules.keep if keep is None else keep or None
+            rules.keep_count = rules.keep_count if keep_count is None else keep_count or None
             rules.followed = rules.followed or followed
             return made
 
@@ -116,8 +117,9 @@ class MemoryBroker(Broker):
     async def open_prefix(self, prefix: str, group: str, start: Place, known: Collection[str] = ()) -> list[str]:
         with self._state.lock:
             new = sorted(topic for topic in self._state.opened if topic.startswith(prefix) and topic not in known)
+            noted = (group, prefix) in self._state.prefixes
             for topic in new:
-                self._open_topic(topic, {group: start})
+                self._open_topic(topic, {group: BEGINNING if noted else start})
             self._state.prefixes.add((group, prefix))
             return new
 
@@ -257,12 +259,13 @@ class MemoryBroker(Broker):
 
     async def remove_prefix(self, prefix: str, group: str) -> bool:
         with self._state.lock:
-            known = (group, prefix) in self._state.prefixes
+            if (group, prefix) not in self._state.prefixes:
+                return False
             self._state.prefixes.discard((group, prefix))
             topics = [topic for topic in self._state.opened if topic.startswith(prefix)]
         for topic in topics:
             await self.remove_group(group_address(topic, group))
-        return known
+        return True
 
     async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:
         with self._locked(queue) as rules:

@@ -6,11 +6,21 @@ import logging
 import math
 import secrets
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
 
-from millstream.address import group_address, is_dead_address, split_address, split_group, topic_address, whose_dead
+from millstream.address import (
+    dead_address,
+    group_address,
+    is_dead_address,
+    split_address,
+    split_group,
+    topic_address,
+    whose_dead,
+)
 from millstream.broker import (
     Broker,
     Cancellation,
@@ -75,6 +85,19 @@ class _Made(NamedTuple):
     """How many entries are behind that one; -1: nobody knows."""
 
 
+@dataclass(slots=True)
+class _Opened:
+    """What this broker has asked of a topic. If all was flushed, whoever notices first asks for all of it again, at once: a
+    group that is made later would miss what the others have settled meanwhile."""
+
+    life: str = ""
+    """Which the topic had then."""
+    groups: set[str] = field(default_factory=set)
+    keep_ms: int | str = "="
+    keep_count: int | str = "="
+    followed: bool = False
+
+
 class RedisBroker(Broker):
     """The Broker contract on one Redis or Valkey server. Belongs to one event loop."""
 
@@ -106,6 +129,9 @@ class RedisBroker(Broker):
         self._queue_keys: dict[str, dict[str, str]] = {}
         self._joined: set[str] = set()
         """What was joined before: if it has to be made again it was lost."""
+        self._opened: dict[str, _Opened] = {}
+        self._prefixes: set[tuple[str, str]] = set()
+        """Those that were opened before, each with its group."""
         self._clock_ms = 0
         client = channel(namespace, secrets.token_hex(8))
         self._results = RedisResults(self._connector, self._run, client)
@@ -155,7 +181,7 @@ class RedisBroker(Broker):
         if parts is None:
             await self._run("declare", None, "queues", queue)
             return []
-        made = await self._open_groups(parts[0], await self._prefixed(parts[0]) | {parts[1]: BEGINNING})
+        made = await self._open_groups(parts[0], {parts[1]: BEGINNING}, await self._prefixed(parts[0]))
         return [each for each in made if each.group == parts[1]]
 
     async def open_topic(
@@ -167,8 +193,9 @@ class RedisBroker(Broker):
         keep_count: int | None = None,
         followed: bool = False,
     ) -> list[str]:
-        keep_ms, count = "" if keep is None else _ms(keep), "" if keep_count is None else keep_count
-        made = await self._open_groups(topic, await self._prefixed(topic) | dict(groups), keep_ms, count, followed)
+        keep_ms = "=" if keep is None else max(1, _ms(keep)) if keep else 0
+        count = "=" if keep_count is None else keep_count
+        made = await self._open_groups(topic, groups, await self._prefixed(topic), keep_ms, count, followed)
         return [each.group for each in made if each.new and each.group in groups]
 
     async def _prefixed(self, topic: str) -> dict[str, Place]:
@@ -177,30 +204,62 @@ class RedisBroker(Broker):
         return {group: BEGINNING for group, _, prefix in known if topic.startswith(prefix)}
 
     async def open_prefix(self, prefix: str, group: str, start: Place, known: Collection[str] = ()) -> list[str]:
-        topics, _ = await self._run("declare_prefix", None, f"{group}>{prefix}", 1)
-        new = sorted(topic for topic in map(bytes.decode, topics) if topic.startswith(prefix) and topic not in known)
+        topics, noted = await self._prefix("SISMEMBER", prefix, group)
+        if not noted:
+            # Before it is noted: whoever opens one of these topics afterwards would make the group at the beginning.
+            place = BEGINNING if (prefix, group) in self._prefixes else start  # if it was lost, what is there came since
+            for topic in topics.difference(known):
+                await self._open_groups(topic, {group: place})
+            topics, _ = await self._prefix("SADD", prefix, group)
+        self._prefixes.add((prefix, group))
+        new = sorted(topics.difference(known))
         for topic in new:
-            await self._open_groups(topic, {group: start})
+            await self._open_groups(topic, {group: BEGINNING})
         return new
 
     async def remove_prefix(self, prefix: str, group: str) -> bool:
-        topics, news = await self._run("declare_prefix", None, f"{group}>{prefix}", 0)
-        for topic in map(bytes.decode, topics):
-            if topic.startswith(prefix):
-                await self.remove_group(group_address(topic, group))
-        return bool(news)
+        topics, known = await self._prefix("SISMEMBER", prefix, group)
+        if not known:
+            return False
+        # Known until it is in no topic, so that this can be sent again; then again: who opened one meanwhile still found it.
+        for topic in topics:
+            await self.remove_group(group_address(topic, group))
+        topics, _ = await self._prefix("SREM", prefix, group)
+        self._prefixes.discard((prefix, group))
+        for topic in topics:
+            await self.remove_group(group_address(topic, group))
+        return True
+
+    async def _prefix(self, verb: str, prefix: str, group: str) -> tuple[set[str], bool]:
+        topics, answer = await self._run("declare_prefix", None, f"{group}>{prefix}", verb)
+        return {topic for topic in map(bytes.decode, topics) if topic.startswith(prefix)}, bool(answer)
 
     async def _open_groups(
         self,
         topic: str,
         groups: Mapping[str, Place],
+        prefixed: Mapping[str, Place] = MappingProxyType({}),
         keep_ms: int | str = "=",
         keep_count: int | str = "=",
         followed: bool = False,
     ) -> list[_Made]:
         """The groups that are new or had lost their place, which is told. "=": retention stays as it is."""
-        starts = [part for group, start in groups.items() for part in (group, _after(start))]
-        reply = iter(await self._run("open_topic", topic_address(topic), keep_ms, keep_count, int(followed), *starts))
+        opened = self._opened.setdefault(topic, _Opened())
+        asked = _opening({**prefixed, **groups}, keep_ms, keep_count, followed)
+        # What was there before begins at the beginning, wherever it once began: all that is there came after it was lost.
+        instead = _opening(
+            {**prefixed, **groups, **dict.fromkeys(opened.groups, BEGINNING)},
+            opened.keep_ms if keep_ms == "=" else keep_ms,
+            opened.keep_count if keep_count == "=" else keep_count,
+            opened.followed or followed,
+        )
+        life, *rest = await self._run("open_topic", topic_address(topic), opened.life, len(asked), *asked, *instead)
+        opened.life = life.decode()
+        opened.groups |= groups.keys()
+        opened.keep_ms = opened.keep_ms if keep_ms == "=" else keep_ms
+        opened.keep_count = opened.keep_count if keep_count == "=" else keep_count
+        opened.followed = opened.followed or followed
+        reply = iter(rest)
         made = [
             _Made(name.decode(), bool(new), at.decode(), left)
             for name, new, at, left in zip(reply, reply, reply, reply, strict=True)
@@ -253,14 +312,18 @@ class RedisBroker(Broker):
     # -- consumers ---------------------------------------------------------------------------------------------------------
 
     async def join(self, queue: str, consumer: str, lease: float) -> None:
-        again = queue in self._joined
+        again, of_letters = queue in self._joined, is_dead_address(queue)
         found = await self._declare(queue)
-        made, waiting = await self._run("join", queue, GROUP, consumer, _ms(lease))
+        noted = "letters" if of_letters else "joined"
+        made, before, waiting = await self._run("join", queue, GROUP, consumer, _ms(lease), noted)
         self._joined.add(queue)
-        if again and found and found[0].new:
-            self._tell(queue, GONE, found[0].at, found[0].left)
-        elif again and made and split_address(queue) is None:  # a group's is made with its place, by whoever is first
-            self._tell(queue, GONE, "0-0", waiting)
+        if made and before:
+            self._tell(queue, _lost_group(queue), "0-0", waiting)
+        elif made and again and not of_letters:  # those are told of by their group, which alone makes this consumer group
+            if split_address(queue) is None:
+                self._tell(queue, GONE, "0-0", waiting)
+            else:
+                self._tell(queue, GONE, *((found[0].at, found[0].left) if found else ("0-0", -1)))
 
     async def claim(
         self,
@@ -313,9 +376,7 @@ class RedisBroker(Broker):
             await self._open_groups(parts[0], {parts[1]: BEGINNING})
         made, waiting = await self._run("restore", queue, GROUP)
         if made:  # if not, it was not gone, or another worker was quicker
-            of_group = "its dead letters" if is_dead_address(queue) else "what it tries again"
-            what = "its consumer group" if parts is None else f"the consumer group of {of_group}"
-            self._tell(queue, f"had lost {what}", "0-0", waiting)
+            self._tell(queue, _lost_group(queue), "0-0", waiting)
 
     def _tell(self, address: str, what: str, at: str, left: int) -> None:
         """That other hands destroyed something, once, by whoever made it again; and where it goes on."""
@@ -465,8 +526,10 @@ class RedisBroker(Broker):
         return bool(await self._run("seek", group, name, _after(to)))
 
     async def remove_group(self, group: str) -> bool:
-        _, name = split_group(group)
-        self._joined.discard(group)
+        topic, name = split_group(group)
+        self._joined -= {group, dead_address(group)}
+        if topic in self._opened:
+            self._opened[topic].groups.discard(name)
         return bool(await self._run("remove_group", group, name))
 
     async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:
@@ -523,6 +586,17 @@ class RedisBroker(Broker):
         except ScriptMissing:
             # In one write, so that it cannot be flushed in between.
             return (await link.call_together((("SCRIPT", "LOAD", self._script(name, queue).text), command)))[-1]
+
+
+def _opening(groups: Mapping[str, Place], keep_ms: int | str, keep_count: int | str, followed: bool) -> list[int | str]:
+    starts = [part for group, start in groups.items() for part in (group, _after(start))]
+    return [keep_ms, keep_count, int(followed), *starts]
+
+
+def _lost_group(address: str) -> str:
+    if split_address(address) is None:
+        return "had lost its consumer group"
+    return f"had lost the consumer group of {'its dead letters' if is_dead_address(address) else 'what it tries again'}"
 
 
 def _lost(address: str, what: str, at: str, left: int) -> str:

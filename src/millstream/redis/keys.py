@@ -13,7 +13,7 @@ All keys of a queue share the hash tag ``{namespace:q:queue}``: one cluster slot
 | lapsed   | ``…:lapsed``   | set    | names whose pending entries are to be taken over   | until they are                     |
 | wake     | ``…:wake``     | list   | at most one token: there is something to claim     | until an idle worker takes it      |
 | dead     | ``…:dead``     | stream | dead letters                                       | by age and count                   |
-| meta     | ``…:meta``     | hash   | paused, run id, calm until, last looks, longest    | with the queue                     |
+| meta     | ``…:meta``     | hash   | paused, run id, calm, last looks, longest, joined  | with the queue                     |
 | stats    | ``…:stats``    | hash   | counters                                           | with the queue                     |
 | waiters  | ``…:waiters``  | hash   | id → channels of who waits for its ending          | until the job ends                 |
 | ending   | ``…:r:<id>``   | string | how the job ended                                  | ``result_ttl``                     |
@@ -31,8 +31,8 @@ A topic is a log under the tag ``{namespace:t:topic}``. Each of its groups is a 
 | log_due   | ``…:due``      | zset   | ids of ``log_held`` by due time, server ms        | as ``log_held``                    |
 | log_bell  | ``…:bell``     | stream | one entry: something was delayed to an earlier    | with the topic                     |
 |           |                |        | moment, for those who follow                      |                                    |
-| log_meta  | ``…:meta``     | hash   | retention, when it was trimmed, whether (and in   | with the topic                     |
-|           |                |        | which life of it) it is followed                  |                                    |
+| log_meta  | ``…:meta``     | hash   | its life, retention, when it was trimmed, whether | with the topic                     |
+|           |                |        | (and since when) it is followed                   |                                    |
 | log_stats | ``…:stats``    | hash   | counters                                          | with the topic                     |
 | groups    | ``…:groups``   | set    | names of its groups                               | until they are removed             |
 | topic     | ``…``          |        | the tag itself, from which groups' keys are made  |                                    |

@@ -2,7 +2,7 @@
 -- On the way: promote what is due, look at overdue leases.
 -- KEYS: stream leases meta due held lapsed overdue stats
 -- USES: clock wake append bury homes
--- OF A GROUP: log_home groups places log order delayed trim
+-- OF A GROUP: log_home groups places log order notes delayed trim
 -- ARGV: clock, group, consumer, count, alone (0|1), suspect_after, run_id, released, suspects (names), lost_letter
 -- ('': what is claimed are dead letters, and those that are gone were replayed, purged or too old)
 -- Returns {now, next_due_ms or -1, flags (1 paused, 2 suspects wait), entries, crashes of each, plain,

@@ -1,6 +1,6 @@
 -- Accept a batch of events: to the log at once, or held until due.
 -- KEYS: log_held log_due log_bell log_meta log_stats groups given
--- USES: clock moment groups places log order trim accepted
+-- USES: clock moment groups places log order notes trim accepted
 -- ARGV: clock, sender, max_length (-1: none), id_ttl_ms, then five each: id, body, serial (0: caller-given), due, expires (due,
 --       expires: 0, '+ms' from now, or a moment in ms)
 -- Returns one digit each: 1 created, 2 exists, 3 full.

@@ -1,27 +1,34 @@
 -- Make a topic's groups that do not exist yet, each where it starts to read.
 -- KEYS: log_meta
--- USES: groups places order readers followed
--- ARGV: clock, keep_ms, keep_count ('': none, '=': as it was), whether it is followed (0|1), then two each: group, start ('$': what
---   comes from now on; or after which entry)
--- Returns of those that were made or had lost their place, four each: name, whether it is new (0|1), after which entry it goes on,
--- how many entries there are behind that one or -1.
+-- USES: groups places order notes readers followed
+-- ARGV: clock, the topic's life as the caller knows it ('': not at all), how many arguments say what is asked for, these, and then what
+--   is asked for instead if it has another life, since all was flushed. Both are: keep_ms, keep_count (0: none, '=': as it was),
+--   whether it is followed (0|1), then two each: group, start ('$': what comes from now on; or after which entry)
+-- Returns its life, then of those that were made or had lost their place, four each: name, whether it is new (0|1), after which entry
+-- it goes on, how many entries there are behind that one or -1.
+local t = redis.call('TIME')
+redis.call('HSETNX', LOG_META, 'life', t[1] .. '.' .. t[2])
+local life = redis.call('HGET', LOG_META, 'life')
+local first, last = 4, 3 + ARGV[3]
+if ARGV[2] ~= '' and ARGV[2] ~= life then first, last = last + 1, #ARGV end
 for i, word in ipairs({ 'keep_ms', 'keep_count' }) do
-  if ARGV[i + 1] == '' then
+  local said = ARGV[first + i - 1]
+  if said == '0' then
     redis.call('HDEL', LOG_META, word)
-  elseif ARGV[i + 1] ~= '=' then
-    redis.call('HSET', LOG_META, word, ARGV[i + 1])
+  elseif said ~= '=' then
+    redis.call('HSET', LOG_META, word, said)
   end
 end
-if ARGV[4] == '1' then mark_followed() end
+if ARGV[first + 2] == '1' then mark_followed() end
 local made, known = {}, places()
-for i = 5, #ARGV, 2 do
+for i = first + 3, last, 2 do
   local group, start = ARGV[i], ARGV[i + 1]
   if not known[group] then
     -- One that lost its place in the log goes on from our note of it.
-    local noted = redis.call('HGET', key_of(group, 'meta'), 'cursor')
-    put_at('CREATE', group, noted or start)
+    local cursor = noted(group)
+    put_at('CREATE', group, cursor or start)
     made[#made + 1] = group
-    made[#made + 1] = noted and 0 or 1
+    made[#made + 1] = cursor and 0 or 1
     made[#made + 1] = ''
     made[#made + 1] = -1
     known[group] = true
@@ -33,8 +40,9 @@ if #made > 0 then
   for i = 1, #made, 4 do
     local group, place = made[i], at[made[i]].place
     made[i + 2], made[i + 3] = place, at[group].lag or -1
-    redis.call('HSET', key_of(group, 'meta'), 'cursor', place)
+    note(group, place)
     if #redis.call('XRANGE', LOG, '(' .. place, '+', 'COUNT', 1) > 0 then wake_group(group) end
   end
 end
+table.insert(made, 1, life)
 return made

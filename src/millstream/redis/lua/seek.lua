@@ -1,10 +1,9 @@
 -- Move a group to another place in its topic's log: back, to be given entries again, or forward, past some.
--- KEYS: meta
--- USES: groups places wake
+-- USES: groups places order notes wake
 -- ARGV: clock, group, to ('$': the end; or after which entry)
 -- Returns 1, or 0 if there is no such group.
 if redis.call('SISMEMBER', GROUPS, ARGV[2]) == 0 then return 0 end
 if put_at('SETID', ARGV[2], ARGV[3]).err then put_at('CREATE', ARGV[2], ARGV[3]) end  -- it had lost its place
-redis.call('HSET', META, 'cursor', places()[ARGV[2]])
+note(ARGV[2], places()[ARGV[2]])
 wake()
 return 1

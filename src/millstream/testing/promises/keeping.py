@@ -143,6 +143,39 @@ class KeepingPromises(Promises):
         assert (await state(room)).length == 2
 
     @promise()
+    async def test_who_opens_a_topic_and_says_nothing_of_its_retention_leaves_it_as_it_is(self, room: Room) -> None:
+        await begin(room, "a", keep=10, keep_count=2)
+        await (await room.another()).open_topic(TOPIC, {})
+        await emit(room, "1", "2", "3")
+        await finish(room, "a")
+        room.at(2)
+        await claim(room, "a")
+        assert (await state(room)).length == 2
+        room.at(12)
+        await claim(room, "a")
+        assert (await state(room)).length == 0
+
+    @promise()
+    async def test_retention_is_another_once_someone_says_so_and_ends_with_0(self, room: Room) -> None:
+        await begin(room, "a", keep=1000)
+        await emit(room, "1", "2", "3")
+        await finish(room, "a")
+        for second, keep, keep_count, left in ((2, None, None, 3), (4, None, 2, 2), (6, None, 0, 2), (8, 0, None, 0)):
+            await room.broker.open_topic(TOPIC, {}, keep=keep, keep_count=keep_count)
+            room.at(second)
+            await claim(room, "a")
+            assert (await state(room)).length == left
+
+    @promise()
+    async def test_a_topic_without_groups_and_retention_keeps_everything_again(self, room: Room) -> None:
+        await room.broker.open_topic(TOPIC, {}, keep=1, keep_count=1)
+        await room.broker.open_topic(TOPIC, {}, keep=0, keep_count=0)
+        await emit(room, "1", "2")
+        room.at(1000)
+        await emit_serials(room, "s", 1)
+        assert (await state(room)).length == 3
+
+    @promise()
     async def test_a_group_that_is_removed_holds_nothing_back_and_leaves_nothing(self, room: Room) -> None:
         await begin(room, "a", "slow")
         await emit(room, "1", "2", "3", "4")

@@ -51,6 +51,14 @@ class PrefixPromises(Promises):
         assert await take(room, "orders.eu") == ["2"]
 
     @promise()
+    async def test_a_group_of_it_that_was_removed_from_one_topic_is_made_again_at_the_beginning(self, room: Room) -> None:
+        await room.broker.open_prefix("orders.", "audit", END)
+        await emit(room, "orders.eu", "1")
+        await room.broker.remove_group(group_address("orders.eu", "audit"))
+        await room.broker.open_prefix("orders.", "audit", END)
+        assert await take(room, "orders.eu") == ["1"]
+
+    @promise()
     async def test_opening_it_again_tells_of_topics_that_are_not_known_and_moves_nothing(self, room: Room) -> None:
         await emit(room, "orders.eu", "1")
         await room.broker.open_prefix("orders.", "audit", BEGINNING)
@@ -70,6 +78,16 @@ class PrefixPromises(Promises):
         assert await groups(room, "orders.eu") == ["other"]
         assert await groups(room, "orders.us") == ["other"]
         assert not await room.broker.remove_prefix("orders.", "audit")
+
+    @promise()
+    async def test_to_remove_a_prefix_that_there_is_not_removes_nothing(self, room: Room) -> None:
+        await room.broker.open_topic("orders.eu", {"audit": BEGINNING})
+        await room.broker.open_prefix("orders.e", "audit", BEGINNING)
+        await room.broker.open_prefix("orders.", "other", BEGINNING)
+        await emit(room, "orders.eu", "1")
+        assert not await room.broker.remove_prefix("orders.", "audit")
+        assert await groups(room, "orders.eu") == ["audit", "other"]
+        assert await take(room, "orders.eu") == ["1"]
 
     @promise()
     async def test_opening_a_topic_tells_only_of_groups_it_was_asked_for(self, room: Room) -> None:

@@ -20,15 +20,12 @@ end
 -- log is lost holds on to it, and goes on from there.
 local function settled_by_all()
   local at, lowest = places(), nil
-  for name, last in pairs(at) do
-    local unsettled = redis.call('XPENDING', LOG, name)[2]
-    if unsettled and not before(last, unsettled) then at[name] = id_before(unsettled) end
-  end
+  for name, last in pairs(at) do at[name] = settled_by(name, last) end
   for _, name in ipairs(redis.call('SMEMBERS', GROUPS)) do
     if at[name] then
       redis.call('HSET', key_of(name, 'meta'), 'cursor', at[name])
     else
-      at[name] = redis.call('HGET', key_of(name, 'meta'), 'cursor') or '0-0'
+      at[name] = noted(name) or '0-0'
     end
   end
   for _, place in pairs(at) do

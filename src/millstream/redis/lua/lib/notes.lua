@@ -1,0 +1,22 @@
+-- KEYS: log
+-- Up to which entry groups have settled the log, which is noted of each: one whose place in the log is lost goes on from there.
+
+-- A group that was last given `place` has settled all up to here.
+local function settled_by(name, place)
+  local unsettled = redis.call('XPENDING', LOG, name)[2]
+  if unsettled and not before(place, unsettled) then return id_before(unsettled) end
+  return place
+end
+
+local function note(name, place) redis.call('HSET', key_of(name, 'meta'), 'cursor', settled_by(name, place)) end
+
+-- What is noted of a group, or nil. The beginning if the log does not reach that far: it is another one, by a clock that went back.
+local function noted(name)
+  local place = redis.call('HGET', key_of(name, 'meta'), 'cursor')
+  if not place then return nil end
+  local info = redis.pcall('XINFO', 'STREAM', LOG)
+  for k = 1, #info, 2 do
+    if info[k] == 'last-generated-id' then return before(info[k + 1], place) and '0-0' or place end
+  end
+  return '0-0'
+end
