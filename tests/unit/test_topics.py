@@ -15,6 +15,7 @@ import pytest
 from millstream import Batch, Delivery, Millstream, Reject, RetryPolicy, Snooze, Topic
 from millstream.broker import Post
 from millstream.errors import BulkError, PayloadTooLarge, TopicFull, UsageError
+from millstream.memory import MemoryBroker
 from tests.unit.stage import PATIENCE, looped, new_app, place, until
 
 pytestmark = pytest.mark.usefixtures("every_room")
@@ -605,24 +606,35 @@ async def test_what_was_declared_since_the_app_is_connected_is_opened_as_it_says
 @looped
 async def test_topics_and_prefixes_may_be_declared_while_the_app_connects() -> None:
     app = new_app()
+    numbers = itertools.count()
 
-    def declare(number: int) -> None:
+    def declare() -> None:
+        number = next(numbers)
         app.topic(f"topic{number}", int)
         app.subscribe_prefix(f"prefix{number}.", "g", type=int)(_ignore)
 
-    async with new_app() as first:
-        await first.broker()  # the server runs
-        for number in range(20):
-            declare(number)
-        connecting = asyncio.create_task(app.broker())
-        for number in itertools.count(20):
-            if connecting.done():
-                break
-            await asyncio.sleep(0)
-            declare(number)
-        await connecting
-        async with app:
-            await app.topic("topic0", int).publish(1)
+    class Slow(MemoryBroker):
+        """While it opens something, more is declared."""
+
+        async def open_topic(self, topic: str, groups: Any, **options: Any) -> list[str]:
+            declare()
+            return await super().open_topic(topic, groups, **options)
+
+        async def open_prefix(self, prefix: str, group: str, start: Any, known: Any = ()) -> list[str]:
+            declare()
+            return await super().open_prefix(prefix, group, start, known)
+
+    class SlowRoom:
+        async def connect(self) -> MemoryBroker:
+            return Slow()
+
+    for _ in range(2):
+        declare()
+    with app._clients.override(SlowRoom()):
+        await app.broker()
+        opened = set(await app.inspector.topics())
+        await app.topic("topic4", int).publish(1)
+        assert opened == {"topic0", "topic1"} and "topic4" in await app.inspector.topics()
 
 
 async def _ignore(number: int) -> None: ...
