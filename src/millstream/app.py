@@ -293,7 +293,7 @@ class Millstream:
     async def remove_prefix(self, prefix: str, group: str) -> None:
         """Remove a group that was declared by this prefix, with all that waits or is dead in it, in every topic whose name
         begins so and in those to come. UsageError if none was declared so; then nothing is removed."""
-        checked_name(prefix, "prefix")
+        topic_name(prefix, "prefix")
         checked_name(group, "group")
         if not await self._clients.here().ask(lambda broker: broker.remove_prefix(prefix, group)):
             raise UsageError(f"there is no group {group!r} of topics by the prefix {prefix!r}")

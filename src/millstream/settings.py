@@ -46,7 +46,7 @@ class TopicSettings:
     name: str
     max_length: int | None = 1_000_000
     keep: float | None = None
-    """Seconds for which an event is kept although every group was given it; None: not at all."""
+    """Seconds for which an event is kept although every group was given it; None: as it is, 0: not at all."""
     keep_count: int | None = None
     """How many of the latest are."""
     start: str | float = "beginning"
