@@ -9,6 +9,9 @@ from typing import Protocol
 
 from millstream.problem import During, Problem
 
+STRAGGLER_SECONDS = 1.0
+"""Who misses the server so soon after another reached it again had asked before: that is no new outage, unless it lasts."""
+
 
 class Audience(Protocol):
     """Whoever is told of problems."""
@@ -32,6 +35,7 @@ class Reporter:
         self._rows: dict[tuple[During, str | None], tuple[int, int]] = {}
         """How long each row is, and how loudly the log was told of it."""
         self._away_since: float | None = None
+        self._back_at = float("-inf")
 
     @property
     def observed(self) -> bool:
@@ -93,7 +97,9 @@ class Reporter:
         """A worker did not reach the server. It is away for all of it at once, and that is logged once each way: whoever first
         misses it begins the outage, whoever first reaches it again ends it."""
         self._count(during, address, error, logging.WARNING)
-        if self._away_since is None:
+        if self._away_since is None and time.monotonic() - self._back_at < STRAGGLER_SECONDS:
+            self._log.debug("the server was still away a moment ago: %s", error)
+        elif self._away_since is None:
             self._away_since = time.monotonic()
             self._log.warning("the server is away; no new job starts until it is back, and outcomes are kept: %s", error)
         else:
@@ -105,6 +111,7 @@ class Reporter:
         if self._away_since is not None:
             self._log.info("the server is back after %.1f s", time.monotonic() - self._away_since)
             self._away_since = None
+            self._back_at = time.monotonic()
 
     def pass_on(self, problem: Problem) -> None:
         """Tell observers of what went wrong elsewhere."""

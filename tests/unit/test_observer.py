@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -33,6 +34,7 @@ from millstream.errors import (
 )
 from millstream.observers import Observers
 from millstream.problem import During
+from millstream.reporter import Reporter
 from millstream.worker.relay import Relay
 from millstream.worker.services.keeper import Keeper
 from millstream.worker.services.registrar import Registrar
@@ -755,3 +757,24 @@ def test_what_no_child_can_be_told_waits_for_the_next_and_is_bounded(monkeypatch
 
 def test_the_kinds_are_a_closed_list() -> None:
     assert len(get_args(During)) == 10
+
+
+def test_who_missed_the_server_just_before_it_came_back_begins_no_new_outage(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("millstream.reporter.time", SimpleNamespace(monotonic=lambda: now[0]))
+    caplog.set_level(logging.INFO, "millstream.worker")
+    reporter = Reporter(None, logging.getLogger("millstream.worker"))
+    away = BrokerUnavailable("connection refused")
+    reporter.miss("read", "a", away)
+    reporter.miss("read", "b", away)
+    now[0] = 5.0
+    reporter.reach("read", "a")
+    now[0] = 5.1
+    reporter.miss("read", "b", away)  # it had asked before
+    reporter.reach("read", "b")
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    now[0] = 6.2
+    reporter.miss("read", "a", away)  # it is away again
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
