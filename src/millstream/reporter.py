@@ -10,7 +10,7 @@ from typing import Protocol
 from millstream.problem import During, Problem
 
 STRAGGLER_SECONDS = 1.0
-"""Who misses the server so soon after another reached it again had asked before: that is no new outage, unless it lasts."""
+"""Who misses the server so soon after another reached it again had asked before: that is no new outage, the first time."""
 
 
 class Audience(Protocol):
@@ -36,6 +36,8 @@ class Reporter:
         """How long each row is, and how loudly the log was told of it."""
         self._away_since: float | None = None
         self._back_at = float("-inf")
+        self._stragglers: set[tuple[During, str | None]] = set()
+        """Who has missed the server since."""
 
     @property
     def observed(self) -> bool:
@@ -97,7 +99,9 @@ class Reporter:
         """A worker did not reach the server. It is away for all of it at once, and that is logged once each way: whoever first
         misses it begins the outage, whoever first reaches it again ends it."""
         self._count(during, address, error, logging.WARNING)
-        if self._away_since is None and time.monotonic() - self._back_at < STRAGGLER_SECONDS:
+        late = time.monotonic() - self._back_at < STRAGGLER_SECONDS and (during, address) not in self._stragglers
+        if self._away_since is None and late:
+            self._stragglers.add((during, address))
             self._log.debug("the server was still away a moment ago: %s", error)
         elif self._away_since is None:
             self._away_since = time.monotonic()
@@ -112,6 +116,7 @@ class Reporter:
             self._log.info("the server is back after %.1f s", time.monotonic() - self._away_since)
             self._away_since = None
             self._back_at = time.monotonic()
+            self._stragglers.clear()
 
     def pass_on(self, problem: Problem) -> None:
         """Tell observers of what went wrong elsewhere."""
