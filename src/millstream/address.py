@@ -1,13 +1,40 @@
 """Where messages are claimed from: a queue, by its name, a topic's group, by both names, or a group's dead letters.
 
 To the engine a group is a queue that feeds itself from its topic's log, and its dead letters are a queue that it feeds. An
-address is what tells them apart.
+address is what tells them apart. A queue or topic with shards is one of each per shard, named ``name:0``, ``name:1`` and so on.
 """
 
 from __future__ import annotations
 
 _MARK = ">"
 _DEAD = f"{_MARK}dead"
+_SHARD = ":"
+"""No name that a user gives may contain it."""
+
+
+def shard_name(name: str, shard: int) -> str:
+    """What one shard of a queue or topic is called."""
+    return f"{name}{_SHARD}{shard}"
+
+
+def shard_addresses(address: str, shards: int) -> list[str]:
+    """The addresses of all shards of a queue, or of a group; without shards (0) the address itself."""
+    if not shards:
+        return [address]
+    name, mark, rest = address.partition(_MARK)
+    return [shard_name(name, shard) + mark + rest for shard in range(shards)]
+
+
+def whole(address: str) -> str:
+    """The address of the queue, topic or group that this is a shard of; itself if it is none."""
+    name, mark, rest = address.partition(_MARK)
+    return name.partition(_SHARD)[0] + mark + rest
+
+
+def shard_of(address: str) -> int | None:
+    """Which shard it is; None: none."""
+    _, mark, shard = address.partition(_MARK)[0].partition(_SHARD)
+    return int(shard) if mark else None
 
 
 def group_address(topic: str, group: str) -> str:

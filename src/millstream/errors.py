@@ -15,7 +15,9 @@
     ├── BrokerError
     │   ├── BrokerUnavailable              the server could not be reached or would not write
     │   ├── BrokerRefused                  the server will never serve us: password, version, not a Redis
-    │   └── LeaseLost                      a consumer's lease is gone; it must start as a new incarnation
+    │   ├── LeaseLost                      a consumer's lease is gone; it must start as a new incarnation
+    │   ├── ShardsChanged                  a queue or topic has another number of shards than this app declares
+    │   └── ShardsInUse                    the number of shards cannot change while something is on its way
     ├── ResultError
     │   ├── JobFailed                      the job is dead; carries its reason, error and traceback
     │   ├── JobCancelled
@@ -57,6 +59,8 @@ __all__ = [
     "ResultTimeout",
     "ResultsDisabled",
     "Retry",
+    "ShardsChanged",
+    "ShardsInUse",
     "Signal",
     "Snooze",
     "TopicFull",
@@ -153,6 +157,15 @@ class BrokerRefused(BrokerError):
 
 class LeaseLost(BrokerError):
     """The consumer's lease is gone: what it held belongs to others now."""
+
+
+class ShardsChanged(BrokerError):
+    """A queue or topic has another number of shards than this app declares: with it keys would change their shards, and lose
+    their order. Nothing was written."""
+
+
+class ShardsInUse(BrokerError):
+    """The number of shards cannot change while something is on its way, since keys would lose their order."""
 
 
 class ResultError(MillstreamError):

@@ -211,9 +211,11 @@ class TwoRooms(RuleBasedStateMachine):
 
     def post(self, job_id: str, serial: int = 0, delay: float = 0.0, expires: float = 0.0, absolute: bool = False) -> Post:
         self.turn += 1
-        due = {"at": self.now + delay} if absolute else {"delay": delay}
-        end = {"expires_at": self.now + expires} if absolute and expires else {"expires": expires}
-        return Post(job_id, f"{job_id}#{self.turn}".encode(), "" if serial else "t", serial, **due, **end)
+        body, task = f"{job_id}#{self.turn}".encode(), "" if serial else "t"
+        if not absolute:
+            return Post(job_id, body, task, serial, delay, expires=expires)
+        expires_at = self.now + expires if expires else 0.0
+        return Post(job_id, body, task, serial, at=self.now + delay, expires_at=expires_at)
 
     def fill(self, count: int) -> None:
         """Some plain new jobs."""

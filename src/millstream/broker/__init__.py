@@ -5,12 +5,14 @@ Durations are seconds; entry references and bodies are opaque bytes.
 """
 
 from millstream.broker.contract import (
+    Attendance,
     Broker,
     Cancellation,
     Capabilities,
     Claim,
     Entry,
     Followed,
+    OrderRules,
     Position,
     Post,
     Receipt,
@@ -23,12 +25,14 @@ from millstream.broker.inspector import (
     JobView,
     Listed,
     QueueState,
+    StoppedKey,
     TopicState,
     WorkerInfo,
 )
 from millstream.broker.results import ResultStore
 
 __all__ = [
+    "Attendance",
     "Broker",
     "Cancellation",
     "Capabilities",
@@ -41,11 +45,13 @@ __all__ = [
     "Inspector",
     "JobView",
     "Listed",
+    "OrderRules",
     "Position",
     "Post",
     "QueueState",
     "Receipt",
     "ResultStore",
+    "StoppedKey",
     "TopicState",
     "WorkerInfo",
 ]

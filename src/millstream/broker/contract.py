@@ -9,8 +9,10 @@ from enum import Enum
 
 import msgspec
 
+from millstream.address import shard_addresses, split_address
 from millstream.broker.inspector import Inspector, WorkerInfo
 from millstream.broker.results import ResultStore
+from millstream.errors import ShardsInUse
 from millstream.outcome import Outcome
 
 OVERDUE_SECONDS = 1.5
@@ -38,6 +40,26 @@ class Post(msgspec.Struct, frozen=True, gc=False):
     """Seconds from acceptance until it must have been claimed; 0: never expires."""
     expires_at: float = 0.0
     """Or the moment it expires, in epoch seconds; 0: use ``expires``."""
+    key: bytes | None = None
+    """Messages of one key are given one at a time and in this order. None: it is in no order."""
+
+
+class OrderRules(msgspec.Struct, frozen=True):
+    """What holds at an address for messages that have a key."""
+
+    stop: bool = False
+    """When one is dead, what follows of its key dies too (``stopped``), until it is cleared; otherwise the next goes on."""
+    max_pending: int = 1000
+    """While a key waits for a retry: when so many wait behind it, those that come die (``pending_full``)."""
+
+
+class Attendance(msgspec.Struct, frozen=True):
+    """Who shares the shards of an address."""
+
+    members: list[str]
+    """Sorted."""
+    next_look: float | None = None
+    """Seconds until the first of the others is overdue, unless it attends again; None: there are no others."""
 
 
 Place = str | float
@@ -217,23 +239,27 @@ class Broker(ABC):
 
     @abstractmethod
     async def publish(
-        self, queue: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None
+        self, queue: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
     ) -> list[Receipt]:
         """Accept a batch, in order; one receipt each. What is CREATED survives.
 
+        With ``shards`` the address is one of so many; if that is not what is noted there, nothing is written and it raises
+        ShardsChanged. What is noted nowhere yet is noted now.
+
         Generated ids are recognised by (sender, serial) even after their job left nothing; a serial skipped or refused is not
         taken for accepted. Given ids are recognised while their job lives and ``id_ttl`` after. ``max_length`` counts ready,
-        running and scheduled jobs. One sender's calls must arrive in order.
+        running, scheduled and blocked jobs. One sender's calls must arrive in order.
         """
 
     @abstractmethod
     async def emit(
-        self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None
+        self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
     ) -> list[Receipt]:
         """Accept a batch of events, in order; one receipt each. Each group is given what is CREATED.
 
-        Ids are recognised as by ``publish``, given ones for ``id_ttl`` from now on. At ``max_length`` events, in the log or
-        delayed, they are FULL; but if the topic is followed and has no group, the oldest of the log are dropped for them.
+        Ids are recognised as by ``publish``, given ones for ``id_ttl`` from now on. At ``max_length`` events, in the log,
+        delayed, or blocked in the group where most are, they are FULL; but if the topic is followed and has no group, the
+        oldest of the log are dropped for them. ``shards`` as for ``publish``.
         """
 
     @abstractmethod
@@ -243,8 +269,21 @@ class Broker(ABC):
     # -- consumers ---------------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    async def join(self, queue: str, consumer: str, lease: float) -> None:
-        """Write the consumer's first lease; also declares the queue. A consumer name is never used again."""
+    async def join(
+        self, queue: str, consumer: str, lease: float, *, seats: int | None = None, order: OrderRules | None = None
+    ) -> int:
+        """Write the consumer's first lease; also declares the queue. A consumer name is never used again.
+
+        Returns a number that rises with every join at this address: who owns a shard later has the larger one. With ``seats``,
+        only if fewer consumers have a lease; otherwise nothing is written and it returns 0. It looks at overdue leases as a
+        claim does, so whoever waits for a seat finds that a dead one is free. ``order`` holds for all from now on; None leaves
+        it as it is.
+        """
+
+    @abstractmethod
+    async def attend(self, address: str, member: str, lease: float) -> Attendance:
+        """Be one of those who share the shards of an address (the whole's, where nothing is ever claimed): a member until its
+        lease is over, unless ``renew``ed, or it ``leave``s. A member that has a lease keeps it as it is."""
 
     @abstractmethod
     async def claim(
@@ -263,6 +302,14 @@ class Broker(ABC):
         leases and lapses those overdue for OVERDUE_SECONDS; ``count=0`` does only that. With ``wait``, first waits until
         something was published, released or scheduled earlier, ``nudge`` is called, or so many seconds passed. Messages with
         ``suspect_after`` crashes or more are set aside, and come only with ``alone=True``, one at a time.
+
+        Of the messages of one key one is out at a time: it has the **turn** from its first claim on until it is settled as
+        done, dead or expired, through hand-backs, crashes, and retries, which come back with the turn. A message whose key's
+        turn is another's is **blocked**: it leaves the stream, or the log, holds no claim, and is given when the turn comes to
+        it, the first published first. In a group that is the order of the log, in a queue that in which they became ready.
+        What is replayed takes its old place among those that wait. While the one with the turn waits for a retry and
+        ``max_pending`` of its key are blocked, what comes dies (``pending_full``). Of a stopped key all that comes dies
+        (``stopped``).
         """
 
     @abstractmethod
@@ -333,12 +380,69 @@ class Broker(ABC):
         nothing was removed."""
 
     @abstractmethod
+    async def clear_key(self, queue: str, key: bytes, *, replay: bool) -> int | None:
+        """Let a stopped key go on. None: it is not stopped.
+
+        With ``replay`` the letter that stopped it, if it is still dead, and those that died as ``stopped`` since become ready
+        again, in their order and before anything newer. Otherwise they stay dead. Returns how many were replayed.
+        """
+
+    @abstractmethod
+    async def note_shards(self, address: str, shards: int, *, anew: bool = False) -> int:
+        """How many shards a queue, or a topic by its address, has: what is noted, or if nothing is, or ``anew``, this, which is
+        then noted; 0: none."""
+
+    @abstractmethod
+    async def fence_shard(self, address: str, shards: int) -> None:
+        """From now on only those may publish to this shard, of a queue or of a topic by its address, who say that it is one of
+        so many; 0: nobody."""
+
+    async def reshard(self, address: str, shards: int) -> None:
+        """Change how many shards a queue, or a topic by its address, has; 0: it has none any more.
+
+        ShardsInUse, changing nothing, if anything is ready, running, scheduled, delayed or blocked in the shards it has, or
+        dead in one that would be no more. While it looks nobody can publish; if it is cut off it can be sent again.
+        """
+        has = await self.inspector.shards(address)
+        before, after = shard_addresses(address, has), shard_addresses(address, shards)
+        fenced = [shard for shard in dict.fromkeys([*before, *after]) if shard != address]
+        for shard in fenced:
+            await self.fence_shard(shard, 0)
+        for shard in before:
+            busy = await self._what_holds(shard, lasts=shard in after)
+            if busy:
+                for each in fenced:
+                    await self.fence_shard(each, has)
+                raise ShardsInUse(f"{shard!r} has {busy}: the number of shards can only change when nothing is on its way")
+        for shard in fenced:
+            await self.fence_shard(shard, shards)
+        await self.note_shards(address, shards, anew=True)
+
+    async def _what_holds(self, shard: str, *, lasts: bool) -> str:
+        """What is on its way in a shard, or dead in one that does not last; nothing: it can go."""
+        parts = split_address(shard)
+        if parts is None:
+            queue = await self.inspector.queue(shard)
+            counts = {word: getattr(queue, word) for word in ("ready", "running", "scheduled", "blocked", "dead")}
+        else:
+            topic = await self.inspector.topic(parts[0])
+            words = ("ready", "running", "scheduled", "blocked", "dead")
+            counts = {word: sum(getattr(group, word) for group in topic.groups) for word in words}
+            counts["delayed"] = topic.delayed
+            if not topic.groups:
+                counts["ready"] = topic.length
+        if lasts:
+            del counts["dead"]
+        return ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
+
+    @abstractmethod
     async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:
         """Make scheduled jobs ready now, whenever they would be due. Returns the ids that were scheduled and are now ready."""
 
     @abstractmethod
     async def replay(self, queue: str, job_ids: Sequence[str]) -> list[str]:
-        """Make dead letters ready again under their old ids. Returns the ids that were dead and are now ready."""
+        """Make dead letters ready again under their old ids. Returns the ids that were dead and are now ready, or blocked by an
+        older one of their key. Those of a stopped key stay dead: ``clear_key``."""
 
     @abstractmethod
     async def purge(self, queue: str, job_ids: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from millstream.message import Message, decode_message
 from millstream.outcome import Ending, Letter
 from millstream.types import Status
 
-Listed = Literal["scheduled", "ready", "running", "dead"]
+Listed = Literal["blocked", "scheduled", "ready", "running", "dead"]
 """The states by which jobs can be listed: those in which the server has the whole job."""
 
 Health = Literal["ok", "warn", "bad"]
@@ -32,6 +32,12 @@ class QueueState(msgspec.Struct, frozen=True):
     """How many consumers hold a lease."""
     totals: dict[str, int]
     """Since the queue began: published, done, retried, dead, expired, cancelled, released, lapsed."""
+    blocked: int = 0
+    """Waiting for the turn of their key."""
+    stopped: int = 0
+    """Keys that go on only when they are cleared."""
+    shards: int = 0
+    """Of so many shards this is the sum; 0: it has none."""
 
 
 class GroupState(msgspec.Struct, frozen=True):
@@ -50,6 +56,10 @@ class GroupState(msgspec.Struct, frozen=True):
     dead: int
     paused: bool
     consumers: int
+    blocked: int = 0
+    """Waiting for the turn of their key."""
+    stopped: int = 0
+    """Keys that go on only when they are cleared."""
 
 
 class TopicState(msgspec.Struct, frozen=True):
@@ -66,6 +76,20 @@ class TopicState(msgspec.Struct, frozen=True):
     """By name."""
     followed: bool = False
     """Broadcasts read it, or did: without a group it drops its oldest events at ``max_length``."""
+    shards: int = 0
+    """Of so many shards this is the sum; 0: it has none."""
+
+
+class StoppedKey(msgspec.Struct, frozen=True):
+    """A key that goes on only when it is cleared."""
+
+    key: bytes
+    by: str
+    """The id of the message whose death stopped it."""
+    since: float
+    """Epoch seconds, server time."""
+    waiting: int
+    """Dead letters that a clearing with replay puts back, as far as they are still dead."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -83,6 +107,8 @@ class DeadLetter(msgspec.Struct, frozen=True):
     """Where ``dead_letters`` goes on after this one."""
     source: str = ""
     """The claim it died of, as the room names it."""
+    key: bytes | None = None
+    """Its place is among those of this key; None: it is in no order."""
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,11 +207,20 @@ class Inspector(ABC):
         """One topic in numbers, with its groups."""
 
     @abstractmethod
+    async def shards(self, address: str) -> int:
+        """How many shards a queue, or a topic by its address, has; 0: none."""
+
+    @abstractmethod
+    async def stopped_keys(self, queue: str) -> list[StoppedKey]:
+        """The keys that are stopped in a queue or group, sorted."""
+
+    @abstractmethod
     async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
         """Jobs of one state, after a cursor: at most ``limit``, fewer if they are large; none: there are no more.
 
-        Scheduled ones by due time, ready ones in the order in which they will be claimed, running ones by consumer, dead ones
-        oldest first. A job that changes its state meanwhile may be missed or met twice.
+        Blocked ones by key, each key's in their order, scheduled ones by due time, ready ones in the order in which they will
+        be claimed, running ones by consumer, dead ones oldest first. One that changes its state meanwhile may be missed or met
+        twice.
         """
 
     @abstractmethod

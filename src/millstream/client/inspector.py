@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.address import group_address
-from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, TopicState, WorkerInfo
+from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, StoppedKey, TopicState, WorkerInfo
 from millstream.client.background import twin
 from millstream.client.clients import Clients
 from millstream.types import Status
@@ -35,6 +35,12 @@ class ClientInspector(Inspector):
         groups = [group_address(name, group.name) for name in await self.topics() for group in (await self.topic(name)).groups]
         return [*await self.queues(), *groups]
 
+    async def shards(self, address: str) -> int:
+        return await self._clients.here().ask(lambda broker: broker.inspector.shards(address))
+
+    async def stopped_keys(self, queue: str) -> list[StoppedKey]:
+        return await self._clients.here().ask(lambda broker: broker.inspector.stopped_keys(queue))
+
     async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
         return await self._clients.here().ask(lambda broker: broker.inspector.jobs(queue, status, after=after, limit=limit))
 
@@ -59,6 +65,8 @@ class ClientInspector(Inspector):
     topics_sync = twin(topics)
     topic_sync = twin(topic)
     addresses_sync = twin(addresses)
+    shards_sync = twin(shards)
+    stopped_keys_sync = twin(stopped_keys)
     jobs_sync = twin(jobs)
     job_sync = twin(job)
     dead_letters_sync = twin(dead_letters)

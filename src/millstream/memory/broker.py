@@ -11,12 +11,14 @@ from weakref import WeakValueDictionary
 
 from millstream.address import dead_address, group_address, is_dead_address, split_address, split_group
 from millstream.broker import (
+    Attendance,
     Broker,
     Cancellation,
     Capabilities,
     Claim,
     Entry,
     Followed,
+    OrderRules,
     Position,
     Post,
     Receipt,
@@ -126,13 +128,13 @@ class MemoryBroker(Broker):
     # -- producers ---------------------------------------------------------------------------------------------------------
 
     async def publish(
-        self, queue: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None
+        self, queue: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
     ) -> list[Receipt]:
         with self._locked(queue) as rules:
             return rules.publish(posts, sender, max_length, self._now(), self._keeping)
 
     async def emit(
-        self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None
+        self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
     ) -> list[Receipt]:
         with self._state.lock:
             return self._topic(topic).emit(posts, sender, max_length, self._now(), self._keeping)
@@ -143,10 +145,25 @@ class MemoryBroker(Broker):
 
     # -- consumers ---------------------------------------------------------------------------------------------------------
 
-    async def join(self, queue: str, consumer: str, lease: float) -> None:
+    async def join(
+        self, queue: str, consumer: str, lease: float, *, seats: int | None = None, order: OrderRules | None = None
+    ) -> int:
         await self.declare(queue)
         with self._locked(queue) as rules:
             rules.join(consumer, lease, self._now())
+        return 1
+
+    async def attend(self, address: str, member: str, lease: float) -> Attendance:
+        raise NotImplementedError
+
+    async def clear_key(self, queue: str, key: bytes, *, replay: bool) -> int | None:
+        raise NotImplementedError
+
+    async def note_shards(self, address: str, shards: int, *, anew: bool = False) -> int:
+        raise NotImplementedError
+
+    async def fence_shard(self, address: str, shards: int) -> None:
+        raise NotImplementedError
 
     async def claim(
         self,

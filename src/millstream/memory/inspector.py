@@ -7,7 +7,7 @@ from itertools import islice
 
 import msgspec
 
-from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, TopicState, WorkerInfo
+from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, StoppedKey, TopicState, WorkerInfo
 from millstream.memory.queue import MemoryQueue
 from millstream.memory.state import Job, Moment, Number, Place, State
 from millstream.memory.topic import MemoryTopic
@@ -41,6 +41,12 @@ class MemoryInspector(Inspector):
     async def topic(self, topic: str) -> TopicState:
         with self._state.lock:
             return (self._state.topics.get(topic) or MemoryTopic(topic)).state()
+
+    async def shards(self, address: str) -> int:
+        return 0
+
+    async def stopped_keys(self, queue: str) -> list[StoppedKey]:
+        return []
 
     async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
         if status == "dead":

@@ -22,6 +22,7 @@ from millstream.address import (
     whose_dead,
 )
 from millstream.broker import (
+    Attendance,
     Broker,
     Cancellation,
     Capabilities,
@@ -29,6 +30,7 @@ from millstream.broker import (
     Entry,
     Followed,
     Inspector,
+    OrderRules,
     Position,
     Post,
     Receipt,
@@ -272,7 +274,7 @@ class RedisBroker(Broker):
     # -- producers ---------------------------------------------------------------------------------------------------------
 
     async def publish(
-        self, queue: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None
+        self, queue: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
     ) -> list[Receipt]:
         if not posts:
             return []
@@ -289,7 +291,7 @@ class RedisBroker(Broker):
         return [_RECEIPTS[digit] for digit in reply]
 
     async def emit(
-        self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None
+        self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
     ) -> list[Receipt]:
         if not posts:
             return []
@@ -311,7 +313,9 @@ class RedisBroker(Broker):
 
     # -- consumers ---------------------------------------------------------------------------------------------------------
 
-    async def join(self, queue: str, consumer: str, lease: float) -> None:
+    async def join(
+        self, queue: str, consumer: str, lease: float, *, seats: int | None = None, order: OrderRules | None = None
+    ) -> int:
         again, of_letters = queue in self._joined, is_dead_address(queue)
         found = await self._declare(queue)
         noted = "letters" if of_letters else "joined"
@@ -324,6 +328,19 @@ class RedisBroker(Broker):
                 self._tell(queue, GONE, "0-0", waiting)
             else:
                 self._tell(queue, GONE, *((found[0].at, found[0].left) if found else ("0-0", -1)))
+        return 1
+
+    async def attend(self, address: str, member: str, lease: float) -> Attendance:
+        raise NotImplementedError
+
+    async def clear_key(self, queue: str, key: bytes, *, replay: bool) -> int | None:
+        raise NotImplementedError
+
+    async def note_shards(self, address: str, shards: int, *, anew: bool = False) -> int:
+        raise NotImplementedError
+
+    async def fence_shard(self, address: str, shards: int) -> None:
+        raise NotImplementedError
 
     async def claim(
         self,

@@ -8,7 +8,18 @@ from typing import Any, cast
 import msgspec
 
 from millstream.address import is_dead_address, topic_address
-from millstream.broker import DeadLetter, Finding, GroupState, Inspector, JobView, Listed, QueueState, TopicState, WorkerInfo
+from millstream.broker import (
+    DeadLetter,
+    Finding,
+    GroupState,
+    Inspector,
+    JobView,
+    Listed,
+    QueueState,
+    StoppedKey,
+    TopicState,
+    WorkerInfo,
+)
 from millstream.message import ErrorNote
 from millstream.outcome import Letter, decode_ending, decode_letter
 from millstream.redis.keys import GROUP
@@ -63,6 +74,12 @@ class RedisInspector(Inspector):
         totals = {"published": 0} | {k.decode(): int(v) for k, v in zip(counters[::2], counters[1::2], strict=True)}
         states = sorted(map(_group, groups), key=lambda group: group.name)
         return TopicState(topic, length, delayed, totals, states, bool(followed))
+
+    async def shards(self, address: str) -> int:
+        return 0
+
+    async def stopped_keys(self, queue: str) -> list[StoppedKey]:
+        return []
 
     async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
         at, _, whose = after.partition(" ")
