@@ -1,7 +1,7 @@
 """Seating: which of the seats at an address this worker takes, and which it leaves to others.
 
-Shards of a queue or group have one seat each, and workers share them evenly: each knows who else is there, and by its rank among
-them how many of the shards are its own. A queue or group with ``consumers`` has so many seats; whoever comes first has one.
+Shards of a queue or group have one seat each, and workers share them evenly: each knows who else is there, and by its rank how
+many of the shards are its own. A queue or group with ``consumers`` has so many seats; whoever comes first has one.
 """
 
 from __future__ import annotations
