@@ -14,14 +14,15 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overloa
 
 import msgspec
 
-from millstream.address import dead_address, split_group
+from millstream.address import dead_address, shard_addresses, split_address, split_group, topic_address
+from millstream.address import whole as whole_address
 from millstream.backoff import pauses
 from millstream.batch import Batch
 from millstream.broadcast import Broadcast
-from millstream.broker import Broker
+from millstream.broker import Broker, OrderRules
 from millstream.bulk import Bulk
 from millstream.call import Call
-from millstream.client import ClientInspector, Clients, run_sync, twin
+from millstream.client import ClientInspector, Clients, open_topic, run_sync, twin
 from millstream.codec import Codec, CodecName, EventCodec
 from millstream.config import Url, discover_namespace, discover_url, parse_url
 from millstream.consumer import Consumer
@@ -41,9 +42,11 @@ from millstream.options import (
     task_settings,
     timeout_option,
 )
+from millstream.ordering import SHARDS, Key, KeyOf, OnFailure, consumers_option, order_rules
 from millstream.policy import RetryPolicy
 from millstream.queue import Queue
 from millstream.rooms import make_room
+from millstream.serving import Serving
 from millstream.settings import AppSettings, QueueSettings, TopicSettings, seconds, topic_name, whole
 from millstream.settings import name as checked_name
 from millstream.subscription import BatchSubscriber, PrefixSubscription, SubscribeOptions, Subscriber, Subscription
@@ -179,20 +182,38 @@ class Millstream:
             raise UsageError("task() takes one function, or options by keyword: @app.task or @app.task(queue=…)")
         return declare(*fn)
 
-    def queue(self, name: str, *, max_length: int | None = None) -> Queue:
-        """Declare a queue, with a bound on its ready, running and scheduled jobs past which ``enqueue`` raises QueueFull.
+    def queue(
+        self,
+        name: str,
+        *,
+        max_length: int | None = None,
+        shards: int | None = None,
+        consumers: tuple[int, int] | None = None,
+    ) -> Queue:
+        """Declare a queue, with a bound on its ready, running, scheduled and blocked jobs past which ``enqueue`` raises
+        QueueFull.
 
-        A task's ``queue="…"`` declares one too, without bound. Declared twice with different options: UsageError.
+        ``shards``: it is so many queues, shared among the workers that serve it; jobs of ordered tasks go to the shard of their
+        key, others to each in turn, and the bound is divided among them. ``consumers``: how many worker processes serve it, at
+        least and at most, over all machines; None: any number. A task's ``queue="…"`` declares a queue too, without any of
+        these. Declared twice with different options: UsageError.
         """
         if max_length is not None:
             whole(max_length, "max_length", minimum=1)
-        settings = QueueSettings(name=checked_name(name, "queue"), max_length=max_length)
+        settings = QueueSettings(
+            name=checked_name(name, "queue"),
+            max_length=max_length,
+            shards=0 if shards is None else whole(shards, "shards", minimum=1),
+            consumers=consumers_option(consumers),
+        )
         known = self._declared.get(name)
         if known is None:
             self._queues[name] = settings
             known = self._declared[name] = Queue(settings, self._clients)
         elif known.settings != settings:
-            raise UsageError(f"queue {name!r} is declared with max_length={known.max_length}, and again with {max_length=}")
+            raise UsageError(
+                f"queue {name!r} is declared already with other options: {_options(known.settings)}; now {_options(settings)}"
+            )
         return known
 
     def topic(
@@ -204,6 +225,10 @@ class Millstream:
         max_length: int | None = 1_000_000,
         retention: Seconds | int | None = None,
         start: datetime | str = "beginning",
+        order_by: Callable[[T], Key] | None = None,
+        shards: int | None = None,
+        on_failure: OnFailure | None = None,
+        max_pending_per_key: int | None = None,
     ) -> Topic[T]:
         """Declare a topic of events of one type, each of which every group of it is given.
 
@@ -213,23 +238,36 @@ class Millstream:
         rewound; 0: none; None: as another app has said, else none. ``start``: where its groups begin if they do not say:
         "beginning" with all it keeps, "new" with what comes next, at a moment, or after an entry by its id. Declared twice
         with another type: UsageError.
+
+        ``order_by``: a function of an event that returns its key (text, bytes or a number). In each group the events of one key
+        are handled one at a time, in the order in which they were published, through retries, crashes and scaling; those of
+        different keys at the same time. The topic is then ``shards`` logs (8), each with its share of ``max_length`` and
+        ``retention``, which the workers share; the number may change only by ``reshard``. ``on_failure`` ("skip") and
+        ``max_pending_per_key`` (1000): for groups that do not say, as for ``subscribe``.
         """
         if max_length is not None:
             whole(max_length, "max_length", minimum=1)
         keep, keep_count = _retention(retention)
+        said = {"shards": shards, "on_failure": on_failure, "max_pending_per_key": max_pending_per_key}
+        said = {option: value for option, value in said.items() if value is not None}
+        key_of = None if order_by is None else KeyOf(order_by, f"topic {name!r}")
+        if key_of is None and "shards" in said:
+            raise UsageError(f"shards={shards!r} of topic {name!r}: only a topic with an order has shards; say order_by= too")
         settings = TopicSettings(
             name=topic_name(name),
             max_length=max_length,
             keep=keep,
             keep_count=keep_count,
             start=place_option(start, "start"),
+            shards=0 if key_of is None else whole(said.get("shards", SHARDS), "shards", minimum=1),
+            order=order_rules(said, None if key_of is None else OrderRules(), f"topic {name!r}"),
         )
         known = self._topics.get(name)
         if known is None:
             wire = EventCodec(name, type, codec)
-            known = self._topics[name] = Topic(settings, wire, self._clients, self.settings, self._consume)
-        elif known.settings != settings or known.type != type or known.codec != codec:
-            raise UsageError(f"topic {name!r} is declared already, with another type, codec or other options: {known!r}")
+            known = self._topics[name] = Topic(settings, wire, self._clients, self.settings, self._consume, key_of)
+        elif (known.settings, known.type, known.codec, known.order_by) != (settings, type, codec, order_by):
+            raise UsageError(f"topic {name!r} is declared already, with another type, codec, key or other options: {known!r}")
         return known
 
     @overload
@@ -357,8 +395,17 @@ class Millstream:
             if name in self._tasks or names.count(name) > 1:
                 by = f", by {self._tasks[name].fn.__module__}" if name in self._tasks else ""
                 raise UsageError(f"there is a task {name!r} already{by}: names are unique in an app, use name= for another")
+        for other in self._tasks.values():
+            rules, same_queue = other.settings.order, other.settings.queue == settings.queue
+            if same_queue and rules is not None and settings.order is not None and rules != settings.order:
+                raise UsageError(
+                    f"task {settings.name!r} has {_rules(settings.order)}, and {other!r} has {_rules(rules)}: that holds for a "
+                    "whole queue; say the same for both, or give one a queue of its own"
+                )
         kind = cast(type[Task[..., Any]], AsyncTask if inspect.iscoroutinefunction(fn) else SyncTask)
-        task = kind(fn, settings, self._clients, self._queues.keys())
+        order_by = options.get("order_by")
+        key_of = None if order_by is None else KeyOf(order_by, f"task {settings.name!r}", like=fn)
+        task = kind(fn, settings, self._clients, self._queues.keys(), key_of)
         self._queues.setdefault(settings.queue, QueueSettings(name=settings.queue))
         self._tasks.update(dict.fromkeys(names, task))
         return task
@@ -375,7 +422,7 @@ class Millstream:
         Every call is tried. If some were refused, raises BulkError with all results, or with ``return_exceptions`` returns the
         exceptions in their places. Goes out in calls of bounded size, in order per queue, not in one transaction.
         """
-        bulk = Bulk(self._clients)
+        bulk = Bulk(self._clients, shards=max((queue.shards for queue in self._queues.values()), default=0))
         await bulk.send(calls)
         if bulk.refused and not return_exceptions:
             raise BulkError(bulk.results)
@@ -399,6 +446,11 @@ class Millstream:
     async def broker(self) -> Broker:
         """The broker of the running loop, open. It belongs to the app: whoever asks for it does not close it."""
         return await self._clients.here().broker()
+
+    async def broker_to_serve(self, addresses: Sequence[str]) -> Broker:
+        """``broker()``, with all that this app declares by now opened, for a worker that serves these addresses. ShardsChanged
+        if one of them has another number of shards than is declared."""
+        return await self._clients.here().open_declared(addresses)
 
     async def __aenter__(self) -> Self:
         self._clients.here().entered += 1
@@ -470,6 +522,9 @@ class Millstream:
         broadcast = dict.fromkeys(each.address for each in self.broadcasts)
         served = [*(self._queues if self._tasks else ()), *self.subscriptions, *self._prefixes, *broadcast]
         names = list(dict.fromkeys(wanted))
+        for topic in self._topics.values():  # what follows an ordered topic follows each shard
+            if topic.broadcasts and topic.settings.shards and (whole := topic_address(topic.name)) in names:
+                names[names.index(whole) : names.index(whole) + 1] = shard_addresses(whole, topic.settings.shards)
         names += [address for name in names if (address := dead_address(name)) in served and address not in names]
         if not served:
             raise UsageError(
@@ -477,10 +532,29 @@ class Millstream:
                 "modules that declare them?"
             )
         for name in names:
-            if name not in served and not any(prefix.serves(name) for prefix in self._prefixes.values()):
+            if whole_address(name) not in served and not any(prefix.serves(name) for prefix in self._prefixes.values()):
                 known = ", ".join(map(repr, served))
                 raise UsageError(f"the app declares no queue {name!r}; it has {known}")
         return names or served
+
+    def serving(self, addresses: Iterable[str]) -> list[Serving]:
+        """How a worker serves these addresses, each as ``queues_to_serve`` tells it: shards, seats and order."""
+        subscriptions = self.subscriptions_at(addresses := list(addresses))
+        return [self._serving(address, subscriptions.get(address)) for address in addresses]
+
+    def _serving(self, address: str, subscription: GroupHandler | None) -> Serving:
+        if isinstance(subscription, Subscription):
+            return subscription.serving
+        if address in self._prefixes:
+            return self._prefixes[address].serving
+        parts = split_address(address)
+        if parts is not None:
+            topic = self._topics.get(parts[0])
+            return Serving(address, 0 if topic is None or subscription is None else topic.settings.shards)
+        settings = self._queues.get(address) or QueueSettings(name=address)
+        orders = (task.settings.order for task in self._tasks.values() if task.settings.queue == address)
+        seats = None if settings.consumers is None else settings.consumers[1]
+        return Serving(address, settings.shards, seats, next((order for order in orders if order is not None), None))
 
     async def connect_patiently(self, seconds: float = 30.0) -> Broker:
         """``broker()``, trying again for a while if the server is away; a server that refuses us is not tried again."""
@@ -501,7 +575,7 @@ class Millstream:
 
     async def _make_worker(self, queues: Sequence[str], concurrency: int, threads: int) -> Worker:
         return Worker(
-            broker=await self._clients.here().open_declared(),
+            broker=await self.broker_to_serve(queues),
             keeper=KeeperThread(self._clients.room.connect),
             tasks=self._tasks,
             subscriptions=self.subscriptions_at(queues),
@@ -509,6 +583,7 @@ class Millstream:
             broadcasts=self.broadcasts,
             settings=self.settings,
             queues=queues,
+            serving=self.serving(queues),
             concurrency=whole(concurrency, "concurrency", minimum=1),
             threads=whole(threads, "threads", minimum=1),
             lifespan=self.lifespan_context,
@@ -521,20 +596,16 @@ class Millstream:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self)
             await self._clients.here().ask(
-                lambda broker: broker.open_topic(
-                    settings.name,
-                    {subscription.group: subscription.start},
-                    keep=settings.keep,
-                    keep_count=settings.keep_count,
-                )
+                lambda broker: open_topic(broker, settings, {subscription.group: subscription.start})
             )
             worker = Worker(
-                broker=await self._clients.here().open_declared(),
+                broker=await self.broker_to_serve([subscription.address]),
                 keeper=KeeperThread(self._clients.room.connect),
                 tasks={},
                 subscriptions={subscription.address: subscription},
                 settings=self.settings,
                 queues=[subscription.address],
+                serving=[subscription.serving],
                 concurrency=slots or WORKER_CONCURRENCY,
                 threads=slots or WORKER_THREADS,
                 lifespan=nullcontext,
@@ -565,6 +636,15 @@ def _retention(said: Any) -> tuple[float | None, int | None]:
     if isinstance(said, int):
         return 0.0, whole(said, "retention", minimum=0)
     return seconds(said, "retention"), 0
+
+
+def _options(settings: QueueSettings) -> str:
+    return f"max_length={settings.max_length}, shards={settings.shards or None}, consumers={settings.consumers}"
+
+
+def _rules(order: OrderRules | None) -> str:
+    rules = order or OrderRules()
+    return f"on_failure={'stop' if rules.stop else 'skip'!r} and max_pending_per_key={rules.max_pending}"
 
 
 def _modules(include: Any) -> tuple[str, ...]:

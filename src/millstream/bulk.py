@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -22,6 +22,9 @@ from millstream.task import Task
 
 ROUNDS_IN_FLIGHT = 2
 """One at the server, one ready to follow it: Python works while the server does."""
+
+WIDEST = 4
+"""A round over many shards is at most so many times as large: it is drafted without a pause."""
 
 CREATED = Receipt.CREATED
 Result = Job[Any] | Exception
@@ -54,9 +57,13 @@ class Lot:
 class Bulk:
     """One ``enqueue_many``: every call is tried, and a refused one is an exception among the results."""
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: Clients, *, shards: int = 0) -> None:
+        """``shards``: how many the calls may be spread over; then a round is larger, so that each shard's part is worth a
+        call."""
         self._clients = clients
         self._client = clients.here()
+        wide = min(max(1, shards), WIDEST)
+        self._at_once, self._bytes_at_once = wide * MAX_POSTS, wide * MAX_BYTES
         self._gone: dict[str, BrokerError] = {}
         """Queues whose server was away for a whole call's patience: the rest is not sent, or each call would wait as long."""
         self.results: list[Result] = []
@@ -76,7 +83,7 @@ class Bulk:
             await self._collect(lots)
 
     def _draft(self, remaining: Iterator[Call[Any]]) -> tuple[list[Lot], bool]:
-        """One round of at most MAX_POSTS or about MAX_BYTES, and whether more may come.
+        """One round of bounded size, and whether more may come.
 
         No await in here: nothing else may run between the numbering of a post and its sending.
         """
@@ -87,40 +94,48 @@ class Bulk:
         full: list[Lot] = []
         task: Task[..., Any] | None = None
         lot: Lot | None = None
+        spread: Sequence[str] | None = None
         size = 0
-        for call in islice(remaining, MAX_POSTS):
+        for call in islice(remaining, self._at_once):
             try:
                 if call.__class__ is not Call:
                     raise TypeError(f"enqueue_many takes calls, made by task.bind(…), not {call!r}")
-                if lot is None or call.task is not task:
-                    lot = self._lot(call.task, lots)
-                    task = call.task
                 template = call.task.template
-                post = template.post(template.pack(call.args, call.kwargs), lot.outbox, now_ms)
+                if call.task is not task:
+                    task, lot, spread = call.task, None, self._client.spread(template.queue)
+                if spread is None and template.key is None:
+                    lot = lot or self._lot(call.task, lots, template.queue)
+                    origin = call.task.origin
+                    post = template.post(template.pack(call.args, call.kwargs), lot.outbox, now_ms)
+                else:
+                    payload = template.pack(call.args, call.kwargs)
+                    key, address = self._client.route(template, call.args, call.kwargs, spread)
+                    lot = self._lot(call.task, lots, address)
+                    origin = call.task.origin if spread is None else call.task.origin_at(address)
+                    post = template.post(payload, lot.outbox, now_ms, key)
             except Exception as error:
                 self._refuse(error)
                 continue
             length = len(post.body)
-            if lot.size + length > MAX_BYTES and lot.posts:
+            if (lot.size + length > MAX_BYTES or len(lot.posts) == MAX_POSTS) and lot.posts:
                 lot.send()
                 full.append(lot)
                 lot = lots[lot.queue] = Lot(lot.queue, lot.outbox)
             lot.posts.append(post)
-            lot.origins.append(call.task.origin)
+            lot.origins.append(origin)
             lot.places.append(len(results))
             results.append(PENDING)
             lot.size += length
             size += length
-            if size >= MAX_BYTES:
+            if size >= self._bytes_at_once:
                 break
         sent = full + [open_lot for open_lot in lots.values() if open_lot.posts]
         for each in sent:
             each.send()
-        return sent, size >= MAX_BYTES or len(results) - start == MAX_POSTS
+        return sent, size >= self._bytes_at_once or len(results) - start == self._at_once
 
-    def _lot(self, task: Task[..., Any], lots: dict[str, Lot]) -> Lot:
-        """The lot of this round that a task's calls go into."""
-        queue = task.template.queue
+    def _lot(self, task: Task[..., Any], lots: dict[str, Lot], queue: str) -> Lot:
+        """The lot of this round that a task's calls to this queue, or shard, go into."""
         if task.origin.clients is not self._clients:
             raise UsageError(f"{task!r} belongs to another app: enqueue it with that one")
         if queue in self._gone:

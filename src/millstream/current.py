@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from millstream.address import whole
 from millstream.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ class CurrentJob(msgspec.Struct, eq=False, gc=False):
 
     @property
     def queue(self) -> str:
-        return self._lane.queue
+        """Of one with shards, the whole's name."""
+        return whole(self._lane.queue)
 
     @property
     def attempt(self) -> int:

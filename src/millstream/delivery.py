@@ -191,7 +191,7 @@ class Delivery:
 
     @property
     def _names(self) -> tuple[str, str]:
-        return split_address(self._job._lane.queue) or (self._job._lane.queue, "")
+        return split_address(self._job.queue) or (self._job.queue, "")
 
     def __repr__(self) -> str:
         whom = f"to group {self.group!r}, attempt {self.attempt}" if self.group else "to all"

@@ -46,6 +46,8 @@ class Origin:
     decode: Callable[[bytes | msgspec.Raw], Any]
     """Reads a kept result; InvalidResult if it is of another type."""
     keeps_results: bool
+    address: str = ""
+    """The shard of the queue that it is in. Empty: the queue itself, or if it has shards any of them."""
 
 
 class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):

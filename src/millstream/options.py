@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypedDict
 
-from millstream.broker.contract import BEGINNING, END, Place, parse_entry
+from millstream.broker.contract import BEGINNING, END, OrderRules, Place, parse_entry
 from millstream.errors import UsageError
 from millstream.message import CallOverrides
+from millstream.ordering import Key, OnFailure, order_rules
 from millstream.policy import RetryPolicy, RetryRule, as_policy
 from millstream.settings import AppSettings, TaskSettings, seconds, whole
 from millstream.settings import name as checked_name
@@ -40,6 +41,15 @@ class TaskOptions(TypedDict, total=False):
     """A count alone changes the count of the app's policy."""
     max_payload_bytes: int | None
     """None: no cap."""
+    order_by: Callable[..., Key] | None
+    """Takes the task's parameters by name and returns a key: jobs of one key run one at a time, in the order in which they were
+    enqueued."""
+    on_failure: OnFailure
+    """When an ordered job is dead: "skip" goes on with the next of its key, "stop" makes dead what follows until the key is
+    cleared. Holds for the queue."""
+    max_pending_per_key: int
+    """While a key waits for a retry: how many may wait behind it before those that come are dead (pending_full). Holds for the
+    queue."""
 
 
 class CallOptions(TypedDict, total=False):
@@ -82,6 +92,9 @@ def task_settings(options: TaskOptions, default_name: str, app: AppSettings) -> 
         max_crashes=whole(options.get("max_crashes", app.max_crashes), "max_crashes", minimum=0),
         retry=retry_option(options.get("retry", app.retry), app.retry),
         max_payload_bytes=payload_option(options.get("max_payload_bytes", app.max_payload_bytes)),
+        order=order_rules(
+            options, None if options.get("order_by") is None else OrderRules(), f"task {options.get('name', default_name)!r}"
+        ),
     )
 
 

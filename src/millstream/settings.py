@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from millstream.broker.contract import OrderRules
 from millstream.errors import UsageError
 from millstream.policy import RetryPolicy
 
@@ -37,6 +38,10 @@ class QueueSettings:
 
     name: str
     max_length: int | None = None
+    shards: int = 0
+    """0: it is none of several."""
+    consumers: tuple[int, int] | None = None
+    """How many worker processes serve it, at least and at most; None: any number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +56,10 @@ class TopicSettings:
     """How many of the latest are."""
     start: str | float = "beginning"
     """Where its groups begin, if they do not say: a place in its log."""
+    shards: int = 0
+    """0: it has no order."""
+    order: OrderRules | None = None
+    """What holds for its groups if they do not say; None: it has no order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +79,8 @@ class TaskSettings:
     """0: at most once."""
     retry: RetryPolicy
     max_payload_bytes: int | None
+    order: OrderRules | None = None
+    """What holds in its queue for jobs that have a key; None: its own have none."""
 
 
 def seconds(value: Any, option: str, *, minimum: float = 0.0, above: bool = False) -> float:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypedDict, TypeVar, get_args, overload
 
 from millstream.address import group_address, is_dead_address, prefix_address, split_address
 from millstream.batch import Batch
-from millstream.broker.contract import BEGINNING, Place
+from millstream.broker.contract import BEGINNING, OrderRules, Place
 from millstream.codec import EventCodec, ResultCodec
 from millstream.codec.wire import Payload
 from millstream.current import CurrentJob, current_job
@@ -17,7 +18,9 @@ from millstream.delivery import Delivery, ManualDelivery
 from millstream.errors import UsageError
 from millstream.handler import Letters, is_coroutine
 from millstream.options import payload_option, place_option, retry_option, timeout_option
+from millstream.ordering import OnFailure, consumers_option, order_rules
 from millstream.policy import RetryPolicy
+from millstream.serving import Serving
 from millstream.settings import AppSettings, TaskSettings, whole
 from millstream.settings import name as checked_name
 from millstream.types import Seconds
@@ -48,6 +51,14 @@ class SubscribeOptions(TypedDict, total=False):
     """Events that expired become dead letters; otherwise they are only counted."""
     start: datetime | str
     """Where a new group begins: "beginning", "new", at a moment, or after an entry by its id; else as the topic says."""
+    consumers: tuple[int, int] | None
+    """How many worker processes serve the group, at least and at most, over all machines; None: any number."""
+    on_failure: OnFailure
+    """Of an ordered topic, when an event is dead: "skip" goes on with the next of its key, "stop" makes dead what follows until
+    the key is cleared; else as the topic says."""
+    max_pending_per_key: int
+    """Of an ordered topic, while a key waits for a retry: how many may wait behind it before those that come are dead
+    (pending_full); else as the topic says."""
 
 
 class Subscriber(Protocol[E]):
@@ -84,7 +95,10 @@ class Subscription:
         batch: Batch | None = None,
         *,
         start: Place = BEGINNING,
+        shards: int = 0,
+        order: OrderRules | None = None,
     ) -> None:
+        """``shards`` and ``order``: of a topic that has an order, what holds there if nothing else is said."""
         unknown = options.keys() - SubscribeOptions.__annotations__.keys()
         if unknown:
             known = ", ".join(["batch", "dead_letter", *SubscribeOptions.__annotations__])
@@ -105,6 +119,14 @@ class Subscription:
         if batch is not None and not isinstance(batch, Batch):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"batch must be a Batch(size, wait), not {batch!r}")
         self.batch = batch
+        self.shards = shards
+        self.order = order_rules(options, order, f"group {group!r} of topic {topic!r}")
+        self.consumers = consumers_option(options.get("consumers"))
+        if batch is not None and self.order is not None:
+            raise UsageError(
+                f"batch={batch!r} for group {group!r} of topic {topic!r}: it has an order, in which the events of a key are "
+                "handled one at a time, and a batch would hold up the keys of all its events until the last one is done"
+            )
         self.settings = TaskSettings(
             name=self.name,
             aliases=(),
@@ -129,6 +151,11 @@ class Subscription:
         self.foreign = codec.foreign
         """Makes a payload of the fields of another program's entry, if that is asked for."""
 
+    @property
+    def serving(self) -> Serving:
+        """How a worker serves it."""
+        return Serving(self.address, self.shards, None if self.consumers is None else self.consumers[1], self.order)
+
     def __repr__(self) -> str:
         return f"<subscription of group {self.group!r} to topic {self.topic!r}>"
 
@@ -142,7 +169,10 @@ class PrefixSubscription:
         self.address = prefix_address(prefix, group)
         """Stands for those of all its groups."""
         self._make = make
-        self.start = make(prefix).start  # what is wrong with it shows here
+        example = make(prefix)  # what is wrong with it shows here
+        self.start = example.start
+        self.serving = replace(example.serving, address=self.address)
+        """How a worker serves each of its groups."""
 
     def to(self, topic: str) -> Subscription:
         """The subscription to one of these topics."""

@@ -7,6 +7,7 @@ import functools
 import inspect
 import time
 from collections.abc import Callable, Collection, Coroutine
+from dataclasses import replace
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 
 from millstream.call import Call
@@ -15,6 +16,7 @@ from millstream.codec import ArgumentCodec, ResultCodec
 from millstream.errors import UsageError
 from millstream.job import Job, Origin
 from millstream.options import CallOptions, call_settings, job_id
+from millstream.ordering import KeyOf
 from millstream.policy import RetryPolicy
 from millstream.settings import TaskSettings
 
@@ -31,6 +33,7 @@ class Task(Generic[P, R]):
         settings: TaskSettings,
         clients: Clients,
         queues: Collection[str],
+        key_of: KeyOf | None = None,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -43,6 +46,7 @@ class Task(Generic[P, R]):
         self.returns = ResultCodec(fn, task=settings.name)
         self._clients = clients
         self._queues = queues
+        self._key_of = key_of
         self._clock = clock
         self._options: CallOptions = {}
         self._apply()
@@ -55,11 +59,12 @@ class Task(Generic[P, R]):
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Accepted once this returns: the job will run, whatever worker dies.
 
-        Raises TypeError if the arguments do not fit the function, PayloadTooLarge, QueueFull, IdConflict, and
+        Raises TypeError if the arguments do not fit the function or ``order_by`` has no key for them, PayloadTooLarge,
+        QueueFull, IdConflict, ShardsChanged if the queue has another number of shards than is declared here, and
         BrokerUnavailable, with the job's id, if the server stays away for five seconds.
         """
-        created_id, created = await self._clients.here().send(self.template, args, kwargs)
-        return Job(created_id, created, self.origin)
+        created_id, created, address = await self._clients.here().send(self.template, args, kwargs)
+        return Job(created_id, created, self.origin if address == self.origin.queue else self.origin_at(address))
 
     enqueue_sync = twin(enqueue)
 
@@ -83,6 +88,13 @@ class Task(Generic[P, R]):
         """A job of this task that was enqueued before, by whomever, in the queue this task sends to."""
         return Job(job_id(id), False, self.origin)
 
+    def origin_at(self, address: str) -> Origin:
+        """What the jobs that went to one shard of its queue have in common."""
+        found = self._origins.get(address)
+        if found is None:
+            found = self._origins[address] = replace(self.origin, address=address)
+        return found
+
     def _apply(self) -> None:
         call = call_settings(self._options, self.settings, self._queues, self._clock())
         self.template = Template(
@@ -96,7 +108,9 @@ class Task(Generic[P, R]):
             expires=call.expires,
             expires_at=call.expires_at,
             overrides=call.overrides,
+            key=None if self._key_of is None else self._key_of.of_call,
         )
+        self._origins: dict[str, Origin] = {}
         self.origin = Origin(self._clients, call.queue, self.name, self.returns.decode, call.result_ttl > 0)
 
     def __repr__(self) -> str:

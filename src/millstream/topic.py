@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, cast, overload
 
 import msgspec
 
-from millstream.address import group_address, topic_address
+from millstream.address import group_address, shard_addresses, topic_address
 from millstream.batch import Batch
 from millstream.broadcast import Broadcast, BroadcastOptions
 from millstream.broker.contract import BEGINNING, END
@@ -25,6 +25,7 @@ from millstream.forward import Forwarder
 from millstream.job import Job, Origin
 from millstream.message import EventFields
 from millstream.options import job_id, place_option
+from millstream.ordering import Key, KeyOf
 from millstream.settings import AppSettings, TopicSettings, seconds
 from millstream.settings import name as checked_name
 from millstream.subscription import BatchSubscriber, Outcome, SubscribeOptions, Subscriber, Subscription
@@ -76,9 +77,17 @@ class Topic(Generic[T]):
     """
 
     def __init__(
-        self, settings: TopicSettings, codec: EventCodec, clients: Clients, app: AppSettings, consume: Consume
+        self,
+        settings: TopicSettings,
+        codec: EventCodec,
+        clients: Clients,
+        app: AppSettings,
+        consume: Consume,
+        key_of: KeyOf | None = None,
     ) -> None:
         self.settings = settings
+        self.key_of = key_of
+        """Which key an event has; None: it is in no order."""
         self.subscriptions: dict[str, Subscription] = {}
         self.dead_handlers: dict[str, DeadHandler | Forwarder] = {}
         """What becomes of a group's dead letters, where code decides that."""
@@ -96,10 +105,25 @@ class Topic(Generic[T]):
 
     @property
     def stream(self) -> str:
-        """What its log is called on the server: other programs may read it, and with ``codec="fields"`` write to it by XADD."""
+        """What its log is called on the server: other programs may read it, and with ``codec="fields"`` write to it by XADD.
+        UsageError if it has shards: ``streams``."""
+        if self.settings.shards:
+            raise UsageError(f"{self!r} has {self.settings.shards} shards, each with a log: topic.streams")
+        return self.streams[0]
+
+    @property
+    def streams(self) -> Sequence[str]:
+        """What the logs of its shards are called on the server, in their order; without shards it is one. Docs/ORDER.md says
+        which of them is that of a key."""
         from millstream.redis.keys import topic_keys  # an app alone loads no room
 
-        return topic_keys(self._app.namespace, self.name)["log"]
+        names = shard_addresses(self.name, self.settings.shards)
+        return [topic_keys(self._app.namespace, name)["log"] for name in names]
+
+    @property
+    def order_by(self) -> Callable[[T], Key] | None:
+        """The function that says which key an event has; None: it is in no order."""
+        return None if self.key_of is None else cast(Callable[[T], Key], self.key_of.fn)
 
     @property
     def type(self) -> Any:
@@ -123,10 +147,11 @@ class Topic(Generic[T]):
 
         ``id``: published once under this id, however often it is sent within ``id_ttl``. ``delay``: not before so many seconds.
         ``expires``: not handled after so many. The rest travels with it, and its delivery has it. Raises TypeError if it is not
-        of the topic's type, PayloadTooLarge, TopicFull, and BrokerUnavailable with its id.
+        of the topic's type or ``order_by`` has no key for it, PayloadTooLarge, TopicFull, ShardsChanged if an ordered topic has
+        another number of shards than is declared here, and BrokerUnavailable with its id.
         """
         sender = self._sender(options) if options else self._plain
-        event_id, _ = await self._clients.here().send(sender.template, (event,), {})
+        event_id, _, _ = await self._clients.here().send(sender.template, (event,), {})
         return event_id
 
     def bind(self, event: T, **options: Unpack[PublishOptions]) -> Publication[T]:
@@ -156,7 +181,7 @@ class Topic(Generic[T]):
         if options.get("id") is not None:
             raise UsageError("publish_many(id=…) would give all events one id: give each its own with topic.bind(event, id=…)")
         common = self._sender(options) if options else self._plain
-        bulk = Bulk(self._clients)
+        bulk = Bulk(self._clients, shards=self.settings.shards)
         await bulk.send(_call(event, common) for event in events)
         if bulk.refused and not return_exceptions:
             raise BulkError(bulk.results)
@@ -246,7 +271,19 @@ class Topic(Generic[T]):
         return await self._consume(self._subscription(handler, group, options, batch))
 
     def _subscription(self, fn: Callable[..., Any], group: str, options: SubscribeOptions, batch: Batch | None) -> Subscription:
-        return Subscription(fn, self.name, group, self._codec, options, self._app, batch, start=self.settings.start)
+        settings = self.settings
+        return Subscription(
+            fn,
+            self.name,
+            group,
+            self._codec,
+            options,
+            self._app,
+            batch,
+            start=settings.start,
+            shards=settings.shards,
+            order=settings.order,
+        )
 
     def on_dead(self, group: str, **options: Unpack[DeadOptions]) -> DeadSubscriber[T]:
         """Declare what handles the dead letters of a group: a function of a DeadEvent, async or not.
@@ -295,8 +332,9 @@ class Topic(Generic[T]):
         ``@topic.broadcast(concurrency=4)``. A function of an event, or of an event and its delivery.
 
         A process is given what is published from its start to its stop, in order, one at a time unless ``concurrency`` says
-        otherwise. There is no group: nothing waits for a process that is not there, what has not begun when one stops is
-        dropped, what a handler raises is logged, and ``ack``, ``nack`` and ``retry`` do nothing.
+        otherwise; of an ordered topic each shard's for itself, so in order per key. There is no group: nothing waits for a
+        process that is not there, what has not begun when one stops is dropped, what a handler raises is logged, and ``ack``,
+        ``nack`` and ``retry`` do nothing.
 
         Nor does the topic keep an event for it. One that was trimmed before it was read is missed: that is logged, and told by
         ``delivery.missed`` of the next one. ``retention`` keeps events for longer than groups need them. Where broadcasts are
@@ -304,7 +342,8 @@ class Topic(Generic[T]):
         """
 
         def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
-            self.broadcasts.append(Broadcast(fn, self.name, self._codec, cast(BroadcastOptions, options), self._app))
+            for name in shard_addresses(self.name, self.settings.shards):
+                self.broadcasts.append(Broadcast(fn, name, self._codec, cast(BroadcastOptions, options), self._app))
             return fn
 
         if not fn:
@@ -389,8 +428,13 @@ class _Sender:
             delay=delay,
             expires=expires,
             event=_fields(options, topic._app.max_payload_bytes),
+            key=None if topic.key_of is None else topic.key_of.of_event,
         )
         self.origin = Origin(topic._clients, self.template.queue, topic.name, _no_result, False)
+
+    def origin_at(self, address: str) -> Origin:
+        """Of an event only the id is of interest, whichever shard it went to."""
+        return self.origin
 
 
 def _call(event: Any, common: _Sender) -> Call[Any]:

@@ -6,21 +6,24 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import Any, Protocol, TypeVar
+from zlib import crc32
 
-from millstream.address import split_address
+from millstream.address import shard_addresses, shard_of, split_address, whole
 from millstream.backoff import pauses
 from millstream.broker import Broker, Post, Receipt
-from millstream.broker.contract import Place
+from millstream.client.opening import Opening, PrefixDeclaration, TopicDeclaration, shards_changed, share
 from millstream.client.outbox import PATIENCE_SECONDS, Outbox
+from millstream.client.shards import addresses_of
 from millstream.client.template import Template
-from millstream.errors import BrokerError, BrokerUnavailable, IdConflict, QueueFull, TopicFull
+from millstream.errors import BrokerError, BrokerUnavailable, IdConflict, QueueFull, ShardsChanged, TopicFull
 from millstream.observers import Observers
 from millstream.reporter import Reporter
-from millstream.settings import QueueSettings, TopicSettings
+from millstream.settings import QueueSettings
 
 log = logging.getLogger("millstream")
 
@@ -29,35 +32,6 @@ T = TypeVar("T")
 SENDER_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 SENDER_LENGTH = 11
 """57 random bits: of a million clients of a queue a day, two are alike once in 260,000 days. An id is stored twice per job."""
-
-
-class Declared(Protocol):
-    """A group as an app declares it."""
-
-    @property
-    def start(self) -> Place: ...
-
-
-class TopicDeclaration(Protocol):
-    """A topic as an app declares it."""
-
-    @property
-    def settings(self) -> TopicSettings: ...
-    @property
-    def subscriptions(self) -> Mapping[str, Declared]: ...
-    @property
-    def broadcasts(self) -> Sequence[object]: ...
-
-
-class PrefixDeclaration(Protocol):
-    """A group of topics by the beginnings of their names, as an app declares it."""
-
-    @property
-    def prefix(self) -> str: ...
-    @property
-    def group(self) -> str: ...
-    @property
-    def start(self) -> Place: ...
 
 
 class Room(Protocol):
@@ -94,16 +68,16 @@ class Client:
         self._room = room
         self._queues = queues
         self._topics = topics
-        self._prefixes = prefixes
-        self._opened: dict[str, int] = {}
-        """How many groups and broadcasts each topic had when it was opened."""
-        self._opened_prefixes: set[str] = set()
+        self.opening = Opening(queues, topics, prefixes)
+        self._spreads: dict[str, Sequence[str]] = {}
+        """The addresses of shards."""
+        self._turns: Iterator[int] | None = None
+        """Which shard is next for what has no key; they do not all begin with the first."""
         self._clock = clock
         self._new_sender = new_sender
         self._broker: Broker | None = None
         self._connecting = asyncio.Lock()
         self._outboxes: dict[str, Outbox] = {}
-        self._declared: set[str] = set()
         self._until_shutdown: AsyncGenerator[None] | None = None
         self._closing: asyncio.Task[None] | None = None
 
@@ -115,10 +89,9 @@ class Client:
             if self._broker is None:
                 broker = await self._room.connect()
                 broker.repaired = self._repaired
-                self._opened.clear()
-                self._opened_prefixes.clear()
+                self.opening.begin_anew()
                 try:
-                    await self._open_declared(broker)
+                    await self.opening.declarations(broker)
                 except BaseException:
                     await broker.close()
                     raise
@@ -128,20 +101,12 @@ class Client:
                 await anext(self._until_shutdown)
             return self._broker
 
-    async def open_declared(self) -> Broker:
-        """The broker, open, with all topics, groups and prefixes that the app declares by now."""
+    async def open_declared(self, addresses: Sequence[str]) -> Broker:
+        """The broker, open, with all topics, groups and prefixes that the app declares by now, for a worker that serves these
+        addresses. ShardsChanged if one of them has another number of shards than is declared."""
         broker = await self.broker()
-        await self._open_declared(broker)
+        await self.opening.to_serve(broker, addresses)
         return broker
-
-    async def _open_declared(self, broker: Broker) -> None:
-        # Lists: more may be declared meanwhile. Topics first: where a group of one begins is its own to say, not a prefix's.
-        for topic in list(self._topics.values()):
-            await self._open(broker, topic)
-        for address, prefix in list(self._prefixes.items()):
-            if address not in self._opened_prefixes:
-                await broker.open_prefix(prefix.prefix, prefix.group, prefix.start)
-                self._opened_prefixes.add(address)
 
     def _repaired(self, address: str, what: str) -> None:
         self.reporter.tell("maintenance", address, BrokerError(what))
@@ -160,15 +125,49 @@ class Client:
 
     # -- sending -----------------------------------------------------------------------------------------------------------
 
-    async def send(self, template: Template, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, bool]:
-        """Enqueue one job; its id, and whether this call created it. What goes wrong concerns this job alone."""
+    async def send(self, template: Template, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, bool, str]:
+        """Enqueue one job; its id, whether this call created it, and its address. What goes wrong concerns this job alone."""
         payload = template.pack(args, kwargs)
-        outbox = self._outboxes.get(template.queue) or self.outbox(template.queue)
-        post = template.post(payload, outbox, self.now_ms())
+        key, address = None, template.queue
+        spread = self.spread(address)
+        if spread is not None or template.key is not None:
+            key, address = self.route(template, args, kwargs, spread)
+        outbox = self._outboxes.get(address) or self.outbox(address)
+        post = template.post(payload, outbox, self.now_ms(), key)
         answer = await outbox.send(post)
         if isinstance(answer, Exception):
             raise answer
-        return post.id, self.created(template.queue, post, answer[0])
+        return post.id, self.created(address, post, answer[0]), address
+
+    def spread(self, address: str) -> Sequence[str] | None:
+        """The addresses of the shards that the app declares of a queue, or of a topic by its address; None: it has none."""
+        found = self._spreads.get(address)
+        if found is None:
+            queue = self._queues.get(address)
+            shards = queue.shards if queue is not None else self.opening.declared_shards(address)
+            if not shards:
+                return None
+            found = self._spreads[address] = shard_addresses(address, shards)
+        return found
+
+    def route(
+        self, template: Template, args: tuple[Any, ...], kwargs: dict[str, Any], spread: Sequence[str] | None
+    ) -> tuple[bytes | None, str]:
+        """The key of what is sent, and the address it goes to. TypeError if the user's function has no key for it."""
+        key = None if template.key is None else template.key(args, kwargs)
+        if spread is None:
+            return key, template.queue
+        if self._turns is None:
+            self._turns = count(crc32(self._new_sender().encode()))
+        return key, spread[template.shard(key, len(spread), self._turns)]
+
+    async def addresses(self, address: str) -> Sequence[str]:
+        """Where the messages of a queue or group are: its own address, or those of its shards, as many as the server knows."""
+        return await self.ask(lambda broker: addresses_of(broker, address))
+
+    async def of_all(self, address: str, verb: Callable[[str, Broker], Awaitable[T]]) -> list[T]:
+        """Do one thing to a queue or group: once, or to each of its shards."""
+        return [await self.ask(partial(verb, address)) for address in await self.addresses(address)]
 
     def created(self, queue: str, post: Post, receipt: Receipt) -> bool:
         """Whether the job is new; raises what refused it."""
@@ -179,11 +178,14 @@ class Client:
             return post.serial > 0
         if receipt is Receipt.CONFLICT:
             raise IdConflict(f"id {post.id!r} in queue {queue!r} is that of a job of another task than {post.task!r}")
-        parts = split_address(queue)
+        parts = split_address(whole(queue))
+        most = self.max_length(queue)
+        part = "" if shard_of(queue) is None else f", its share, in shard {shard_of(queue)}"
         if parts is not None:
-            most = self._topics[parts[0]].settings.max_length
-            raise TopicFull(f"topic {parts[0]!r} keeps max_length={most} events that are not all handled; nothing was written")
-        raise QueueFull(f"queue {queue!r} holds max_length={self.max_length(queue)} jobs; nothing was written")
+            raise TopicFull(
+                f"topic {parts[0]!r} keeps max_length={most} events{part} that are not all handled; nothing was written"
+            )
+        raise QueueFull(f"queue {whole(queue)!r} holds max_length={most} jobs{part}; nothing was written")
 
     def outbox(self, queue: str) -> Outbox:
         """This client's one outbox for a queue."""
@@ -197,22 +199,17 @@ class Client:
         """This machine's wall clock, shown to people."""
         return int(self._clock() * 1000)
 
-    def max_length(self, queue: str) -> int | None:
-        """The bound the app declared for a queue."""
-        settings = self._queues.get(queue)
-        return None if settings is None else settings.max_length
+    def max_length(self, address: str) -> int | None:
+        """The bound the app declared for a queue, or for a topic by its address; for a shard its part of that."""
+        name = whole(address)
+        parts = split_address(name)
+        settings = self._queues.get(name) if parts is None else self._topics[parts[0]].settings
+        return None if settings is None else share(settings.max_length, settings.shards)
 
     async def _publish(self, queue: str, posts: list[Post], sender: str) -> list[Receipt]:
         try:
             broker = self._broker or await self.broker()
-            parts = split_address(queue)
-            if parts is not None:
-                receipts = await self._emit(broker, parts[0], posts, sender)
-            else:
-                if queue not in self._declared:
-                    await broker.declare(queue)
-                    self._declared.add(queue)
-                receipts = await broker.publish(queue, posts, sender=sender, max_length=self.max_length(queue))
+            receipts = await self._send(broker, queue, posts, sender)
         except BrokerError as error:
             self._unpublished(queue, error)
             raise
@@ -224,22 +221,21 @@ class Client:
         """Callers are told by what is raised when their patience ends; this is for those who watch."""
         self.reporter.fail("publish", queue, error, "publishing to %r failed: %s", queue, error)
 
-    async def _emit(self, broker: Broker, name: str, posts: list[Post], sender: str) -> list[Receipt]:
-        topic = self._topics[name]
-        await self._open(broker, topic)
-        return await broker.emit(name, posts, sender=sender, max_length=topic.settings.max_length)
-
-    async def _open(self, broker: Broker, topic: TopicDeclaration) -> None:
-        """Unless it is as it was when it was opened last."""
-        settings, followed = topic.settings, len(topic.broadcasts)
-        declared = len(topic.subscriptions) + followed
-        if self._opened.get(settings.name) == declared:
-            return
-        starts = {name: subscription.start for name, subscription in topic.subscriptions.items()}
-        await broker.open_topic(
-            settings.name, starts, keep=settings.keep, keep_count=settings.keep_count, followed=followed > 0
-        )
-        self._opened[settings.name] = declared
+    async def _send(self, broker: Broker, address: str, posts: list[Post], sender: str) -> list[Receipt]:
+        parts, most = split_address(address), self.max_length(address)
+        shards = 0 if shard_of(address) is None else self.opening.declared_shards(whole(address))
+        try:
+            if parts is None:
+                if address not in self.opening.queues:
+                    await self.opening.queue(broker, address)
+                return await broker.publish(address, posts, sender=sender, max_length=most, shards=shards)
+            await self.opening.topic(broker, self._topics[whole(parts[0])])
+            return await broker.emit(parts[0], posts, sender=sender, max_length=most, shards=shards)
+        except ShardsChanged:
+            noted = await broker.inspector.shards(whole(address))
+            if noted == shards:  # somebody looks whether it can be changed: that ends
+                raise BrokerUnavailable(f"the number of shards of {whole(address)!r} is being changed") from None
+            raise shards_changed(whole(address), noted, shards) from None
 
     # -- closing -----------------------------------------------------------------------------------------------------------
 

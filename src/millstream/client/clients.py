@@ -9,7 +9,8 @@ import weakref
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 
-from millstream.client.client import Client, PrefixDeclaration, Room, TopicDeclaration
+from millstream.client.client import Client, Room
+from millstream.client.opening import PrefixDeclaration, TopicDeclaration
 from millstream.observers import Observers
 from millstream.settings import QueueSettings
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from msgspec import Raw
@@ -10,12 +11,17 @@ from millstream.broker import Post
 from millstream.client.outbox import Outbox
 from millstream.errors import PayloadTooLarge
 from millstream.message import CallOverrides, EventFields, Message, encode_message
+from millstream.ordering import shard_of_key
 
 
 class Packs(Protocol):
     """Turns what a caller gave into bytes, or says what is wrong with it: TypeError."""
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes: ...
+
+
+KeyOf = Callable[[tuple[Any, ...], dict[str, Any]], bytes]
+"""The key of what a caller gave, once that is known to fit; TypeError if it has none."""
 
 
 class Template:
@@ -33,6 +39,7 @@ class Template:
         "expires",
         "expires_at",
         "id",
+        "key",
         "queue",
     )
 
@@ -50,8 +57,12 @@ class Template:
         expires_at: float = 0.0,
         overrides: CallOverrides | None = None,
         event: EventFields | None = None,
+        key: KeyOf | None = None,
     ) -> None:
         self.queue = queue
+        """The whole's address, if it has shards."""
+        self.key = key
+        """None: what is sent is in no order."""
         self.id = id
         self.delay = delay
         self.at = at
@@ -62,7 +73,7 @@ class Template:
         self._max_payload_bytes = max_payload_bytes
         self._overrides = overrides
         self._event = event
-        self._plain = not (id or delay or at or expires or expires_at or event)
+        self._plain = not (id or delay or at or expires or expires_at or event or key)
 
     def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The arguments as they travel. TypeError if they do not fit the task, PayloadTooLarge if they are too many bytes."""
@@ -74,7 +85,15 @@ class Template:
             )
         return payload
 
-    def post(self, payload: bytes, outbox: Outbox, now_ms: int) -> Post:
+    def shard(self, key: bytes | None, shards: int, turns: Iterator[int]) -> int:
+        """Which of so many shards a message goes to: by its key, else by its given id, else to each in turn."""
+        if key is None:
+            if not self.id:
+                return next(turns) % shards
+            key = self.id.encode()
+        return shard_of_key(key, shards)
+
+    def post(self, payload: bytes, outbox: Outbox, now_ms: int, key: bytes | None = None) -> Post:
         """A post with the given id, or with the outbox's next number; that one must be put in before the next is made."""
         if self._plain:
             serial = outbox.serial = outbox.serial + 1
@@ -90,4 +109,6 @@ class Template:
             serial = outbox.serial = outbox.serial + 1
             job_id = f"{outbox.sender}-{serial}"
         message = Message(job_id, self._task, Raw(payload), now_ms, 1, bool(self.id), self._overrides, event=self._event)
-        return Post(job_id, encode_message(message), self._task, serial, self.delay, self.at, self.expires, self.expires_at)
+        return Post(
+            job_id, encode_message(message), self._task, serial, self.delay, self.at, self.expires, self.expires_at, key
+        )

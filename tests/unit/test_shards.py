@@ -1,0 +1,147 @@
+"""Shards: where the messages of a key go, and what a worker is told of what it serves."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from millstream.broker import OrderRules
+from millstream.errors import UsageError
+from millstream.ordering import LONGEST_REMEMBERED, fnv1a, key_bytes, shard_of_key
+from millstream.serving import Serving
+from tests.unit.stage import new_app
+
+VECTORS: list[tuple[Any, bytes, int, int]] = [
+    ("", b"", 2166136261, 5),
+    ("a", b"a", 3826002220, 4),
+    ("foobar", b"foobar", 3214735720, 0),
+    ("ann", b"ann", 355060760, 0),
+    ("müller", b"m\xc3\xbcller", 1392138076, 4),
+    (b"\x00\xff", b"\x00\xff", 3531065248, 0),
+    (42, b"42", 2279835011, 3),
+    (-7, b"-7", 449647517, 5),
+    (1.5, b"1.5", 3896645433, 1),
+]
+"""A key, its bytes, their hash, and its shard of 8: the same in every language, for ever."""
+
+
+@pytest.mark.parametrize(("key", "data", "hashed", "shard"), VECTORS)
+def test_a_key_has_the_shard_that_the_documented_hash_says(key: Any, data: bytes, hashed: int, shard: int) -> None:
+    assert key_bytes(key) == data
+    assert fnv1a(data) == hashed
+    assert shard_of_key(data, 8) == shard == hashed % 8
+    assert shard_of_key(data, 1) == 0
+
+
+def test_a_long_key_has_the_same_hash_though_it_is_not_remembered() -> None:
+    long = b"x" * (LONGEST_REMEMBERED + 1)
+    assert shard_of_key(long, 1009) == fnv1a(long) % 1009
+
+
+def test_keys_are_spread_over_all_shards() -> None:
+    counts = [0] * 8
+    for n in range(8_000):
+        counts[shard_of_key(f"customer-{n}".encode(), 8)] += 1
+    assert min(counts) > 700
+    assert max(counts) < 1300
+
+
+@pytest.mark.parametrize("value", [None, True, False, ["a"], ("a", 1), {"a": 1}, object(), 1j, "\ud800", 10**5000])
+def test_what_is_no_text_bytes_or_number_is_no_key(value: Any) -> None:
+    with pytest.raises(TypeError, match=r"topic 'orders'.*key"):
+        key_bytes(value, "order_by of topic 'orders'")
+
+
+def test_numbers_are_written_as_python_writes_them() -> None:
+    class Id(int):
+        def __str__(self) -> str:
+            return "nice"
+
+    assert [key_bytes(value) for value in (0, 10**30, -0.0, 1e300, math.inf)] == [
+        b"0",
+        b"1" + b"0" * 30,
+        b"-0.0",
+        b"1e+300",
+        b"inf",
+    ]
+    assert key_bytes(Id(7)) == b"7"
+
+
+def test_a_worker_is_told_shards_seats_and_order_of_all_that_it_serves() -> None:
+    app = new_app()
+    app.queue("mail", shards=4, consumers=(1, 3))
+    orders = app.topic("orders", int, order_by=str, shards=16, on_failure="stop")
+    news = app.topic("news", int)
+
+    @app.task(queue="mail", order_by=lambda to: to, max_pending_per_key=5)
+    async def send(to: str) -> None: ...
+
+    @app.task
+    async def plain() -> None: ...
+
+    @orders.subscribe("billing", consumers=(2, 2), max_pending_per_key=7)
+    async def bill(number: int) -> None: ...
+
+    @orders.on_dead("billing")
+    async def bury(letter: Any) -> None: ...
+
+    @news.subscribe("readers", consumers=(1, 5))
+    async def read(number: int) -> None: ...
+
+    @app.subscribe_prefix("no", "audit", type=int, consumers=(1, 2))
+    async def audit(number: int) -> None: ...
+
+    addresses = app.queues_to_serve(())
+    assert app.serving(addresses) == [
+        Serving("mail", 4, 3, OrderRules(max_pending=5)),
+        Serving("default"),
+        Serving("orders>billing", 16, 2, OrderRules(stop=True, max_pending=7)),
+        Serving("orders>billing>dead", 16),
+        Serving("news>readers", 0, 5),
+        Serving("no*>audit", 0, 2),
+    ]
+    assert app.serving(["nobody"]) == [Serving("nobody")]
+
+
+def test_who_broadcasts_an_ordered_topic_follows_each_of_its_shards() -> None:
+    app = new_app()
+    orders = app.topic("orders", int, order_by=str, shards=3)
+
+    @orders.broadcast
+    async def told(number: int) -> None: ...
+
+    shards = ["orders:0>", "orders:1>", "orders:2>"]
+    assert app.queues_to_serve(()) == shards
+    assert app.queues_to_serve(["orders>"]) == shards
+    assert app.serving(shards) == [Serving(shard) for shard in shards]
+    assert [broadcast.topic for broadcast in app.broadcasts] == ["orders:0", "orders:1", "orders:2"]
+
+
+@pytest.mark.parametrize("consumers", [0, 3, (1,), (1, 2, 3), [1, 2], (0, 2), (3, 2), (1, 2.0), (True, 2), "12"])
+def test_consumers_that_make_no_sense_are_refused(consumers: Any) -> None:
+    app = new_app()
+    with pytest.raises(UsageError, match="consumers"):
+        app.queue("mail", consumers=consumers)
+    with pytest.raises(UsageError, match="consumers"):
+        app.topic("orders", int).subscribe("g", consumers=consumers)(lambda number: None)
+
+
+@pytest.mark.parametrize("shards", [0, -1, 2.0, "8", True])
+def test_shards_that_make_no_sense_are_refused(shards: Any) -> None:
+    app = new_app()
+    with pytest.raises(UsageError, match=r"shards.*1 or more"):
+        app.queue("mail", shards=shards)
+    with pytest.raises(UsageError, match=r"shards.*1 or more"):
+        app.topic("orders", int, order_by=str, shards=shards)
+
+
+def test_a_queue_declared_twice_with_other_shards_or_consumers_is_refused() -> None:
+    app = new_app()
+    app.queue("mail", shards=4)
+    assert app.queue("mail", shards=4).name == "mail"
+    with pytest.raises(UsageError, match=r"shards=4.*shards=8"):
+        app.queue("mail", shards=8)
+    with pytest.raises(UsageError, match=r"consumers=\(1, 2\)"):
+        app.queue("mail", shards=4, consumers=(1, 2))
