@@ -4,7 +4,7 @@
 -- ARGV: clock, member, lease_ms
 -- Returns {ms until the first of the others is overdue or -1, then the members}.
 redis.call('ZREMRANGEBYSCORE', LEASES, '-inf', now)
-redis.call('ZADD', LEASES, now + ARGV[3], ARGV[2])
+redis.call('ZADD', LEASES, 'NX', now + ARGV[3], ARGV[2])
 local found = redis.call('ZRANGE', LEASES, 0, -1, 'WITHSCORES')
 local answer = { -1 }
 for i = 1, #found, 2 do

@@ -112,7 +112,8 @@ for i = at + 1, #ARGV, 9 do
       earlier = schedule(id, now + ARGV[i + 7], ARGV[i + 8], ARGV[i + 6]) or earlier
       if key then
         note_key(id, place, '', key)
-        give_turn(key, 'b', place, id)
+        local _, holder = turn_of(key)
+        if holder == id then give_turn(key, 'b', place, id) end
       end
       retried = retried + 1
     elseif kind == '2' then

@@ -9,7 +9,7 @@ from millstream.errors import LeaseLost
 from millstream.outcome import Kind
 from millstream.testing.keyed import begin, blocked, dead, finish_all, retry, send, take_all
 from millstream.testing.promises.leases import lapse
-from millstream.testing.room import Promises, Room, ids, outcome, promise
+from millstream.testing.room import Promises, Room, ids, promise
 
 ODD_KEYS = [b"", b"\0", b"\n", b"/", b":", b"a", b"a\0", b"ab", b"{a}", b"\xff\xfe", "né".encode(), b"0", b"0-0", b"!released"]
 
@@ -296,8 +296,7 @@ class OrderPromises(Promises):
         for key in (b"a", b"b", b"d"):
             await send(room, f"{key.decode()}1", f"{key.decode()}2", key=key)
         a, b, d = await take_all(room)
-        outcomes = [outcome(d, Kind.EXPIRED), outcome(a, Kind.DONE), outcome(b, Kind.DEAD)]
-        assert await room.broker.settle(room.queue, "c", outcomes) == 3
+        assert await room.settle("c", [d, a, b]) == 3
         assert ids(await room.take("c")) == ["d2", "a2", "b2"]
 
     @promise()

@@ -9,7 +9,7 @@ from millstream.broker.letters import open_letter
 from millstream.message import decode_message
 from millstream.outcome import Kind
 from millstream.testing.room import Promises, Room, ids, promise
-from millstream.testing.topic import A, B, begin, claim, emit, end, finish, group_state, state, take
+from millstream.testing.topic import A, B, begin, claim, emit, emit_serials, end, finish, group_state, state, take
 
 KEY = b"k"
 
@@ -73,9 +73,10 @@ class OrderedGroupPromises(Promises):
         room.at(2)
         await claim(room, "a", 0)
         assert (await state(room)).length == 0
-        assert await emit(room, "5", max_length=3) == [Receipt.FULL]
-        assert await emit(room, "5", max_length=4) == [Receipt.CREATED]
-        assert await emit(room, "6", max_length=4) == [Receipt.FULL]
+        assert await emit(room, "5", key=b"x", max_length=3) == [Receipt.FULL]
+        assert await emit(room, "5", key=b"x", max_length=4) == [Receipt.CREATED]
+        assert await emit(room, "6", key=b"x", max_length=4) == [Receipt.FULL]
+        assert await emit_serials(room, "s", 1, key=b"x", max_length=4) == [Receipt.FULL]
 
     @promise()
     async def test_a_group_in_numbers_knows_what_is_blocked_and_stopped(self, room: Room) -> None:
@@ -143,10 +144,46 @@ class OrderedGroupPromises(Promises):
         await emit(room, "1", "2", "3", "4", key=KEY)
         for name in ("1", "2"):
             assert await finish(room, "a") == [name]
-        assert ids(await take(room, "a")) == ["3"]
+        third = await take(room, "a")
+        assert ids(third) == ["3"]
         await room.broker.seek(A, BEGINNING)
-        assert await finish(room, "a") == ["3"]
+        assert await take(room, "a") == []
+        await end(room, "a", third)
         assert [await finish(room, "a") for _ in range(4)] == [["1"], ["2"], ["4"], []]
+
+    @promise()
+    async def test_an_event_that_waits_for_a_retry_is_not_given_again_beside_it(self, room: Room) -> None:
+        await begin(room, "a", keep_count=100)
+        await emit(room, "1", "2", key=KEY)
+        await end(room, "a", await take(room, "a"), Kind.RETRY, delay=5, body=b"1#second")
+        await room.broker.seek(A, BEGINNING)
+        assert await take(room, "a") == []
+        room.at(5)
+        assert [entry.body for entry in await take(room, "a")] == [b"1#second"]
+
+    @promise()
+    async def test_an_event_with_the_turn_that_is_given_again_while_it_runs_is_a_new_delivery(self, room: Room) -> None:
+        await begin(room, "a")
+        await room.join("second", queue=A)
+        await emit(room, "1", "2", key=KEY)
+        await take(room, "a")
+        await room.broker.seek(A, BEGINNING)
+        again = await room.take("second", queue=A)
+        assert ids(again) == ["1"]
+        assert await room.settle("second", again, queue=A) == 1
+        assert ids(await take(room, "a")) == ["2"]
+
+    @promise()
+    async def test_a_dead_event_that_is_given_again_and_has_to_wait_is_dead_no_more(self, room: Room) -> None:
+        await begin(room, "a", keep_count=100)
+        await emit(room, "1", "2", "3", key=KEY)
+        await end(room, "a", await take(room, "a"), Kind.DEAD)
+        second = await take(room, "a")
+        await room.broker.seek(A, BEGINNING)
+        assert await take(room, "a") == []
+        assert (await blocked(room), await room.broker.inspector.dead_letters(A)) == (["1", "3"], [])
+        await end(room, "a", second)
+        assert await finish(room, "a") == ["1"]
 
     @promise()
     async def test_a_group_moved_forward_keeps_what_is_blocked(self, room: Room) -> None:
