@@ -115,7 +115,7 @@ for i = at + 1, #ARGV, 9 do
       earlier = schedule(id, now + ARGV[i + 7], ARGV[i + 8], ARGV[i + 6]) or earlier
       if key then
         redis.call('HSET', KEYED, id, order_note(place, '', key))
-        give_turn(key, 'b', place, id)
+        if holder_of(redis.call('HGET', TURNS, key)) == id then give_turn(key, 'b', place, id) end
       end
       retried = retried + 1
     elseif kind == '2' then
