@@ -15,6 +15,7 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overloa
 import msgspec
 
 from millstream.address import dead_address, shard_addresses, split_address, split_group, topic_address
+from millstream.address import whole as whole_address
 from millstream.backoff import pauses
 from millstream.batch import Batch
 from millstream.broadcast import Broadcast
@@ -538,7 +539,7 @@ class Millstream:
                 "modules that declare them?"
             )
         for name in names:
-            if name not in served and not any(prefix.serves(name) for prefix in self._prefixes.values()):
+            if whole_address(name) not in served and not any(prefix.serves(name) for prefix in self._prefixes.values()):
                 known = ", ".join(map(repr, served))
                 raise UsageError(f"the app declares no queue {name!r}; it has {known}")
         return names or served
@@ -589,6 +590,7 @@ class Millstream:
             broadcasts=self.broadcasts,
             settings=self.settings,
             queues=queues,
+            serving=self.serving(queues),
             concurrency=whole(concurrency, "concurrency", minimum=1),
             threads=whole(threads, "threads", minimum=1),
             lifespan=self.lifespan_context,
@@ -610,6 +612,7 @@ class Millstream:
                 subscriptions={subscription.address: subscription},
                 settings=self.settings,
                 queues=[subscription.address],
+                serving=[subscription.serving],
                 concurrency=slots or WORKER_CONCURRENCY,
                 threads=slots or WORKER_THREADS,
                 lifespan=nullcontext,

@@ -23,8 +23,10 @@ from millstream.broker import Claim, Entry, Followed, JobView, Listed, Position,
 from millstream.broker.contract import BEGINNING, END, Place
 from millstream.errors import LeaseLost
 from millstream.memory import MemoryBroker
-from millstream.memory.queue import Keeping, MemoryQueue
-from millstream.memory.state import Job, Lease, Moment, Sender
+from millstream.memory.leases import Lease
+from millstream.memory.queue import MemoryQueue
+from millstream.memory.remains import Keeping
+from millstream.memory.state import Job, Moment, Sender
 from millstream.memory.topic import MemoryGroup, MemoryTopic
 from millstream.outcome import Kind, Outcome
 from millstream.redis import RedisBroker
@@ -284,7 +286,7 @@ class TwoRooms(RuleBasedStateMachine):
         name = f"c{len(self.consumers) * 37 % 100:02}-{len(self.consumers)}"
         self.consumers.append(name)
         self.leased.append(name)
-        self.same(lambda room, _: room.join(self.queue, name, lease))
+        self.both(lambda room, _: room.join(self.queue, name, lease))
 
     def claim(self, consumer: str, count: int, alone: bool = False, suspect_after: int = 2) -> list[Claimed]:
         left, right = self.both(
@@ -482,7 +484,7 @@ class TwoTopics(TwoRooms):
         self.same(lambda room, _: room.open_topic(TOPIC, groups, keep=keep, keep_count=keep_count))
         for topic in (TOPIC, FOLLOWED):
             self.begin_to_follow(topic)
-        self.same(lambda room, _: room.join(self.other, "other", 1e6))
+        self.both(lambda room, _: room.join(self.other, "other", 1e6))
 
     @rule(new=new_jobs, count=st.integers(0, 5), how=st.lists(ways, max_size=5))
     def other_group_works(self, new: int, count: int, how: list[Way]) -> None:
@@ -490,7 +492,7 @@ class TwoTopics(TwoRooms):
         left, right = self.both(lambda room, _: room.claim(self.other, "other", count))
         assert seen(left) == seen(right)
         if left == LOST:
-            self.same(lambda room, _: room.join(self.other, "other", 1e6))
+            self.both(lambda room, _: room.join(self.other, "other", 1e6))
             return
         pairs = zip(left.entries, right.entries, strict=True)
         claimed = [Claimed("other", (pair[0].body or b"").partition(b"#")[0].decode(), pair) for pair in pairs]

@@ -282,8 +282,8 @@ class Broker(ABC):
 
     @abstractmethod
     async def attend(self, address: str, member: str, lease: float) -> Attendance:
-        """Be one of those who share the shards of an address (the whole's, where nothing is ever claimed): a member until its
-        lease is over, unless ``renew``ed, or it ``leave``s. A member that has a lease keeps it as it is."""
+        """Be one of those who share the shards of an address (the whole's, where nothing is ever claimed): a member for so many
+        seconds from now, unless it attends again, is ``renew``ed, or ``leave``s."""
 
     @abstractmethod
     async def claim(

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import ClassVar
 from weakref import WeakValueDictionary
 
-from millstream.address import dead_address, group_address, is_dead_address, split_address, split_group
+from millstream.address import dead_address, group_address, is_dead_address, split_address, split_group, topic_address
 from millstream.broker import (
     Attendance,
     Broker,
@@ -26,8 +26,10 @@ from millstream.broker import (
     WorkerInfo,
 )
 from millstream.broker.contract import BEGINNING, SUSPECT_AFTER, Place
+from millstream.errors import ShardsChanged
 from millstream.memory.inspector import MemoryInspector
-from millstream.memory.queue import Keeping, MemoryQueue
+from millstream.memory.queue import MemoryQueue
+from millstream.memory.remains import Keeping
 from millstream.memory.results import MemoryResults
 from millstream.memory.state import Moment, State, Waiter
 from millstream.memory.topic import MemoryGroup, MemoryTopic
@@ -131,12 +133,14 @@ class MemoryBroker(Broker):
         self, queue: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
     ) -> list[Receipt]:
         with self._locked(queue) as rules:
+            self._check_fence(queue, shards)
             return rules.publish(posts, sender, max_length, self._now(), self._keeping)
 
     async def emit(
         self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
     ) -> list[Receipt]:
         with self._state.lock:
+            self._check_fence(topic_address(topic), shards)
             return self._topic(topic).emit(posts, sender, max_length, self._now(), self._keeping)
 
     async def cancel(self, queue: str, job_id: str) -> Cancellation:
@@ -150,20 +154,11 @@ class MemoryBroker(Broker):
     ) -> int:
         await self.declare(queue)
         with self._locked(queue) as rules:
-            rules.join(consumer, lease, self._now())
-        return 1
+            return rules.join(consumer, lease, seats, order, self._now())
 
     async def attend(self, address: str, member: str, lease: float) -> Attendance:
-        raise NotImplementedError
-
-    async def clear_key(self, queue: str, key: bytes, *, replay: bool) -> int | None:
-        raise NotImplementedError
-
-    async def note_shards(self, address: str, shards: int, *, anew: bool = False) -> int:
-        raise NotImplementedError
-
-    async def fence_shard(self, address: str, shards: int) -> None:
-        raise NotImplementedError
+        with self._locked(address) as rules:
+            return rules.attend(member, lease, self._now())
 
     async def claim(
         self,
@@ -178,7 +173,7 @@ class MemoryBroker(Broker):
         if wait > 0:
             await self._idle(queue, consumer, wait, alone)
         with self._locked(queue) as rules:
-            return rules.claim(consumer, count, alone, suspect_after, self._now())
+            return rules.claim(consumer, count, alone, suspect_after, self._now(), self._keeping)
 
     async def _idle(self, queue: str, consumer: str, seconds: float, alone: bool) -> None:
         """Wait until a claim may bring something."""
@@ -283,6 +278,24 @@ class MemoryBroker(Broker):
         for topic in topics:
             await self.remove_group(group_address(topic, group))
         return True
+
+    async def clear_key(self, queue: str, key: bytes, *, replay: bool) -> int | None:
+        with self._locked(queue) as rules:
+            return rules.clear_key(key, replay, self._now())
+
+    async def note_shards(self, address: str, shards: int, *, anew: bool = False) -> int:
+        with self._state.lock:
+            if anew or not self._state.shards.get(address):
+                self._state.shards[address] = shards
+            return self._state.shards[address]
+
+    async def fence_shard(self, address: str, shards: int) -> None:
+        with self._state.lock:
+            self._state.fences[address] = shards
+
+    def _check_fence(self, address: str, shards: int) -> None:
+        if shards and self._state.fences.setdefault(address, shards) != shards:
+            raise ShardsChanged(f"{address!r} is one of {self._state.fences[address]} shards, not of {shards}")
 
     async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:
         with self._locked(queue) as rules:

@@ -7,6 +7,7 @@ from itertools import islice
 
 import msgspec
 
+from millstream.address import whole
 from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, StoppedKey, TopicState, WorkerInfo
 from millstream.memory.queue import MemoryQueue
 from millstream.memory.state import Job, Moment, Number, Place, State
@@ -28,7 +29,7 @@ class MemoryInspector(Inspector):
 
     async def queues(self) -> list[str]:
         with self._state.lock:
-            return sorted(self._state.declared)
+            return sorted({whole(name) for name in self._state.declared})
 
     async def queue(self, queue: str) -> QueueState:
         with self._state.lock:
@@ -36,24 +37,31 @@ class MemoryInspector(Inspector):
 
     async def topics(self) -> list[str]:
         with self._state.lock:
-            return sorted(self._state.opened)
+            return sorted({whole(name) for name in self._state.opened})
 
     async def topic(self, topic: str) -> TopicState:
         with self._state.lock:
             return (self._state.topics.get(topic) or MemoryTopic(topic)).state()
 
     async def shards(self, address: str) -> int:
-        return 0
+        with self._state.lock:
+            return self._state.shards.get(address, 0)
 
     async def stopped_keys(self, queue: str) -> list[StoppedKey]:
-        return []
+        with self._state.lock:
+            return self._queue(queue).order.stopped()
 
     async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
         if status == "dead":
             return [JobView.of_letter(letter) for letter in await self.dead_letters(queue, after=after, limit=limit)]
         with self._state.lock:
             rules = self._queue(queue)
-            listed = {"scheduled": rules.scheduled, "ready": rules.waiting_to_run, "running": rules.running}[status]()
+            listed = {
+                "blocked": rules.order.blocked,
+                "scheduled": rules.scheduled,
+                "ready": rules.waiting_to_run,
+                "running": rules.running,
+            }[status]()
             later = (job for job in listed if not after or _position(job) > _read_position(after))
             return [_view(queue, job, status) for job in islice(later, limit)]
 
@@ -111,10 +119,12 @@ def _view(queue: str, job: Job, status: Status) -> JobView:
 
 
 Position = tuple[int, str, Number, str]
-"""Whether it is fresh, who left it, its number or due time, its id: jobs of one state are listed in this order."""
+"""Whether it is fresh, who left it or its key, its number or due time, its id: jobs of one state are listed in this order."""
 
 
 def _position(job: Job) -> Position:
+    if job.place is Place.BLOCKED:
+        return (0, (job.key or b"").hex(), job.position, "")
     if job.place is Place.SCHEDULED:
         return (0, "", (job.due_ms, 0), job.id)
     name = {Place.RELEASED: "!released", Place.ASIDE: "!suspects", Place.HELD: job.holder}.get(job.place, "")

@@ -12,7 +12,8 @@ import msgspec
 from millstream.address import dead_address
 from millstream.broker import Claim, Entry, QueueState
 from millstream.broker.letters import enclose
-from millstream.memory.queue import Keeping, MemoryQueue
+from millstream.memory.queue import MemoryQueue
+from millstream.memory.remains import Keeping
 from millstream.memory.state import Dead, Job, Moment
 from millstream.outcome import DONE, Outcome
 
@@ -26,15 +27,15 @@ class MemoryLetters(MemoryQueue):
         # the last letter that was given
         self._place = 0
 
-    def claim(self, consumer: str, count: int, alone: bool, suspect_after: int, now: Moment) -> Claim:
+    def claim(self, consumer: str, count: int, alone: bool, suspect_after: int, now: Moment, keeping: Keeping) -> Claim:
         self.paused = self._group.paused
         orphaned = [jobs for holder, jobs in self._held.items() if holder not in self._leases]
         for shelf in (self._released, self._aside, *orphaned):
             self._strike([*shelf.values()])
-        return super().claim(consumer, count, alone, suspect_after, now)
+        return super().claim(consumer, count, alone, suspect_after, now, keeping)
 
-    def _take(self, count: int, suspect_after: int) -> list[Job]:
-        taken = super()._take(count, suspect_after)
+    def _take(self, count: int, suspect_after: int, now: Moment, keeping: Keeping) -> list[Job]:
+        taken = super()._take(count, suspect_after, now, keeping)
         for dead in self._never_given()[: count - len(taken)]:
             self._place = dead.number
             body = enclose(dead.stored(self._group.name))

@@ -5,62 +5,31 @@ Nothing here locks, awaits or reads a clock; ``broker.py`` does.
 
 from __future__ import annotations
 
-import heapq
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import count
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
 
-from millstream.broker import Cancellation, Claim, Entry, Post, QueueState, Receipt
-from millstream.broker.contract import OVERDUE_SECONDS
+from millstream.broker import Attendance, Cancellation, Claim, Entry, OrderRules, Post, QueueState, Receipt
 from millstream.errors import LeaseLost
-from millstream.memory.state import Dead, Job, Kept, Lease, Moment, Place, Sender, Waiter
+from millstream.memory.order import Turn
+from millstream.memory.remains import Keeping, Remains
+from millstream.memory.shelves import in_order
+from millstream.memory.state import Job, Kept, Moment, Place, Sender
 from millstream.outcome import Ending, Kind, Outcome, decode_ending, encode_ending
 from millstream.types import Status
 
 # seconds for which the ending of a cancelled job is kept
 CANCELLED_TTL = 600.0
 
-OVERDUE_MS = round(OVERDUE_SECONDS * 1000)
-TOTALS = ("published", "done", "retried", "dead", "expired", "cancelled", "released", "lapsed")
 
-
-@dataclass(frozen=True, kw_only=True)
-class Keeping:
-    """How long a room keeps what has ended. Seconds."""
-
-    id_ttl: float
-    dead_max_age: float
-    dead_max_count: int
-
-
-class MemoryQueue:
+class MemoryQueue(Remains):
     """A stream of jobs, who holds what, and what ended ones left behind."""
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self.name = name
         self.paused = False
-        self.totals: dict[str, int] = dict.fromkeys(TOTALS, 0)
-        self._numbers = count(1)
-        # alive, by id; not what a group has claimed in its topic's log
-        self.jobs: dict[str, Job] = {}
-        # the stream's entries, by where they are and ref; the others are put in order when they are taken
-        self._fresh: OrderedDict[bytes, Job] = OrderedDict()
-        self._released: dict[bytes, Job] = {}
-        self._aside: dict[bytes, Job] = {}
-        self._held: dict[str, dict[bytes, Job]] = {}
-        # scheduled jobs by id, and by due time, then id; there one that was cancelled since stays until it is met
-        self._scheduled: dict[str, Job] = {}
-        self._due: list[tuple[int, bytes, int, Job]] = []
-        self._leases: dict[str, Lease] = {}
-        # what ended jobs left behind
-        self.dead: OrderedDict[str, Dead] = OrderedDict()
-        self.endings: Kept[bytes] = Kept()
-        self._given: Kept[str] = Kept()
+        self._joins = 0
         self._senders: Kept[Sender] = Kept()
-        # who waits: for something to claim, by consumer, and for endings, by job
-        self.idle: dict[Waiter[None], str] = {}
-        self.waiting: dict[str, set[Waiter[bytes | None]]] = {}
 
     # -- producers ---------------------------------------------------------------------------------------------------------
 
@@ -80,7 +49,7 @@ class MemoryQueue:
             return Receipt.EXISTS
         if not post.serial and (found := self._find_given(post, now)):
             return found
-        if max_length is not None and self._entries() + len(self._scheduled) >= max_length:
+        if max_length is not None and self._entries() + len(self._scheduled) + self.order.count >= max_length:
             return Receipt.FULL
         if post.serial:
             sender.accept(post.serial)
@@ -88,7 +57,7 @@ class MemoryQueue:
             self._given.put(post.id, post.task, None, now.wall)
         due_ms = absolute_ms(post.at, post.delay, now.ms)
         expires_ms = absolute_ms(post.expires_at, post.expires, now.ms) if post.expires_at or post.expires else 0
-        job = Job(post.id, post.body, expires_ms, due_ms)
+        job = Job(post.id, post.body, expires_ms, due_ms, key=post.key, task=post.task)
         if due_ms > now.ms:
             self._schedule(job)
         else:
@@ -117,24 +86,35 @@ class MemoryQueue:
         self._take_out(job)
         given = self._given.get(job_id, now.wall) is not None
         self._end(job, encode_ending(Ending("cancelled")), CANCELLED_TTL, given, now, keeping)
+        self._pass_on(job)
         self.totals["cancelled"] += 1
         return Cancellation.CANCELLED
 
     # -- consumers ---------------------------------------------------------------------------------------------------------
 
-    def join(self, consumer: str, lease: float, now: Moment) -> None:
-        self._leases[consumer] = Lease(now.ms + round(lease * 1000))
+    def join(self, consumer: str, lease: float, seats: int | None, order: OrderRules | None, now: Moment) -> int:
+        if seats is not None:
+            self._look_at_leases(now.ms)
+            if len(self._leases.keys() - {consumer}) >= seats:
+                return 0
+        self._leases.extend(consumer, lease, now.ms)
         self._held.setdefault(consumer, {})
+        self.order.rules = order or self.order.rules
+        self._joins += 1
+        return self._joins
+
+    def attend(self, member: str, lease: float, now: Moment) -> Attendance:
+        return self._leases.attend(member, lease, now.ms)
 
     def renew(self, leases: Mapping[str, float], now: Moment, keeping: Keeping) -> set[str]:
         lost = {consumer for consumer in leases if consumer not in self._leases}
         for consumer in leases.keys() - lost:
-            self._leases[consumer] = Lease(now.ms + round(leases[consumer] * 1000))
+            self._leases.extend(consumer, leases[consumer], now.ms)
         # of all verbs the one that surely comes often enough to let old dead letters go
         self._retire(now, keeping)
         return lost
 
-    def claim(self, consumer: str, count: int, alone: bool, suspect_after: int, now: Moment) -> Claim:
+    def claim(self, consumer: str, count: int, alone: bool, suspect_after: int, now: Moment, keeping: Keeping) -> Claim:
         self.check_lease(consumer)
         self._look_at_leases(now.ms)
         # its own lease may have lapsed just now: its keeper is dead
@@ -142,7 +122,7 @@ class MemoryQueue:
         self._promote(now.ms)
         taken: list[Job] = []
         if not self.paused:
-            taken = self._take_suspect(count) if alone else self._take(count, suspect_after)
+            taken = self._take_suspect(count) if alone else self._take(count, suspect_after, now, keeping)
         for job in taken:
             job.claims += 1
             job.claimed_at = now.wall
@@ -151,13 +131,11 @@ class MemoryQueue:
             self.wake()
         return Claim([_entry(job) for job in taken], now.ms, self.next_due(now.ms), self.paused, bool(self._aside))
 
-    def _take(self, count: int, suspect_after: int) -> list[Job]:
-        """Released jobs, then those of lapsed consumers, one after the other, then fresh ones; suspects met are set aside."""
+    def _take(self, count: int, suspect_after: int, now: Moment, keeping: Keeping) -> list[Job]:
+        """Released jobs, then those of lapsed consumers, one after the other, then fresh ones whose turn it is; suspects met
+        are set aside."""
         taken: list[Job] = []
-        waiting = _in_order(self._released.values())
-        for holder in sorted(self._held.keys() - self._leases.keys()):
-            waiting += _in_order(self._held[holder].values())
-        for job in waiting:
+        for job in [*in_order(self._released.values()), *self._orphaned()]:
             if len(taken) == count:
                 return taken
             # it is about to be claimed once more: so many consumers died holding it
@@ -166,14 +144,35 @@ class MemoryQueue:
                 self.wake()
             else:
                 taken.append(job)
-        for job in self._fresh.values():
-            if len(taken) == count:
-                break
-            taken.append(job)
+        given = 0
+        while met := [*islice(self._fresh.values(), given, given + count - len(taken))]:
+            for job in met:
+                if self._has_turn(job, now, keeping):
+                    taken.append(job)
+                    given += 1
         return taken
 
     def _take_suspect(self, count: int) -> list[Job]:
-        return _in_order(self._aside.values())[: min(count, 1)]
+        return in_order(self._aside.values())[: min(count, 1)]
+
+    def _has_turn(self, job: Job, now: Moment, keeping: Keeping) -> bool:
+        """Whether a fresh job may be given. If not, it is blocked from now on, or dies."""
+        waiting = self.jobs.get(job.id)
+        if waiting is not None and waiting.place is Place.BLOCKED:  # it is here again, and stays where it waits
+            self._take_out(job)
+            return False
+        turn = self.order.ask(job, self._scheduled)
+        if turn is Turn.YOURS:
+            return True
+        self._take_out(job)
+        if turn is Turn.BLOCKED:
+            self._supersede(job.id)
+            self._block(job)
+        elif turn is Turn.PENDING_FULL:
+            self._die(job, "pending_full", now, keeping)
+        else:
+            self._die(job, "stopped", now, keeping)
+        return False
 
     def claimable(self, now_ms: int, alone: bool = False) -> bool:
         """Whether a claim would bring something."""
@@ -181,8 +180,7 @@ class MemoryQueue:
             return False
         if alone:
             return bool(self._aside)
-        orphaned = any(jobs and holder not in self._leases for holder, jobs in self._held.items())
-        return bool(self._fresh or self._released or orphaned or self.next_due(now_ms) == 0)
+        return bool(self._fresh or self._released or self._orphaned() or self.next_due(now_ms) == 0)
 
     def settle(self, consumer: str, outcomes: Sequence[Outcome], now: Moment, keeping: Keeping) -> int:
         self.check_lease(consumer)
@@ -200,37 +198,38 @@ class MemoryQueue:
 
     def _settle_done(self, job: Job, outcome: Outcome, now: Moment, keeping: Keeping) -> None:
         self._end(job, outcome.result, outcome.result_ttl, outcome.given_id, now, keeping)
+        self._pass_on(job)
         self.totals["done"] += 1
 
     def _settle_expired(self, job: Job, outcome: Outcome, now: Moment, keeping: Keeping) -> None:
         self._end(job, encode_ending(Ending("expired")), outcome.result_ttl, outcome.given_id, now, keeping)
+        self._pass_on(job)
         self.totals["expired"] += 1
 
     def _settle_retry(self, job: Job, outcome: Outcome, now: Moment, keeping: Keeping) -> None:
         self._supersede(job.id)
-        self._schedule(Job(job.id, outcome.body, outcome.expires_ms, now.ms + round(outcome.delay * 1000)))
+        due_ms = now.ms + round(outcome.delay * 1000)
+        again = Job(job.id, outcome.body, outcome.expires_ms, due_ms, key=job.key, task=job.task, position=job.position)
+        self._schedule(again)
         self.totals["retried"] += 1
 
     def _settle_dead(self, job: Job, outcome: Outcome, now: Moment, keeping: Keeping) -> None:
         assert outcome.letter is not None, "a DEAD outcome says why"
-        source = job.ref.decode()
-        self._supersede(job.id)
-        self.dead[job.id] = Dead(next(self._numbers), job.id, outcome.task, outcome.letter, outcome.body, now.ms, source)
+        self._bury(job, outcome.letter, outcome.task, outcome.body, now)
         self._end(job, outcome.result, outcome.result_ttl, outcome.given_id, now, keeping)
-        self.totals["dead"] += 1
+        if job.key is None or not self.order.rules.stop:
+            self._pass_on(job)
+            return
+        for behind in self.order.stop(job, now.ms):
+            self._take_out(behind)
+            self._die(behind, "stopped", now, keeping)
 
-    def _supersede(self, job_id: str) -> None:
-        """A group may be given an event again: what was scheduled or dead under its id gives way to the newer delivery."""
-        self.dead.pop(job_id, None)
-        job = self.jobs.pop(job_id, None)
-        if job is not None and job.place is Place.SCHEDULED:
-            self._take_out(job)
-
-    def _retire(self, now: Moment, keeping: Keeping) -> None:
-        """The oldest dead letters go, beyond the bounds of count and age."""
-        oldest_ms = now.ms - keeping.dead_max_age * 1000
-        while self.dead and (len(self.dead) > keeping.dead_max_count or next(iter(self.dead.values())).died_ms < oldest_ms):
-            self.dead.popitem(last=False)
+    def _pass_on(self, job: Job) -> None:
+        """One that had the turn of its key has ended: the next of them is ready."""
+        following = self.order.end(job)
+        if following is not None:
+            self._append(following)
+            self.wake()
 
     def release(self, consumer: str, refs: Sequence[bytes]) -> int:
         self.check_lease(consumer)
@@ -239,12 +238,12 @@ class MemoryQueue:
 
     def recover(self, consumer: str, holding: Collection[bytes]) -> list[Entry]:
         self.check_lease(consumer)
-        return [_entry(job) for job in _in_order(self._held[consumer].values()) if job.ref not in holding]
+        return [_entry(job) for job in in_order(self._held[consumer].values()) if job.ref not in holding]
 
     def leave(self, consumer: str, blameless: bool) -> int:
         if self._leases.pop(consumer, None) is None:
             return 0
-        jobs = list(self._held[consumer].values())
+        jobs = list(self._held.get(consumer, {}).values())
         if blameless:
             self._hand_back(jobs)
         self._forget_if_empty(consumer)
@@ -275,17 +274,26 @@ class MemoryQueue:
         return promoted
 
     def replay(self, job_ids: Sequence[str], now: Moment) -> list[str]:
-        replayed = self.purge(job_ids)
-        for dead in replayed:
-            self.endings.drop(dead.id)
-            self._given.keep(dead.id, None, now.wall)
-            self._append(Job(dead.id, dead.body, expires_ms=0))
+        replayed = [self._revive(dead, now) for dead in self.purge(job_ids, but_stopped=True)]
+        for job in replayed:
+            self._append(job)
         if replayed:
             self.wake()
-        return [dead.id for dead in replayed]
+        return [job.id for job in replayed]
 
-    def purge(self, job_ids: Sequence[str]) -> list[Dead]:
-        return [self.dead.pop(job_id) for job_id in dict.fromkeys(job_ids) if job_id in self.dead]
+    def clear_key(self, key: bytes, replay: bool, now: Moment) -> int | None:
+        """Let a stopped key go on: those that died of it are blocked again, and the first of them has the turn."""
+        died = self.order.clear(key)
+        if died is None:
+            return None
+        replayed = [self._revive(dead, now) for dead in self.purge(died)] if replay else []
+        for job in replayed:
+            self._block(job)
+        following = self.order.next(key)
+        if following is not None:
+            self._append(following)
+            self.wake()
+        return len(replayed)
 
     # -- reading -----------------------------------------------------------------------------------------------------------
 
@@ -294,6 +302,8 @@ class MemoryQueue:
         if job is not None:
             if job.place is Place.SCHEDULED:
                 return "scheduled"
+            if job.place is Place.BLOCKED:
+                return "blocked"
             return "running" if self._runs(job) else "ready"
         if job_id in self.dead:
             return "dead"
@@ -301,7 +311,7 @@ class MemoryQueue:
         return decode_ending(ending).status if ending is not None else "unknown"  # type: ignore[return-value]
 
     def state(self) -> QueueState:
-        running = sum(len(self._held[consumer]) for consumer in self._leases)
+        running = sum(len(self._held.get(consumer, ())) for consumer in self._leases)
         return QueueState(
             self.name,
             ready=self._entries() - running,
@@ -311,82 +321,9 @@ class MemoryQueue:
             paused=self.paused,
             consumers=len(self._leases),
             totals=dict(self.totals),
+            blocked=self.order.count,
+            stopped=len(self.order.stopped()),
         )
-
-    def _entries(self) -> int:
-        """How many jobs are ready or running."""
-        return sum(map(len, self._shelves()))
-
-    def _shelves(self) -> list[dict[bytes, Job]]:
-        return [self._fresh, self._released, self._aside, *self._held.values()]
-
-    def scheduled(self) -> list[Job]:
-        """By due time, then id."""
-        return sorted(self._scheduled.values(), key=lambda job: (job.due_ms, job.id.encode()))
-
-    def running(self) -> list[Job]:
-        """Consumer by consumer."""
-        return [job for name in sorted(self._leases) for job in _in_order(self._held[name].values())]
-
-    def waiting_to_run(self) -> list[Job]:
-        """Ready jobs, in the order in which they will be claimed: handed back, suspects, left behind, fresh."""
-        orphaned = [
-            job for name in sorted(self._held.keys() - self._leases.keys()) for job in _in_order(self._held[name].values())
-        ]
-        return [*_in_order(self._released.values()), *_in_order(self._aside.values()), *orphaned, *self._fresh.values()]
-
-    def next_due(self, now_ms: int) -> float | None:
-        """Seconds until the earliest scheduled job is due."""
-        due_ms = self._earliest_ms()
-        return None if due_ms is None else max(0.0, (due_ms - now_ms) / 1000)
-
-    def _earliest_ms(self) -> int | None:
-        while self._due and self._due[0][-1].place is not Place.SCHEDULED:
-            heapq.heappop(self._due)
-        return self._due[0][0] if self._due else None
-
-    # -- the arrows between the places -------------------------------------------------------------------------------------
-
-    def _append(self, job: Job) -> None:
-        """A new entry at the end of the stream."""
-        number = next(self._numbers)
-        job.number, job.ref, job.place = (0, number), b"%d" % number, Place.FRESH
-        self._fresh[job.ref] = self.jobs[job.id] = job
-
-    def _schedule(self, job: Job) -> None:
-        earliest_ms = self._earliest_ms()
-        job.place = Place.SCHEDULED
-        heapq.heappush(self._due, (job.due_ms, job.id.encode(), next(self._numbers), job))
-        self.jobs[job.id] = self._scheduled[job.id] = job
-        if earliest_ms is None or job.due_ms < earliest_ms:
-            self.wake()
-
-    def _promote(self, now_ms: int) -> None:
-        while (due_ms := self._earliest_ms()) is not None and due_ms <= now_ms:
-            job = heapq.heappop(self._due)[-1]
-            del self._scheduled[job.id]
-            self._append(job)
-
-    def _move(self, job: Job, place: Place, holder: str = "") -> None:
-        """An entry stays what it is and goes to another place."""
-        self._take_out(job)
-        job.place, job.holder = place, holder
-        self._shelf(job)[job.ref] = job
-
-    def _take_out(self, job: Job) -> None:
-        """A job leaves the place it was in."""
-        if job.place is Place.SCHEDULED:
-            job.place = Place.NOWHERE  # it is skipped where it is due
-            del self._scheduled[job.id]
-            return
-        del self._shelf(job)[job.ref]
-        if job.place is Place.HELD:
-            self._forget_if_empty(job.holder)
-
-    def _shelf(self, job: Job) -> dict[bytes, Job]:
-        if job.place is Place.HELD:
-            return self._held[job.holder]
-        return {Place.FRESH: self._fresh, Place.RELEASED: self._released, Place.ASIDE: self._aside}[job.place]
 
     def _hand_back(self, jobs: list[Job]) -> int:
         for job in jobs:
@@ -397,42 +334,10 @@ class MemoryQueue:
             self.wake()
         return len(jobs)
 
-    def _end(self, job: Job, ending: bytes | None, ttl: float, given: bool, now: Moment, keeping: Keeping) -> None:
-        """A job is alive no more: what it leaves behind, and who is told."""
-        if self.jobs.get(job.id) is job:
-            del self.jobs[job.id]
-        if ttl <= 0:
-            ending = None
-        if ending is not None:
-            self.endings.put(job.id, ending, now.wall + ttl, now.wall)
-        if given:
-            self._given.keep(job.id, now.wall + keeping.id_ttl, now.wall)
-        for waiter in self.waiting.pop(job.id, ()):
-            waiter.wake(ending)
-
     def _look_at_leases(self, now_ms: int) -> None:
-        """The first look marks an overdue lease, one that comes OVERDUE_SECONDS later lapses it: two looks at a stalled
-        server's clock cannot make the living look dead, since their keepers renew in between."""
-        for consumer, lease in list(self._leases.items()):
-            if lease.deadline_ms > now_ms:
-                continue
-            if lease.overdue_ms is None:
-                lease.overdue_ms = now_ms
-            elif now_ms - lease.overdue_ms >= OVERDUE_MS:
-                del self._leases[consumer]
-                self._forget_if_empty(consumer)
-                self.totals["lapsed"] += 1
-
-    def _forget_if_empty(self, consumer: str) -> None:
-        if consumer not in self._leases and not self._held.get(consumer):
-            self._held.pop(consumer, None)
-
-    def _runs(self, job: Job) -> bool:
-        return job.place is Place.HELD and job.holder in self._leases
-
-    def wake(self) -> None:
-        for waiter in self.idle:
-            waiter.wake(None)
+        for consumer in self._leases.look(now_ms):
+            self._forget_if_empty(consumer)
+            self.totals["lapsed"] += 1
 
 
 _SETTLE: dict[Kind, Callable[[MemoryQueue, Job, Outcome, Moment, Keeping], None]] = {
@@ -446,10 +351,6 @@ _SETTLE: dict[Kind, Callable[[MemoryQueue, Job, Outcome, Moment, Keeping], None]
 def absolute_ms(at: float, after: float, now_ms: int) -> int:
     """The moment that a Post gives one way or the other."""
     return round(at * 1000) if at else now_ms + round(after * 1000)
-
-
-def _in_order(jobs: Iterable[Job]) -> list[Job]:
-    return sorted(jobs, key=lambda job: job.number)
 
 
 def _entry(job: Job) -> Entry:

@@ -23,6 +23,10 @@ Number = tuple[int, int]
 """What entries are ordered by. In a topic's log: the millisecond one was written in, and which of that millisecond's it is."""
 
 
+NO_POSITION: Number = (0, 0)
+"""Of a job that was never ready."""
+
+
 class Moment(NamedTuple):
     """One reading of the clocks, taken once per verb."""
 
@@ -42,8 +46,10 @@ class Place(Enum):
     """A suspect, waiting to run alone."""
     HELD = "held"
     """Claimed: running while the holder has its lease, ready again after."""
+    BLOCKED = "blocked"
+    """Its key's turn is another's."""
     NOWHERE = "nowhere"
-    """It was scheduled and is not any more."""
+    """It left its place, for another or for good."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,19 +63,16 @@ class Job:
     number: Number = (0, 0)
     """The entry's position: of the queue's own, which come first, the second part; every promotion gives a new one."""
     ref: bytes = b""
+    key: bytes | None = None
+    task: str = ""
+    position: Number = NO_POSITION
+    """Its place among those of its key: the first number it was ready under, whatever becomes of it."""
     claims: int = 0
     """How often the entry was claimed, hand-backs deducted: one more than the consumers that died holding it."""
     place: Place = Place.FRESH
     holder: str = ""
     claimed_at: float = 0.0
     """When it was last claimed, by the wall clock."""
-
-
-@dataclass(slots=True)
-class Lease:
-    deadline_ms: int
-    overdue_ms: int | None = None
-    """When it was first seen to be past its deadline."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -84,10 +87,13 @@ class Dead:
     died_ms: int
     source: str
     """The ref it died under."""
+    key: bytes | None
+    position: Number
 
     def stored(self, queue: str) -> DeadLetter:
         """As the inspector shows it."""
-        return DeadLetter(self.id, self.task, queue, self.letter, self.died_ms / 1000, self.body, str(self.number), self.source)
+        died_at, cursor = self.died_ms / 1000, str(self.number)
+        return DeadLetter(self.id, self.task, queue, self.letter, died_at, self.body, cursor, self.source, self.key)
 
 
 @dataclass(slots=True)
@@ -184,3 +190,7 @@ class State:
         self.prefixes: set[tuple[str, str]] = set()
         """Groups, and how the names of the topics begin that have them."""
         self.workers: Kept[WorkerInfo] = Kept()
+        self.shards: dict[str, int] = {}
+        """By the address of the whole: how many it has."""
+        self.fences: dict[str, int] = {}
+        """By the address of a shard: of how many it is one; 0: nobody may publish there."""

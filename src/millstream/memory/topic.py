@@ -8,17 +8,18 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
-from millstream.address import group_address
+from millstream.address import group_address, whole
 from millstream.broker import Entry, Followed, GroupState, Position, Post, QueueState, Receipt, TopicState
 from millstream.broker.contract import BEGINNING, END, Place, parse_entry
 from millstream.memory.letters import MemoryLetters
-from millstream.memory.queue import Keeping, MemoryQueue, absolute_ms
+from millstream.memory.queue import MemoryQueue, absolute_ms
+from millstream.memory.remains import Keeping
 from millstream.memory.state import Job, Kept, Moment, Number, Sender, Waiter
-from millstream.outcome import Kind, Outcome
+from millstream.outcome import Letter
 
 # milliseconds between two trims of a log
 TRIM_MS = 1000
@@ -37,6 +38,7 @@ class Event:
     body: bytes
     expires_ms: int
     due_ms: int
+    key: bytes | None
     number: Number = (0, 0)
 
 
@@ -81,8 +83,7 @@ class MemoryTopic:
     def _accept(self, post: Post, sender: Sender, max_length: int | None, now: Moment, keeping: Keeping) -> Receipt:
         if self._accepted_before(post, sender, now):
             return Receipt.EXISTS
-        kept = len(self._delayed) if self._drops_oldest else len(self._log) + len(self._delayed)
-        if max_length is not None and kept >= max_length:
+        if max_length is not None and self._kept() >= max_length:
             return Receipt.FULL
         if post.serial:
             sender.accept(post.serial)
@@ -90,7 +91,7 @@ class MemoryTopic:
             self._given.put(post.id, "", now.wall + keeping.id_ttl, now.wall)
         due_ms = absolute_ms(post.at, post.delay, now.ms)
         expires_ms = absolute_ms(post.expires_at, post.expires, now.ms) if post.expires_at or post.expires else 0
-        event = Event(post.id, post.body, expires_ms, due_ms)
+        event = Event(post.id, post.body, expires_ms, due_ms, post.key)
         if due_ms > now.ms:
             self._delayed[event.id] = event
             heapq.heappush(self._due, (due_ms, event.id.encode()))
@@ -98,6 +99,11 @@ class MemoryTopic:
             self._append(event, now.ms)
         self.published += 1
         return Receipt.CREATED
+
+    def _kept(self) -> int:
+        """What counts towards its bound."""
+        blocked = max((group.order.count for group in self.groups.values()), default=0)
+        return len(self._delayed) + blocked + (0 if self._drops_oldest else len(self._log))
 
     @property
     def _drops_oldest(self) -> bool:
@@ -119,7 +125,7 @@ class MemoryTopic:
         ms, number = self._last
         self._last = (now_ms, 0) if now_ms > ms else (ms, number + 1)
         self._added += 1
-        self._log.append(Event(event.id, event.body, event.expires_ms, event.due_ms, self._last))
+        self._log.append(replace(event, number=self._last))
 
     def publish_due(self, now_ms: int) -> None:
         """Delayed events go to the end of the log when they are due."""
@@ -234,11 +240,12 @@ class MemoryGroup(MemoryQueue):
         self.place: Number = (0, 0)
         self.letters = MemoryLetters(self)
 
-    def settle(self, consumer: str, outcomes: Sequence[Outcome], now: Moment, keeping: Keeping) -> int:
-        settled = super().settle(consumer, outcomes, now, keeping)
-        if any(outcome.kind is Kind.DEAD for outcome in outcomes):
-            self.letters.wake()
-        return settled
+    def _bury(self, job: Job, letter: Letter, task: str, body: bytes, now: Moment) -> None:
+        super()._bury(job, letter, task, body, now)
+        self.letters.wake()
+
+    def _task(self, job: Job) -> str:
+        return whole(self.topic.name)
 
     def claimed(self) -> list[Job]:
         """Entries of the log that it was given and has not settled."""
@@ -249,19 +256,21 @@ class MemoryGroup(MemoryQueue):
         self.topic.publish_due(now_ms)
         self.topic.trim(now_ms)
 
-    def _take(self, count: int, suspect_after: int) -> list[Job]:
-        taken = super()._take(count, suspect_after)
+    def _take(self, count: int, suspect_after: int, now: Moment, keeping: Keeping) -> list[Job]:
+        taken = super()._take(count, suspect_after, now, keeping)
         claimed = {job.number: job for job in self.claimed()}
-        for event in self.topic.after(self.place, count - len(taken)):
-            self.place = event.number
-            before = claimed.get(event.number)
-            if before is not None:  # the group was moved back meanwhile
-                if before in taken:
-                    continue
-                self._take_out(before)
-            job = _job(event)
-            self._fresh[job.ref] = job
-            taken.append(job)
+        while events := self.topic.after(self.place, count - len(taken)):
+            for event in events:
+                self.place = event.number
+                before = claimed.get(event.number)
+                if before is not None:  # the group was moved back meanwhile
+                    if before in taken:
+                        continue
+                    self._take_out(before)
+                job = _job(event)
+                self._fresh[job.ref] = job
+                if self._has_turn(job, now, keeping):
+                    taken.append(job)
         return taken
 
     def claimable(self, now_ms: int, alone: bool = False) -> bool:
@@ -288,11 +297,13 @@ class MemoryGroup(MemoryQueue):
         s = self.state()
         place = "{}-{}".format(*self.place)
         lag = self.topic.lag(self.place)
-        return GroupState(self.group, place, lag, s.ready, s.running, s.scheduled, s.dead, s.paused, s.consumers)
+        counts = (s.ready, s.running, s.scheduled, s.dead, s.paused, s.consumers, s.blocked, s.stopped)
+        return GroupState(self.group, place, lag, *counts)
 
 
 def _job(event: Event) -> Job:
-    return Job(event.id, event.body, event.expires_ms, number=event.number, ref=b"L%d-%d" % event.number)
+    number = event.number
+    return Job(event.id, event.body, event.expires_ms, number=number, ref=b"L%d-%d" % number, key=event.key, position=number)
 
 
 def _number(event: Event) -> Number:

@@ -19,6 +19,7 @@ from millstream.address import (
     split_address,
     split_group,
     topic_address,
+    whole,
     whose_dead,
 )
 from millstream.broker import (
@@ -39,7 +40,7 @@ from millstream.broker import (
 )
 from millstream.broker.contract import BEGINNING, END, SUSPECT_AFTER, Place, parse_entry
 from millstream.broker.letters import enclose
-from millstream.errors import BrokerError, LeaseLost
+from millstream.errors import BrokerError, LeaseLost, ShardsChanged
 from millstream.message import ErrorNote
 from millstream.outcome import DONE, Ending, Kind, Letter, Outcome, encode_ending, encode_letter
 from millstream.redis.connect import Connector, Locate, ScriptMissing, server_name
@@ -71,6 +72,9 @@ _RECEIPTS = {ord("1"): Receipt.CREATED, ord("2"): Receipt.EXISTS, ord("3"): Rece
 
 IN_LOG = b"L"
 """Marks the ref of an entry that a group has claimed in its topic's log."""
+
+KEYED = b"/"
+"""In the ref of a message that has a key, which is behind it."""
 
 
 GONE = "was gone from the server, with all that it held"
@@ -280,15 +284,17 @@ class RedisBroker(Broker):
             return []
         # Hot: ids of plain posts are made by the script from their serials, so that each costs one argument.
         if max_length is None and (mark := _mark_before(posts)) >= 0:
-            bodies = [p.body for p in posts]
-            if await self._run("publish_next", queue, sender, self._id_ttl_ms, mark, mark + len(bodies), *bodies):
+            bodies, keys = [p.body for p in posts], _keys(posts)
+            tasks = [p.task for p in posts] if keys else ()
+            marks = (mark, mark + len(bodies), shards, len(keys))
+            created = await self._run("publish_next", queue, sender, self._id_ttl_ms, *marks, *bodies, *keys, *tasks)
+            if created > 0:
                 return [Receipt.CREATED] * len(posts)
         records: list[Any] = []
         for p in posts:
-            records += (p.id, p.body, p.serial, *_times(p), p.task)
+            records += (p.id, p.body, p.serial, *_times(p), p.task, _key(p))
         room = -1 if max_length is None else max_length
-        reply = await self._run("publish", queue, sender, room, self._id_ttl_ms, *records)
-        return [_RECEIPTS[digit] for digit in reply]
+        return _receipts(await self._run("publish", queue, sender, room, self._id_ttl_ms, shards, *records), queue, shards)
 
     async def emit(
         self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
@@ -298,14 +304,14 @@ class RedisBroker(Broker):
         address = topic_address(topic)
         room = -1 if max_length is None else max_length
         if (mark := _mark_before(posts)) >= 0:
-            bodies = [p.body for p in posts]
-            if await self._run("emit_next", address, sender, self._id_ttl_ms, room, mark, mark + len(bodies), *bodies):
+            bodies, keys = [p.body for p in posts], _keys(posts)
+            marks = (mark, mark + len(bodies), shards, len(keys))
+            if await self._run("emit_next", address, sender, self._id_ttl_ms, room, *marks, *bodies, *keys) > 0:
                 return [Receipt.CREATED] * len(posts)
         records: list[Any] = []
         for p in posts:
-            records += (p.id, p.body, p.serial, *_times(p))
-        reply = await self._run("emit", address, sender, room, self._id_ttl_ms, *records)
-        return [_RECEIPTS[digit] for digit in reply]
+            records += (p.id, p.body, p.serial, *_times(p), _key(p))
+        return _receipts(await self._run("emit", address, sender, room, self._id_ttl_ms, shards, *records), topic, shards)
 
     async def cancel(self, queue: str, job_id: str) -> Cancellation:
         answer: int = await self._run("cancel", queue, GROUP, job_id, CANCELLED, _ms(CANCELLED_TTL), self._id_ttl_ms)
@@ -317,9 +323,17 @@ class RedisBroker(Broker):
         self, queue: str, consumer: str, lease: float, *, seats: int | None = None, order: OrderRules | None = None
     ) -> int:
         again, of_letters = queue in self._joined, is_dead_address(queue)
-        found = await self._declare(queue)
+        found = [] if seats else await self._declare(queue)
         noted = "letters" if of_letters else "joined"
-        made, before, waiting = await self._run("join", queue, GROUP, consumer, _ms(lease), noted)
+        rules = ("", "") if order is None else (int(order.stop), order.max_pending)
+        await self._commands.ready()
+        args = (GROUP, consumer, _ms(lease), noted, self._commands.run_id, seats or 0, *rules)
+        made, *more = await self._run("join", queue, *args)
+        if not more:
+            return 0
+        before, waiting, number = more
+        if seats:
+            found = await self._declare(queue)  # not before: those who wait for a seat ask often
         self._joined.add(queue)
         if made and before:
             self._tell(queue, _lost_group(queue), "0-0", waiting)
@@ -328,19 +342,11 @@ class RedisBroker(Broker):
                 self._tell(queue, GONE, "0-0", waiting)
             else:
                 self._tell(queue, GONE, *((found[0].at, found[0].left) if found else ("0-0", -1)))
-        return 1
+        return int(number)
 
     async def attend(self, address: str, member: str, lease: float) -> Attendance:
-        raise NotImplementedError
-
-    async def clear_key(self, queue: str, key: bytes, *, replay: bool) -> int | None:
-        raise NotImplementedError
-
-    async def note_shards(self, address: str, shards: int, *, anew: bool = False) -> int:
-        raise NotImplementedError
-
-    async def fence_shard(self, address: str, shards: int) -> None:
-        raise NotImplementedError
+        look_ms, *members = await self._run("attend", address, member, _ms(lease))
+        return Attendance(sorted(map(bytes.decode, members)), None if look_ms < 0 else look_ms / 1000)
 
     async def claim(
         self,
@@ -358,7 +364,8 @@ class RedisBroker(Broker):
         await link.ready()
         of_letters = is_dead_address(queue)
         lost_letter = b"" if of_letters else _LOST_LETTER
-        args = (GROUP, consumer, count, int(alone), suspect_after, link.run_id, RELEASED, SUSPECTS, lost_letter)
+        names = (RELEASED, SUSPECTS, lost_letter, self._id_ttl_ms)
+        args = (GROUP, consumer, count, int(alone), suspect_after, link.run_id, *names)
         # Not past the moment when a lease should be looked at: a dead worker's jobs are found within 1.5 s of its lease's end.
         # BLPOP waits for ever on 0: a very short wait must not become one.
         patience = max(0.001, min(wait, self._looks.get((queue, consumer), wait)))
@@ -414,12 +421,13 @@ class RedisBroker(Broker):
             return await self._settle_letters(queue, consumer, outcomes)
         # Hot: jobs that are done, with nothing to keep or an ending of the same lifetime, go in bulk.
         plain = [o for o in outcomes if o.kind is DONE and o.result is None and not o.given_id]
+        ordered = [o for o in plain if KEYED in o.ref]
         kept: list[Outcome] = []
         kept_ttl = 0.0
         records: list[Any] = []
         if len(plain) < len(outcomes):
             for o in outcomes:
-                if o.kind is not DONE or o.given_id or (o.result is not None and o.ref.startswith(IN_LOG)):
+                if o.kind is not DONE or o.given_id or (o.result is not None and (o.ref.startswith(IN_LOG) or KEYED in o.ref)):
                     records += _record(o)
                 elif o.result is not None:
                     if not kept:
@@ -429,6 +437,8 @@ class RedisBroker(Broker):
                     else:
                         records += _record(o)
         logged: list[bytes] = []
+        if ordered:
+            plain = [o for o in plain if KEYED not in o.ref]
         if split_address(queue) is not None:
             logged = [o.ref[1:] for o in plain if o.ref.startswith(IN_LOG)]
             plain = [o for o in plain if not o.ref.startswith(IN_LOG)] if logged else plain
@@ -445,10 +455,13 @@ class RedisBroker(Broker):
             len(kept),
             max(1, _ms(kept_ttl)),
             len(logged),
+            len(ordered),
             *[o.ref for o in bulk],
             *[o.id for o in bulk],
             *[o.result for o in kept],
             *logged,
+            *[o.ref for o in ordered],
+            *[o.id for o in ordered],
             *records,
         )
         return _unless_refused(settled, queue, consumer, outcomes)
@@ -549,6 +562,21 @@ class RedisBroker(Broker):
             self._opened[topic].groups.discard(name)
         return bool(await self._run("remove_group", group, name))
 
+    async def clear_key(self, queue: str, key: bytes, *, replay: bool) -> int | None:
+        replayed, more = 0, 1
+        while more:
+            found, *rest = await self._run("clear", queue, key, int(replay), self._id_ttl_ms)
+            if not rest:
+                return None if more == 1 and not replayed else replayed
+            replayed, more = replayed + found, 2 * rest[0]
+        return replayed
+
+    async def note_shards(self, address: str, shards: int, *, anew: bool = False) -> int:
+        return int(await self._run("note_shards", address, shards, int(anew)))
+
+    async def fence_shard(self, address: str, shards: int) -> None:
+        await self.note_shards(address, shards, anew=True)
+
     async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:
         return [i.decode() for i in await self._run("promote", queue, *job_ids)]
 
@@ -632,12 +660,31 @@ def _lost(address: str, what: str, at: str, left: int) -> str:
     return f"{whose} {what}; it is made again and goes on {where}{given}"
 
 
+def _keys(posts: Sequence[Post]) -> list[bytes]:
+    """Their keys, if all have one."""
+    return [p.key for p in posts if p.key is not None]
+
+
+def _key(p: Post) -> bytes:
+    return b"" if p.key is None else b"k" + p.key
+
+
+def _receipts(reply: bytes, name: str, shards: int) -> list[Receipt]:
+    if reply == b"-":
+        raise ShardsChanged(
+            f"{whole(name)!r} has another number of shards than {shards}, or it is being changed: nothing was written. "
+            "Give the app the number that `millstream topics show` or `millstream queues show` tells"
+        )
+    return [_RECEIPTS[digit] for digit in reply]
+
+
 def _mark_before(posts: Sequence[Post]) -> int:
     """The serial before the first of posts that are plain and numbered one after the other; -1: they are not."""
     mark = serial = posts[0].serial - 1
+    unordered = posts[0].key is None
     for p in posts:
         serial += 1
-        if p.serial != serial or p.delay or p.at or p.expires or p.expires_at:
+        if p.serial != serial or p.delay or p.at or p.expires or p.expires_at or (p.key is None) is not unordered:
             return -1
     return mark
 
@@ -658,6 +705,10 @@ def _entry(ref: bytes, fields: list[bytes], crashes: int) -> Entry:
         return Entry(ref, fields[1], crashes)
     if len(fields) == 4 and fields[0] == b"d" and fields[2] == b"x" and fields[3].isdigit():
         return Entry(ref, fields[1], crashes, int(fields[3]))
+    if len(fields) >= 6 and fields[0] == b"d" and fields[2] == b"k" and fields[4] == b"i":  # one with a key, not in order
+        rest = dict(zip(fields[6::2], fields[7::2], strict=True))
+        if rest.keys() <= {b"t", b"x", b"o"} and rest.get(b"x", b"0").isdigit():
+            return Entry(ref, fields[1], crashes, int(rest.get(b"x", 0)))
     return Entry(ref, None, crashes, 0, msgspec.msgpack.encode(fields))
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
-from millstream.address import is_dead_address, topic_address
+from millstream.address import is_dead_address, topic_address, whole
 from millstream.broker import (
     DeadLetter,
     Finding,
@@ -25,7 +25,7 @@ from millstream.outcome import Letter, decode_ending, decode_letter
 from millstream.redis.keys import GROUP
 from millstream.types import Status
 
-_PLACES: dict[bytes, Status] = {b"h": "scheduled", b"d": "dead", b"ready": "ready", b"running": "running"}
+_PLACES: dict[bytes, Status] = {b"h": "scheduled", b"p": "blocked", b"d": "dead", b"ready": "ready", b"running": "running"}
 PAGE_LETTERS = 20
 """Dead letters read per call, and"""
 PAGE_BYTES = 256 * 1024
@@ -56,18 +56,18 @@ class RedisInspector(Inspector):
 
     async def queues(self) -> list[str]:
         names = await self._call("SMEMBERS", self._names(None)["queues"])
-        return sorted(name.decode() for name in names)
+        return sorted({whole(name.decode()) for name in names})
 
     async def queue(self, queue: str) -> QueueState:
         script = "letters" if is_dead_address(queue) else "queue"
-        entries, running, scheduled, dead, paused, consumers, counters = await self._run(script, queue, GROUP)
+        entries, running, scheduled, dead, paused, consumers, counters, *order = await self._run(script, queue, GROUP)
         totals = dict.fromkeys(_TOTALS, 0)
         totals.update({k.decode(): int(v) for k, v in zip(counters[::2], counters[1::2], strict=True)})
-        return QueueState(queue, entries - running, running, scheduled, dead, bool(paused), consumers, totals)
+        return QueueState(queue, entries - running, running, scheduled, dead, bool(paused), consumers, totals, *order)
 
     async def topics(self) -> list[str]:
         names = await self._call("SMEMBERS", self._names(None)["topics"])
-        return sorted(name.decode() for name in names)
+        return sorted({whole(name.decode()) for name in names})
 
     async def topic(self, topic: str) -> TopicState:
         length, delayed, counters, groups, followed = await self._run("topic", topic_address(topic), GROUP)
@@ -76,10 +76,11 @@ class RedisInspector(Inspector):
         return TopicState(topic, length, delayed, totals, states, bool(followed))
 
     async def shards(self, address: str) -> int:
-        return 0
+        return int(await self._call("HGET", self._names(address)["meta"], "shards") or 0)
 
     async def stopped_keys(self, queue: str) -> list[StoppedKey]:
-        return []
+        rows = iter(await self._run("stopped", queue))
+        return sorted((_stopped(*row) for row in zip(rows, rows, rows, strict=True)), key=lambda stopped: stopped.key)
 
     async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
         at, _, whose = after.partition(" ")
@@ -88,6 +89,9 @@ class RedisInspector(Inspector):
         if status == "scheduled":
             rows = await self._run("scheduled", queue, GROUP, limit, at, whose)
             return [_scheduled(queue, job_id, due, stored) for job_id, due, stored in rows]
+        if status == "blocked":
+            rows = await self._run("blocked", queue, GROUP, limit, bytes.fromhex(at))
+            return [_blocked(queue, job_id, stored, member.hex()) for member, job_id, stored in rows]
         if status == "ready":
             return [_entry(queue, "ready", row) for row in await self._run("ready", queue, GROUP, limit, at, whose)]
         time_ms, rows = await self._run("running", queue, GROUP, limit, at, whose)
@@ -102,6 +106,8 @@ class RedisInspector(Inspector):
             return None if ended is None else JobView(id=job_id, queue=queue, status=ended, ending=ending)
         if status == "scheduled":
             view = _scheduled(queue, job_id.encode(), *found)
+        elif status == "blocked":
+            view = _blocked(queue, job_id.encode(), found[1], "")
         elif status == "dead":
             view = JobView.of_letter(dead_letter(queue, *found))
         else:
@@ -140,7 +146,7 @@ class RedisInspector(Inspector):
 
 
 def _group(row: list[Any]) -> GroupState:
-    name, place, lag, entries, running, scheduled, dead, paused, consumers = row
+    name, place, lag, entries, running, scheduled, dead, paused, consumers, blocked, stopped = row
     return GroupState(
         name.decode(),
         place.decode(),
@@ -151,6 +157,8 @@ def _group(row: list[Any]) -> GroupState:
         dead=dead,
         paused=bool(paused),
         consumers=consumers,
+        blocked=blocked,
+        stopped=stopped,
     )
 
 
@@ -170,7 +178,13 @@ def dead_letter(queue: str, entry: bytes, fields: list[bytes]) -> DeadLetter:
         body=stored.get(b"d", b""),
         cursor=entry.decode(),
         source=stored.get(b"s", b"").decode("utf-8", "replace"),
+        key=stored.get(b"k"),
     )
+
+
+def _stopped(key: bytes, noted: bytes, waiting: int) -> StoppedKey:
+    since, _, by = noted.decode().partition(" ")
+    return StoppedKey(key, by, int(since) / 1000, waiting)
 
 
 def _scheduled(queue: str, job_id: bytes, due: bytes, stored: bytes) -> JobView:
@@ -185,6 +199,11 @@ def _scheduled(queue: str, job_id: bytes, due: bytes, stored: bytes) -> JobView:
         due_at=float(due) / 1000 if due else None,
         expires_at=_moment(expires),
     )
+
+
+def _blocked(queue: str, job_id: bytes, stored: bytes, cursor: str) -> JobView:
+    expires, _, body = stored.partition(b"\n")
+    return JobView(id=job_id.decode(), queue=queue, status="blocked", body=body, cursor=cursor, expires_at=_moment(expires))
 
 
 def _entry(queue: str, status: Status, row: list[Any], time_ms: int = 0) -> JobView:

@@ -4,16 +4,27 @@ All keys of a queue share the hash tag ``{namespace:q:queue}``: one cluster slot
 
 | word     | key            | type   | holds                                              | lives                              |
 |----------|----------------|--------|----------------------------------------------------|------------------------------------|
-| stream   | ``…:s``        | stream | ready and running jobs: ``d`` body, ``x`` expiry   | an entry until it is settled       |
-| held     | ``…:held``     | hash   | id → expiry, newline and body of scheduled jobs    | a field until it is promoted       |
+| stream   | ``…:s``        | stream | ready and running jobs: ``d`` body, ``x`` expiry;  | an entry until it is settled       |
+|          |                |        | with a key: ``k``, ``i`` id, ``t`` task, ``o``     |                                    |
+|          |                |        | place in the order                                 |                                    |
+| held     | ``…:held``     | hash   | id → expiry, newline and body of jobs that are     | a field until it is ready          |
+|          |                |        | scheduled or blocked                               |                                    |
 | due      | ``…:due``      | zset   | ids of ``held`` by due time, server ms             | as ``held``                        |
-| index    | ``…:index``    | hash   | id → entry id, ``h`` (held) or ``d<dead entry>``   | a field while the job lives        |
+| index    | ``…:index``    | hash   | id → entry id, ``h`` (scheduled), ``p`` (blocked)  | a field while the job lives        |
+|          |                |        | or ``d<dead entry>``                               |                                    |
+| keyed    | ``…:keyed``    | hash   | id → place, task and key of what is held           | as ``held``                        |
+| turns    | ``…:turns``    | hash   | key → whose turn it is, or that it is stopped      | until the key is free              |
+| blocked  | ``…:blocked``  | zset   | key, place and id of what waits for its turn       | until its turn comes               |
+| stopped  | ``…:stopped``  | hash   | key → since when, and by whose death               | until it is cleared                |
+| barred   | ``…:barred``   | zset   | key, place and id of a stopped key's dead letters  | until it is cleared                |
+| sweeps   | ``…:sweeps``   | list   | stopped keys of which some are blocked still       | until they are dead                |
 | leases   | ``…:leases``   | zset   | consumer → deadline, server ms                     | a member until it leaves or lapses |
 | overdue  | ``…:overdue``  | hash   | consumer → when its lease was first seen overdue   | until renewed or lapsed            |
 | lapsed   | ``…:lapsed``   | set    | names whose pending entries are to be taken over   | until they are                     |
 | wake     | ``…:wake``     | list   | at most one token: there is something to claim     | until an idle worker takes it      |
 | dead     | ``…:dead``     | stream | dead letters                                       | by age and count                   |
-| meta     | ``…:meta``     | hash   | paused, run id, calm, last looks, longest, joined  | with the queue                     |
+| meta     | ``…:meta``     | hash   | paused, run id, calm, last looks, longest, joined, | with the queue                     |
+|          |                |        | epoch, what holds for keys, number of shards       |                                    |
 | stats    | ``…:stats``    | hash   | counters                                           | with the queue                     |
 | waiters  | ``…:waiters``  | hash   | id → channels of who waits for its ending          | until the job ends                 |
 | ending   | ``…:r:<id>``   | string | how the job ended                                  | ``result_ttl``                     |
@@ -25,10 +36,11 @@ A topic is a log under the tag ``{namespace:t:topic}``. Each of its groups is a 
 
 | word      | key            | type   | holds                                             | lives                              |
 |-----------|----------------|--------|---------------------------------------------------|------------------------------------|
-| log       | ``…:s``        | stream | events: ``d`` body, ``x`` expiry; per group a     | an entry until every group has     |
-|           |                |        | consumer group                                    | settled it, and retention is over  |
+| log       | ``…:s``        | stream | events: ``d`` body, ``x`` expiry, with a key      | an entry until every group has     |
+|           |                |        | ``k`` and ``i`` id; per group a consumer group    | settled it, and retention is over  |
 | log_held  | ``…:held``     | hash   | id → expiry, newline and body of delayed events   | a field until it is published      |
 | log_due   | ``…:due``      | zset   | ids of ``log_held`` by due time, server ms        | as ``log_held``                    |
+| log_keyed | ``…:keyed``    | hash   | id → key of delayed events                        | as ``log_held``                    |
 | log_bell  | ``…:bell``     | stream | one entry: something was delayed to an earlier    | with the topic                     |
 |           |                |        | moment, for those who follow                      |                                    |
 | log_meta  | ``…:meta``     | hash   | its life, retention, when it was trimmed, whether | with the topic                     |
@@ -76,6 +88,12 @@ _QUEUE_SUFFIX = {
     "leases": ":leases",
     "overdue": ":overdue",
     "lapsed": ":lapsed",
+    "keyed": ":keyed",
+    "turns": ":turns",
+    "blocked": ":blocked",
+    "stopped": ":stopped",
+    "barred": ":barred",
+    "sweeps": ":sweeps",
     "wake": ":wake",
     "dead": ":dead",
     "meta": ":meta",
@@ -91,6 +109,7 @@ _OF_LETTERS = {word: f":dead{suffix}" for word, suffix in _QUEUE_SUFFIX.items()}
     "dead": ":dead",
     "index": ":index",
     "meta": ":meta",
+    "barred": ":barred",
 }
 """Of a group's dead letters as a queue; nothing is ever scheduled, kept or waited for there."""
 
@@ -99,8 +118,10 @@ _TOPIC_SUFFIX = {
     "log": ":s",
     "log_held": ":held",
     "log_due": ":due",
+    "log_keyed": ":keyed",
     "log_bell": ":bell",
     "log_meta": ":meta",
+    "meta": ":meta",
     "log_stats": ":stats",
     "groups": ":groups",
     "given": ":u:",

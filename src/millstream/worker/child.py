@@ -167,6 +167,7 @@ async def serve(app: Millstream, orders: wire.Orders) -> int:
         broadcasts=app.broadcasts,
         settings=app.settings,
         queues=queues,
+        serving=app.serving(queues),
         concurrency=orders.concurrency,
         threads=orders.threads,
         lifespan=app.lifespan_context,

@@ -59,15 +59,37 @@ class Leases:
         self._settler = settler
         self._reporter = reporter
         self._incarnation = 0
+        self._attended: set[str] = set()
         self.rejoining: set[asyncio.Task[None]] = set()
 
-    async def join(self, lane: Lane) -> None:
-        """Take a lease under a name never used before."""
+    async def join(self, lane: Lane) -> bool:
+        """Take a lease under a name never used before. False: no seat is free."""
         self._incarnation += 1
         consumer = f"{self._worker_id}.{self._incarnation}"
-        await self._broker.join(lane.queue, consumer, self._lease)
-        lane.consumer = consumer
+        epoch = await self._broker.join(lane.queue, consumer, self._lease, seats=lane.seats, order=lane.order)
+        if not epoch:
+            return False
         self._keeper.keep(lane.queue, consumer, self._lease)
+        lane.consumer, lane.epoch = consumer, epoch
+        lane.stirred.set()
+        return True
+
+    async def attend(self, address: str) -> list[str]:
+        """Be one of those who share the shards of an address; who they are."""
+        attendance = await self._broker.attend(address, self._worker_id, self._lease)
+        if address not in self._attended:
+            self._attended.add(address)
+            self._keeper.keep(address, self._worker_id, self._lease)  # if this process dies, others know it at once
+        return attendance.members
+
+    async def give_up(self, lane: Lane) -> None:
+        """Leave a lane whose work is done: others may have it."""
+        consumer = lane.consumer
+        await self._broker.leave(lane.queue, consumer, blameless=True)
+        self._keeper.drop(lane.queue, consumer)
+        if lane.consumer == consumer:
+            lane.consumer = ""
+            lane.handed_back.clear()
 
     def fence(self, lane: Lane, consumer: str) -> None:
         """The lease is gone: cancel what this lane was doing, forget what it held, start as a new incarnation."""
@@ -102,7 +124,8 @@ class Leases:
         while STOPPING not in self._hold.shut:
             try:
                 await self._broker.leave(lane.queue, lost)
-                await self.join(lane)
+                if lane.seats is None:  # otherwise whoever gives the seats looks for another
+                    await self.join(lane)
             except BrokerError as error:
                 text = "queue %r cannot be joined again yet: %s"
                 self._reporter.fail("renew", lane.queue, error, text, lane.queue, error)
@@ -110,6 +133,15 @@ class Leases:
             else:
                 self._reporter.heal("renew", lane.queue)
                 return
+
+    async def attend_no_more(self) -> None:
+        """Others may have our share of the shards, as we give them up."""
+        for address in self._attended:
+            try:
+                await self._broker.leave(address, self._worker_id)
+                self._keeper.drop(address, self._worker_id)
+            except BrokerError as error:
+                self._reporter.fail("maintenance", address, error, "%r could not be left cleanly: %s", address, error)
 
     async def leave(self, lanes: Sequence[Lane], still_running: set[Lane]) -> None:
         """Hand back what was stopped and give up the leases, but for lanes where something still runs."""

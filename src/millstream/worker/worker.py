@@ -12,11 +12,12 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from millstream._version import __version__
-from millstream.address import spoken
+from millstream.address import shard_addresses, spoken, whole
 from millstream.broadcast import Broadcast
 from millstream.broker import Broker, WorkerInfo
 from millstream.broker.contract import SUSPECT_AFTER
@@ -26,6 +27,7 @@ from millstream.handler import GroupHandler, Handler
 from millstream.observers import Observers
 from millstream.problem import During
 from millstream.reporter import Reporter
+from millstream.serving import Serving
 from millstream.settings import AppSettings
 from millstream.subscription import PrefixSubscription, Subscription
 from millstream.task import Task
@@ -33,7 +35,7 @@ from millstream.worker import verdict
 from millstream.worker.hot.claimer import Claimer
 from millstream.worker.hot.follower import Follower
 from millstream.worker.hot.hold import ASYNC, STOPPING, THREAD, Hold
-from millstream.worker.hot.lane import Lane
+from millstream.worker.hot.lane import Count, Lane
 from millstream.worker.hot.runner import FENCED, SHUTDOWN, TIMEOUT, Runner
 from millstream.worker.hot.settler import Settler
 from millstream.worker.leases import LeaseKeeper, Leases
@@ -41,6 +43,7 @@ from millstream.worker.services import keep_running
 from millstream.worker.services.discovery import Discovery
 from millstream.worker.services.keeper import KeeperThread
 from millstream.worker.services.registrar import Registrar
+from millstream.worker.services.seating import Seating, Table
 from millstream.worker.services.watch import Watch
 from millstream.worker.suspects import Suspects
 
@@ -90,6 +93,7 @@ class Worker:
         broadcasts: Sequence[Broadcast] = (),
         settings: AppSettings,
         queues: Sequence[str],
+        serving: Sequence[Serving] = (),
         concurrency: int = 32,
         threads: int = 8,
         lifespan: Callable[[], AbstractAsyncContextManager[Any]],
@@ -108,7 +112,17 @@ class Worker:
         self._lifespan = lifespan
         self._started_at = time.time()
         elsewhere = {*prefixes, *(broadcast.address for broadcast in broadcasts)}
-        self._lanes = [_lane(queue, tasks, subscriptions.get(queue)) for queue in queues if queue not in elsewhere]
+        asked = {each.address: each for each in serving}
+        tables: list[Table] = []
+        self._lanes: list[Lane] = []
+        for queue in queues:
+            if queue in elsewhere:
+                continue
+            each = asked.get(queue, Serving(queue))
+            lanes = _lanes(each, tasks, subscriptions.get(whole(queue)))
+            self._lanes += lanes
+            if each.shards or each.seats is not None:
+                tables.append(Table(each, lanes))
         self._queues = queues
         self._hold = Hold(concurrency, threads, asyncio.get_running_loop().time)
         self._observers = observers
@@ -124,6 +138,8 @@ class Worker:
             broker, self._hold, self._runner, self._settler, self._claimers, reporter, fenced=self._fenced, isolate=isolate
         )
         self._claimers += [self._claimer(lane) for lane in self._lanes]
+        self._seating = Seating(self.id, self._leases, self._hold, tables)
+        self._seating.know(self._claimers)
         self._discovery = Discovery(
             broker, [prefixes[queue] for queue in queues if queue in prefixes], self._serve_too, subscriptions
         )
@@ -176,7 +192,13 @@ class Worker:
         self._state = await self._stack.enter_async_context(self._lifespan())
         await self._keeper.start()
         for lane in self._lanes:
-            await self._join(lane)
+            lane.state, lane.runner = self._state, self._runner
+            if not claim:
+                lane.seats = None  # who runs suspects takes nothing else, and so nobody's seat
+            if lane.seats is None:
+                await self._leases.join(lane)
+        if claim:
+            await self._seating.look()
         await self._discovery.look()
         for follower in self._followers if claim else ():
             follower.lane.state, follower.lane.runner = self._state, self._runner
@@ -190,6 +212,8 @@ class Worker:
             self._serve("registrar", self._registrar.run, "maintenance"),
             self._serve("discovery", self._discovery.run, "maintenance"),
         ]
+        if claim:
+            self._services.append(self._serve("seating", self._seating.run, "maintenance"))
         self._claims = claim
         if claim:
             self._claiming = [self._begin_to_claim(claimer) for claimer in self._claimers]
@@ -204,17 +228,14 @@ class Worker:
             self._broker.capabilities.server or "memory",
         )
 
-    async def _join(self, lane: Lane) -> None:
-        lane.state, lane.runner = self._state, self._runner
-        await self._leases.join(lane)
-
     async def _serve_too(self, subscription: Subscription) -> None:
         """Serve a group that was not known when the worker was made."""
         if STOPPING in self._hold.shut:
             return
-        lane = _lane(subscription.address, {}, subscription)
+        (lane,) = _lanes(Serving(subscription.address), {}, subscription)
         self._runner.know(subscription)
-        await self._join(lane)
+        lane.state, lane.runner = self._state, self._runner
+        await self._leases.join(lane)
         self._lanes.append(lane)  # from here on it is left with the others if the worker stops
         claimer = self._claimer(lane)
         self._claimers.append(claimer)
@@ -316,6 +337,7 @@ class Worker:
         return Summary(totals, len(interrupted), len(abandoned))
 
     async def _claim_no_more(self) -> None:
+        await self._step(LAST_WORDS_SECONDS, self._seating.stop())
         for task in self._following:
             task.cancel()  # what they have read and not begun is dropped: nobody else waits for it
         await self._step(LAST_WORDS_SECONDS, asyncio.gather(*self._following, return_exceptions=True))
@@ -448,7 +470,7 @@ class Worker:
             host=socket.gethostname(),
             pid=os.getpid(),
             version=__version__,
-            queues=list(dict.fromkeys(lane.queue for lane in (*self._lanes, *(f.lane for f in self._followers)))),
+            queues=list(dict.fromkeys(whole(lane.queue) for lane in (*self._lanes, *(f.lane for f in self._followers)))),
             started=self._started_at,
             totals=dict(self._settler.totals),
         )
@@ -461,17 +483,18 @@ class Worker:
         return "something that is not a job"
 
 
-def _lane(queue: str, tasks: Mapping[str, Task[..., Any]], subscription: GroupHandler | None) -> Lane:
-    """A lane that fits the tasks which are sent to this queue by default; others may come, and find slots too."""
-    handlers: list[Handler] = [task for task in tasks.values() if task.settings.queue == queue]
+def _lanes(serving: Serving, tasks: Mapping[str, Task[..., Any]], subscription: GroupHandler | None) -> list[Lane]:
+    """One lane, or one for each shard, that fits the tasks which are sent to this queue by default; others may come, and find
+    slots too."""
+    handlers: list[Handler] = [task for task in tasks.values() if task.settings.queue == whole(serving.address)]
     if subscription is not None:
         handlers = [subscription]
     mine = [handler.settings for handler in handlers]
     kinds = {ASYNC if handler.is_async else THREAD for handler in handlers}
     # On its last allowed crash a job runs alone, so that it dies for its own crashes only.
     limits = [settings.max_crashes for settings in mine if settings.max_crashes > 0]
-    return Lane(
-        queue,
+    make = partial(
+        Lane,
         kinds=tuple(sorted(kinds)) or (ASYNC,),
         buffered=all(settings.max_crashes > 0 for settings in mine),
         suspect_after=min([SUSPECT_AFTER, *limits]),
@@ -483,7 +506,11 @@ def _lane(queue: str, tasks: Mapping[str, Task[..., Any]], subscription: GroupHa
         foreign=None if subscription is None else subscription.foreign,
         keeps_expired=subscription is not None and subscription.keep_expired,
         letters="" if subscription is None else subscription.letters,
+        seats=1 if serving.shards else serving.seats,
+        order=serving.order,
+        count=Count(),
     )
+    return [make(address) for address in shard_addresses(serving.address, serving.shards)]
 
 
 def _thread_note(job: CurrentJob) -> str:

@@ -1,9 +1,9 @@
 -- The books of a queue or group, which must add up, and who holds what.
--- KEYS: stream leases index held due dead lapsed meta
+-- KEYS: stream leases index held due dead lapsed meta blocked
 -- USES: clock homes
 -- OF A GROUP: log_home
 -- ARGV: clock, group
--- Returns {entries, indexed, held, due, dead, paused, consumer groups that are there (1 of its stream, 2 of the log), leases that
+-- Returns {entries, indexed, held, due or blocked, dead, paused, consumer groups that are there (1 of its stream, 2 of the log), leases that
 -- have not passed, lapsed names, names of consumers, of each: what it holds, of each: whether it has a lease (0|1)}.
 local names, holding, leased, known, there = {}, {}, {}, {}, 0
 for i, home in ipairs(homes) do
@@ -20,7 +20,7 @@ for i, home in ipairs(homes) do
   end
 end
 return {
-  redis.call('XLEN', STREAM), redis.call('HLEN', INDEX), redis.call('HLEN', HELD), redis.call('ZCARD', DUE),
+  redis.call('XLEN', STREAM), redis.call('HLEN', INDEX), redis.call('HLEN', HELD), redis.call('ZCARD', DUE) + redis.call('ZCARD', BLOCKED),
   redis.call('XLEN', DEAD), redis.call('HGET', META, 'paused') == '1' and 1 or 0, there,
   redis.call('ZCOUNT', LEASES, '(' .. now, '+inf'), redis.call('SMEMBERS', LAPSED), names, holding, leased,
 }

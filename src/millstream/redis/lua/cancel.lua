@@ -1,15 +1,20 @@
--- End a job that is scheduled or ready.
+-- End a job that is scheduled, blocked or ready.
 -- KEYS: stream index held due stats
--- USES: place ending
+-- USES: wake members keyed turns place ending
 -- ARGV: clock, group, id, ending, ttl_ms, id_ttl_ms
 -- Returns 1 cancelled, 2 running, 0 ended or unknown.
 local group, id = ARGV[2], ARGV[3]
 local where, at = place(group, id)
 if where == 'running' then return 2 end
-if where == 'h' then
-  redis.call('HDEL', HELD, id)
+local key, in_order
+if where == 'h' or where == 'p' then
+  key, in_order = key_noted(id)
+  unhold(id)
   redis.call('ZREM', DUE, id)
+  if where == 'p' then redis.call('ZREM', BLOCKED, of_key(key) .. in_order .. id) end
 elseif where == 'ready' then
+  local entry = redis.call('XRANGE', STREAM, at, at)[1]
+  key = entry and has_key(entry[2]) and entry[2][4]
   redis.call('XDEL', STREAM, at)
   redis.pcall('XACK', STREAM, group, at)
 else
@@ -17,5 +22,9 @@ else
 end
 redis.call('HDEL', INDEX, id)
 redis.call('HINCRBY', STATS, 'cancelled', 1)
+if key then
+  local state, holder = turn_of(key)
+  if state ~= 's' and holder == id and pass_turn(key) then wake() end
+end
 ended(id, ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]))
 return 1

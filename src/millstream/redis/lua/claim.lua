@@ -1,70 +1,25 @@
 -- Take messages: what was released or left behind by lapsed consumers first, then what is ready.
 -- On the way: promote what is due, look at overdue leases.
 -- KEYS: stream leases meta due held lapsed overdue stats
--- USES: clock wake append bury homes
--- OF A GROUP: log_home groups places log order notes delayed trim
+-- USES: clock wake append ending bury homes looks members keyed turns stopping
+-- OF A GROUP: log_home groups places log order notes delayed trim supersede
 -- ARGV: clock, group, consumer, count, alone (0|1), suspect_after, run_id, released, suspects (names), lost_letter
--- ('': what is claimed are dead letters, and those that are gone were replayed, purged or too old)
+-- ('': what is claimed are dead letters, and those that are gone were replayed, purged or too old), id_ttl_ms
 -- Returns {now, next_due_ms or -1, flags (1 paused, 2 suspects wait), entries, crashes of each, plain,
 -- ms until leases should be looked at again or -1, plain entries of the log}, or {-1} if the consumer has no lease. Plain: refs
 -- and bodies by turns, of ready entries that have a body and nothing else. (Measured: a third less server time than entries.)
 local group, consumer, left, alone = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local suspect_after, run_id, released, suspects = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9]
 if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
-local meta = redis.call('HMGET', META, 'paused', 'run', 'calm', 'longest', 'seen', 'looked')
-
--- A server that was just restarted has been away for nobody knows how long: no lease lapses until all had time to be renewed.
--- Keepers renew every third of a lease, and twice a second once they are late.
-local calm_until = now + math.floor((meta[4] or 0) / 3) + 2000
-if meta[2] ~= run_id then
-  if meta[2] then meta[3] = calm_until end
-  redis.call('HSET', META, 'run', run_id, 'calm', meta[3] or 0)
-end
--- Nor after a step of its clock, or a sleep of the whole machine: someone looks every second, so a longer gap is one. By a
--- clock that tests set there is no such rule.
-local unseen = ARGV[1] == '0' and now - (meta[5] or now - 1000) or 0
-if unseen < 0 or unseen >= 1000 then
-  if meta[5] and (unseen < 0 or unseen > 5000) then
-    meta[3] = math.max(tonumber(meta[3] or '0'), calm_until)
-    redis.call('HSET', META, 'calm', meta[3])
-  end
-  redis.call('HSET', META, 'seen', now)
-end
-
--- Two looks: a lease in the past is only marked; it lapses if it is still overdue a while later. A server that stalled lets
--- late renewals in between the two. While one is overdue someone looks twice a second: of a longer gap, in which nobody could
--- renew either, only 0.75 s count.
-local look = -1
-local late = redis.call('ZRANGEBYSCORE', LEASES, '-inf', now, 'LIMIT', 0, 16)
-if #late > 0 then
-  local stalled = ARGV[1] == '0' and math.max(0, now - (meta[6] or now) - 750) or 0
-  redis.call('HSET', META, 'looked', now)
-  for _, name in ipairs(late) do
-    local seen = redis.call('HGET', OVERDUE, name)
-    seen = seen and seen + stalled or now
-    redis.call('HSET', OVERDUE, name, seen)
-    local left_ms = math.max(1500 - (now - seen), tonumber(meta[3] or '0') - now)
-    if left_ms <= 0 then
-      redis.call('SADD', LAPSED, name)
-      redis.call('ZREM', LEASES, name)
-      redis.call('HDEL', OVERDUE, name)
-      redis.call('HINCRBY', STATS, 'lapsed', 1)
-    elseif look < 0 or left_ms < look then
-      look = math.min(left_ms, 500)
-    end
-  end
-  if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
-end
+local meta, look = look_at_leases(run_id)
+if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
+id_ttl_ms = tonumber(ARGV[11])
 
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, 200)) do
-  local stored = redis.call('HGET', HELD, id)
-  if stored then
-    local cut = string.find(stored, '\n', 1, true)
-    redis.call('HSET', INDEX, id, append(string.sub(stored, cut + 1), string.sub(stored, 1, cut - 1)))
-    redis.call('HDEL', HELD, id)
-  end
+  make_ready(id)
   redis.call('ZREM', DUE, id)
 end
+if meta[8] and ARGV[10] ~= '' then sweep_on() end
 
 local trimmed = true
 if in_group then
@@ -100,14 +55,24 @@ local function take_over(name, home)
       local got = {}
       for _, entry in ipairs(redis.call('XCLAIM', home.key, home.group, consumer, 0, unpack(wanted))) do
         got[entry[1]] = true
-        entry[1] = home.mark .. entry[1]
+        local ref = home.mark .. entry[1]
+        if has_key(entry[2]) then
+          local words = said(entry[2])
+          entry[2] = as_claimed(words)
+          crashes[keyed_ref(ref, words)] = crashes[ref]
+          ref = keyed_ref(ref, words)
+        end
+        entry[1] = ref
         taken[#taken + 1] = entry
         left = left - 1
       end
       for _, id in ipairs(wanted) do
         if not got[id] then  -- its body was trimmed by someone else: never passed over in silence, unless it was a dead letter
           redis.call('XACK', home.key, home.group, id)
-          if ARGV[10] ~= '' then bury('lost-' .. id, '', '', ARGV[10], id) end
+          if ARGV[10] ~= '' then
+            bury('lost-' .. id, '', '', ARGV[10], id)
+            pass_turn_of_lost(id)
+          end
         end
       end
     end
@@ -170,14 +135,116 @@ local function new_in_log(fresh)
   return new
 end
 
+-- Those whose key's turn is another's: blocked in their order, or dead.
+local function set_aside(home, entries)
+  local refs, ids, blocked, held, keyed, index, counts = {}, {}, {}, {}, {}, {}, {}
+  local most = tonumber(meta[7] or '1000')
+  for i, entry in ipairs(entries) do
+    refs[i], ids[i] = entry[1], entry[2][6]
+  end
+  redis.call('XACK', home.key, home.group, unpack(refs))
+  if home.mark == '' then redis.call('XDEL', STREAM, unpack(refs)) end
+  local places = home.mark ~= '' and redis.call('HMGET', INDEX, unpack(ids)) or {}
+  for i, entry in ipairs(entries) do
+    local words, turn, at = said(entry[2]), entry.turn, places[i]
+    local id, key, place = words.i, words.k, words.o or place_of(entry[1])
+    if at and string.sub(at, 1, 1) ~= 'd' then
+      -- One that was given before, and is not settled yet: it is not given twice.
+    elseif turn == 's' then
+      if at then supersede(id) end
+      bar(key, place, id, words.t, words.d, home.mark .. entry[1])
+    else
+      if turn == 'b' and not counts[key] then
+        local begins = of_key(key)
+        counts[key] = redis.call('ZLEXCOUNT', BLOCKED, '[' .. begins, '(' .. begins .. '\255')
+      end
+      if at then supersede(id) end
+      if counts[key] and counts[key] >= most then
+        local text = string.format('%d of its key wait behind one that is tried again: max_pending_per_key is reached', most)
+        bury(id, topic or words.t or '', words.d, order_letter('pending_full', text), home.mark .. entry[1], key, place)
+        ended(id, '', 0, id_ttl_ms)
+      else
+        if counts[key] then counts[key] = counts[key] + 1 end
+        blocked[#blocked + 1] = 0
+        blocked[#blocked + 1] = of_key(key) .. place .. id
+        held[#held + 1] = id
+        held[#held + 1] = (words.x or 0) .. '\n' .. words.d
+        keyed[#keyed + 1] = id
+        keyed[#keyed + 1] = place .. (words.t or '') .. '\n' .. key
+        index[#index + 1] = id
+        index[#index + 1] = 'p'
+      end
+    end
+  end
+  if #blocked > 0 then
+    redis.call('ZADD', BLOCKED, unpack(blocked))
+    redis.call('HSET', HELD, unpack(held))
+    redis.call('HSET', KEYED, unpack(keyed))
+    redis.call('HSET', INDEX, unpack(index))
+  end
+end
+
+-- Of fresh entries those whose turn it is, or that have no key; the others are set aside.
+local function in_turn(fresh, home)
+  local keys = {}
+  for _, entry in ipairs(fresh) do
+    if has_key(entry[2]) then keys[#keys + 1] = entry[2][4] end
+  end
+  if #keys == 0 then return fresh end
+  local turns, known, given, aside, new, at = redis.call('HMGET', TURNS, unpack(keys)), {}, {}, {}, {}, 0
+  for _, entry in ipairs(fresh) do
+    local fields = entry[2]
+    if has_key(fields) then
+      at = at + 1
+      local key, id = fields[4], fields[6]
+      local turn = known[key] or turns[at]
+      if not turn or string.sub(turn, 42) == id and not (home.mark ~= '' and redis.call('HEXISTS', INDEX, id) == 1) then
+        local words = said(fields)
+        if not turn then
+          new[#new + 1] = key
+          new[#new + 1] = 'r' .. (words.o or place_of(entry[1])) .. id
+          known[key] = new[#new]
+        end
+        entry[1], entry[2] = keyed_ref(entry[1], words), as_claimed(words)
+        given[#given + 1] = entry
+      else
+        entry.turn = string.sub(turn, 1, 1)
+        aside[#aside + 1] = entry
+      end
+    else
+      given[#given + 1] = entry
+    end
+  end
+  if #new > 0 then redis.call('HSET', TURNS, unpack(new)) end
+  if #aside > 0 then set_aside(home, aside) end
+  return given
+end
+
+-- Reads on behind what is set aside, but not for ever.
+local READ_ON, ROUNDS, unread = 400, 50, true
+local function read(home)
+  local flat, aside, rounds = {}, 0, 0
+  repeat
+    rounds = rounds + 1
+    local found = redis.call('XREADGROUP', 'GROUP', home.group, consumer, 'COUNT', left, 'STREAMS', home.key, '>')
+    if not found then return flat end
+    local fresh = found[1][2]
+    local given = in_turn(home.mark ~= '' and new_in_log(fresh) or fresh, home)
+    aside = aside + #fresh - #given
+    if #flat == 0 then
+      flat = put(given, home.mark)
+    else
+      for _, part in ipairs(put(given, home.mark)) do flat[#flat + 1] = part end
+    end
+  until left == 0 or #fresh == #given or aside >= READ_ON or rounds == ROUNDS
+  if left > 0 and (aside >= READ_ON or rounds == ROUNDS) then unread = false end
+  return flat
+end
+
 local logged = {}
 if left > 0 and not paused and not alone then
-  local read = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', left, 'STREAMS', STREAM, '>')
-  if read then plain = put(read[1][2], '') end
-  if in_group and left > 0 then
-    read = redis.call('XREADGROUP', 'GROUP', homes[2].group, consumer, 'COUNT', left, 'STREAMS', LOG, '>')
-    if read then logged = put(new_in_log(read[1][2]), 'L') end
-  end
+  plain = read(homes[1])
+  if in_group and left > 0 then logged = read(homes[2]) end
 end
 
 local flags = paused and 1 or 0
@@ -205,4 +272,5 @@ if in_group then
   if publishes and (not next_due or publishes < next_due) then next_due = publishes end
   if not trimmed then next_due = now end  -- nobody sleeps before the rest is removed
 end
+if not unread then next_due = now end  -- nor before the rest is read
 return { now, next_due and math.max(0, next_due - now) or -1, flags, taken, counts, plain, look, logged }

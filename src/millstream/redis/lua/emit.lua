@@ -1,11 +1,12 @@
 -- Accept a batch of events: to the log at once, or held until due.
--- KEYS: log_held log_due log_bell log_meta log_stats groups given
--- USES: clock moment groups places log order notes trim accepted
--- ARGV: clock, sender, max_length (-1: none), id_ttl_ms, then five each: id, body, serial (0: caller-given), due, expires (due,
---       expires: 0, '+ms' from now, or a moment in ms)
--- Returns one digit each: 1 created, 2 exists, 3 full.
+-- KEYS: log_held log_due log_keyed log_bell log_meta log_stats groups given
+-- USES: clock moment groups places log order notes trim accepted shards most_blocked
+-- ARGV: clock, sender, max_length (-1: none), id_ttl_ms, shards, then six each: id, body, serial (0: caller-given), due, expires, key
+--       ('': none, else behind a 'k') (due, expires: 0, '+ms' from now, or a moment in ms)
+-- Returns one digit each: 1 created, 2 exists, 3 full; or '-' if there is another number of shards.
 local sender, bound, id_ttl_ms = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 -- Where there is no group but some who follow, the oldest give way to the newest; only what is delayed takes room for good.
+if not one_of(ARGV[5]) then return '-' end
 local followed = redis.call('HEXISTS', LOG_META, 'followed') == 1
 local grouped = redis.call('SCARD', GROUPS) > 0
 local drops = followed and not grouped
@@ -14,6 +15,7 @@ local receipts, created, ready, earlier = {}, 0, false, false
 local state = sender ~= '' and load_sender(sender)
 if bound >= 0 then
   room = bound - redis.call('ZCARD', LOG_DUE) - (drops and 0 or redis.call('XLEN', LOG))
+  if ARGV[5] ~= '0' then room = room - most_blocked() end
 end
 
 local function receipt(id, serial)
@@ -28,8 +30,9 @@ local function receipt(id, serial)
   if room <= 0 then return 3 end
   return 1
 end
-for i = 5, #ARGV, 5 do
+for i = 6, #ARGV, 6 do
   local id, body, serial = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
+  local key = ARGV[i + 5] ~= '' and string.sub(ARGV[i + 5], 2) or nil
   local answer = receipt(id, serial)
   receipts[#receipts + 1] = answer
   if answer == 1 then
@@ -37,11 +40,12 @@ for i = 5, #ARGV, 5 do
     if due > now then
       local first = redis.call('ZRANGE', LOG_DUE, 0, 0, 'WITHSCORES')[2]
       redis.call('HSET', LOG_HELD, id, expires .. '\n' .. body)
+      if key then redis.call('HSET', LOG_KEYED, id, key) end
       redis.call('ZADD', LOG_DUE, due, id)
       earlier = earlier or not first or due < tonumber(first)
       room = room - 1
     else
-      record(body, expires)
+      record(id, body, expires, key)
       ready = true
       if not drops then room = room - 1 end
     end

@@ -2,10 +2,13 @@
 -- and somebody else to trim it.
 -- Anything else changes nothing here and goes through `emit`.
 -- KEYS: log_due log_meta log_stats sender
--- USES: groups log
--- ARGV: clock, sender, id_ttl_ms, max_length (-1: none), mark before, mark after, then one body each
--- Returns 1 if all were created.
-local bound, mark, added = tonumber(ARGV[4]), SENDER .. ARGV[2], #ARGV - 6
+-- USES: groups log shards most_blocked
+-- ARGV: clock, sender, id_ttl_ms, max_length (-1: none), mark before, mark after, shards, how many have a key (0, or all), then one body
+-- each, and of those with a key: the key each
+-- Returns 1 if all were created, -1 if there is another number of shards.
+local bound, mark, keyed = tonumber(ARGV[4]), SENDER .. ARGV[2], tonumber(ARGV[8])
+local added = keyed > 0 and keyed or #ARGV - 8
+if not one_of(ARGV[7]) then return -1 end
 local grouped = redis.call('SCARD', GROUPS) > 0
 if not grouped then
   local meta = redis.call('HMGET', LOG_META, 'followed', 'keep_ms', 'keep_count')
@@ -13,6 +16,7 @@ if not grouped then
 end
 if bound >= 0 then
   bound = bound - redis.call('ZCARD', LOG_DUE)
+  if keyed > 0 then bound = bound - most_blocked() end
   if added + (grouped and redis.call('XLEN', LOG) or 0) > bound then return 0 end
 end
 local was = redis.call('SET', mark, ARGV[6], 'PX', ARGV[3], 'GET')
@@ -20,7 +24,14 @@ if (was or '0') ~= ARGV[5] then
   if was then redis.call('SET', mark, was, 'PX', ARGV[3]) else redis.call('DEL', mark) end
   return 0
 end
-for i = 7, #ARGV do redis.call('XADD', LOG, stamp, 'd', ARGV[i]) end
+if keyed > 0 then
+  local sender, before = ARGV[2], ARGV[5] - 8
+  for i = 9, 8 + keyed do
+    redis.call('XADD', LOG, stamp, 'd', ARGV[i], 'k', ARGV[i + keyed], 'i', string.format('%s-%d', sender, before + i))
+  end
+else
+  for i = 9, #ARGV do redis.call('XADD', LOG, stamp, 'd', ARGV[i]) end
+end
 if grouped then
   wake_groups()
 elseif bound >= 0 then

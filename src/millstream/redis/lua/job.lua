@@ -2,12 +2,12 @@
 -- KEYS: stream held due dead ending
 -- USES: place
 -- ARGV: clock, group, id
--- Returns {place or '', ending or ''}, and then, scheduled: due, stored; dead: entry, fields; ready or running: entry, fields,
+-- Returns {place or '', ending or ''}, and then, scheduled or blocked: due, stored; dead: entry, fields; ready or running: entry, fields,
 -- name, idle_ms, deliveries, time_ms.
 local group, id = ARGV[2], ARGV[3]
 local where, at = place(group, id)
 local ending = redis.call('GET', ENDING .. id) or ''
-if where == 'h' then
+if where == 'h' or where == 'p' then
   local stored = redis.call('HGET', HELD, id)
   if stored then return { where, ending, redis.call('ZSCORE', DUE, id) or '', stored } end
 elseif where == 'd' then

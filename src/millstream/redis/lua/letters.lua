@@ -30,4 +30,5 @@ end
 return {
   entries, running, 0, length,
   redis.call('HGET', META, 'paused') == '1' and 1 or 0, redis.call('ZCARD', LEASES), redis.call('HGETALL', STATS),
+  0, 0,
 }

@@ -1,14 +1,15 @@
 -- Accept a batch of jobs: ready at once, or held until due.
 -- KEYS: stream index stats ending given
--- USES: clock moment wake append schedule accepted
--- ARGV: clock, sender, max_length (-1: none), id_ttl_ms, then six each: id, body, serial (0: caller-given), due, expires, task
---       (due, expires: 0, '+ms' from now, or a moment in ms)
--- Returns one digit each: 1 created, 2 exists, 3 full, 4 conflict.
+-- USES: clock moment wake append members keyed schedule accepted shards
+-- ARGV: clock, sender, max_length (-1: none), id_ttl_ms, shards, then seven each: id, body, serial (0: caller-given), due, expires, task,
+--       key ('': none, else behind a 'k') (due, expires: 0, '+ms' from now, or a moment in ms)
+-- Returns one digit each: 1 created, 2 exists, 3 full, 4 conflict; or '-' if there is another number of shards.
 local sender, room, id_ttl_ms = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local receipts, created, ready, earlier = {}, 0, false, false
+if not one_of(ARGV[5]) then return '-' end
 local state = sender ~= '' and load_sender(sender)
 if room >= 0 then
-  room = room - redis.call('XLEN', STREAM) - redis.call('ZCARD', DUE)
+  room = room - redis.call('XLEN', STREAM) - redis.call('HLEN', HELD)
 else
   room = math.huge
 end
@@ -26,16 +27,18 @@ local function receipt(id, serial, task)
   if room <= 0 then return 3 end
   return 1
 end
-for i = 5, #ARGV, 6 do
-  local id, body, serial, task = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), ARGV[i + 5]
+for i = 6, #ARGV, 7 do
+  local id, body, serial, task, key = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), ARGV[i + 5], ARGV[i + 6]
   local answer = receipt(id, serial, task)
   receipts[#receipts + 1] = answer
   if answer == 1 then
     local due, expires = moment(ARGV[i + 3]), moment(ARGV[i + 4])
     if due > now then
       earlier = schedule(id, due, expires, body) or earlier
+      if key ~= '' then note_key(id, '', task, string.sub(key, 2)) end
     else
-      redis.call('HSET', INDEX, id, append(body, expires))
+      local entry = key == '' and append(body, expires) or append_keyed(id, body, expires, string.sub(key, 2), '', task)
+      redis.call('HSET', INDEX, id, entry)
       ready = true
     end
     if serial > 0 then accept(state, serial) else redis.call('SET', GIVEN .. id, task) end

@@ -1,9 +1,9 @@
 -- A queue in numbers.
--- KEYS: stream leases due dead meta stats
+-- KEYS: stream leases due dead meta stats blocked stopped
 -- USES: homes
 -- OF A GROUP: log_home order readers
 -- ARGV: clock, group
--- Returns {entries, running, scheduled, dead, paused, consumers, counters}.
+-- Returns {entries, running, scheduled, dead, paused, consumers, counters, blocked, stopped keys}.
 local running, entries = 0, redis.call('XLEN', STREAM)
 for _, home in ipairs(homes) do
   local summary = redis.pcall('XPENDING', home.key, home.group)
@@ -20,4 +20,5 @@ end
 return {
   entries, running, redis.call('ZCARD', DUE), redis.call('XLEN', DEAD),
   redis.call('HGET', META, 'paused') == '1' and 1 or 0, redis.call('ZCARD', LEASES), redis.call('HGETALL', STATS),
+  redis.call('ZCARD', BLOCKED), redis.call('HLEN', STOPPED),
 }

@@ -1,17 +1,19 @@
 -- End deliveries. The fence comes first: a consumer without its lease changes nothing.
--- KEYS: stream leases index stats
--- USES: clock wake schedule ending bury retire homes
+-- KEYS: stream leases index stats meta
+-- USES: clock wake schedule ending bury members retire homes keyed turns stopping
 -- OF A GROUP: log_home supersede
--- ARGV: clock, group, consumer, id_ttl_ms, dead_max_count, dead_oldest_ms (age), plain, kept, kept_ttl_ms, logged
+-- ARGV: clock, group, consumer, id_ttl_ms, dead_max_count, dead_oldest_ms (age), plain, kept, kept_ttl_ms, logged, in order
 --   plain + kept refs, plain + kept ids, kept endings: jobs that are done, without and with an ending to keep
 --   logged entries of the log that are done
+--   refs, then ids, of those that are done, without an ending to keep, and have a key
 --   then nine each: kind (0 done, 1 retry, 2 dead, 3 expired), ref, id, ending, ttl_ms, given (0|1), body, delay_ms or task,
 --   expires or letter
 -- Returns how many were settled now, or -1 if the consumer has no lease.
-local group, consumer, id_ttl_ms = ARGV[2], ARGV[3], tonumber(ARGV[4])
+local group, consumer = ARGV[2], ARGV[3]
+id_ttl_ms = tonumber(ARGV[4])
 if not redis.call('ZSCORE', LEASES, consumer) then return -1 end
 local plain, kept, kept_ttl_ms = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local n, at, logged = plain + kept, 10, tonumber(ARGV[10])
+local n, at, logged, ordered = plain + kept, 11, tonumber(ARGV[10]), tonumber(ARGV[11])
 local settled, done = 0, 0
 local watched = redis.call('EXISTS', WAITERS) == 1
 
@@ -54,30 +56,80 @@ if logged > 0 then
   at = at + logged
 end
 
+-- Whose turn it was passes it on. By its id, not by its claim: a call sent again finds that another has it.
+local passed = false
+local function pass(id, key)
+  local state, holder = turn_of(key)
+  if state ~= 's' and holder == id then passed = pass_turn(key) or passed end
+end
+
+if ordered > 0 then
+  local refs, ids, keys, acked = { {}, {} }, {}, {}, 0
+  for i = 1, ordered do
+    local ref = ARGV[at + i]
+    local home, entry = home_of(ref)
+    local _, key = order_of(ref)
+    local to = refs[home.mark == '' and 1 or 2]
+    to[#to + 1] = entry
+    ids[i], keys[i] = ARGV[at + ordered + i], key
+  end
+  at = at + 2 * ordered
+  for h, home in ipairs(homes) do
+    if #refs[h] > 0 then
+      acked = acked + redis.call('XACK', home.key, home.group, unpack(refs[h]))
+      if home.mark == '' then redis.call('XDEL', STREAM, unpack(refs[h])) end
+    end
+  end
+  if #refs[1] > 0 and acked == ordered and not in_group then
+    redis.call('HDEL', INDEX, unpack(ids))
+  elseif #refs[1] > 0 then
+    for i = 1, ordered do
+      local _, entry = home_of(ARGV[at - 2 * ordered + i])
+      if redis.call('HGET', INDEX, ids[i]) == entry then redis.call('HDEL', INDEX, ids[i]) end
+    end
+  end
+  if redis.call('EXISTS', BLOCKED) == 1 or acked < ordered then
+    for i = 1, ordered do pass(ids[i], keys[i]) end
+  else
+    redis.call('HDEL', TURNS, unpack(keys))
+  end
+  if watched then
+    for i = 1, ordered do tell(ids[i], '') end
+  end
+  done = done + acked
+end
+
 local retried, expired, buried, earlier = 0, 0, 0, false
 for i = at + 1, #ARGV, 9 do
   local kind, ref, id, ending, ttl_ms = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], tonumber(ARGV[i + 4])
   local forget_ms = ARGV[i + 5] == '1' and id_ttl_ms or 0
   local home, entry = home_of(ref)
+  local place, key = order_of(ref)
   if redis.call('XACK', home.key, home.group, entry) == 1 then
     if home.mark == '' then redis.call('XDEL', STREAM, entry) end
     if in_group and kind ~= '0' and kind ~= '3' then supersede(id) end
     if kind == '1' then
       earlier = schedule(id, now + ARGV[i + 7], ARGV[i + 8], ARGV[i + 6]) or earlier
+      if key then
+        note_key(id, place, '', key)
+        give_turn(key, 'b', place, id)
+      end
       retried = retried + 1
     elseif kind == '2' then
-      bury(id, ARGV[i + 7], ARGV[i + 6], ARGV[i + 8], ref)
+      bury(id, ARGV[i + 7], ARGV[i + 6], ARGV[i + 8], home.mark .. entry, key, place)
       ended(id, ending, ttl_ms, forget_ms)
+      if key and redis.call('HGET', META, 'stop') == '1' then stop_key(key, place, id) elseif key then pass(id, key) end
       buried = buried + 1
     else
-      if not in_group or redis.call('HGET', INDEX, id) == ref then redis.call('HDEL', INDEX, id) end
+      if not in_group or redis.call('HGET', INDEX, id) == entry then redis.call('HDEL', INDEX, id) end
       ended(id, ending, ttl_ms, forget_ms)
+      if key then pass(id, key) end
       if kind == '0' then done = done + 1 else expired = expired + 1 end
     end
   end
 end
 
-if earlier then wake() end
+if earlier or passed then wake() end
 if buried > 0 then retire(tonumber(ARGV[5]), now - ARGV[6]) end
 if done > 0 then redis.call('HINCRBY', STATS, 'done', done) end
 if retried > 0 then redis.call('HINCRBY', STATS, 'retried', retried) end

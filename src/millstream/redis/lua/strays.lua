@@ -13,6 +13,8 @@ for i = 1, #found[2], 2 do
     elseif not redis.call('ZSCORE', DUE, id) then
       stuck[#stuck + 1] = id
     end
+  elseif first == 'p' then
+    if redis.call('HEXISTS', HELD, id) == 0 then gone[#gone + 1] = id end
   elseif first == 'd' then
     if #redis.call('XRANGE', DEAD, string.sub(at, 2), string.sub(at, 2)) == 0 then gone[#gone + 1] = id end
   elseif #redis.call('XRANGE', STREAM, at, at) == 0 then

@@ -3,7 +3,7 @@
 -- USES: groups order readers
 -- ARGV: clock, group (of a queue's stream)
 -- Returns {events in the log, delayed, counters, groups, followed}; of a group: {name, last entry it was given, how many it was not given yet
--- or -1, ready or running, running, scheduled, dead, paused, consumers}.
+-- or -1, ready or running, running, scheduled, dead, paused, consumers, blocked, stopped keys}.
 local function running_in(stream, group, leases)
   local running = 0
   local summary = redis.pcall('XPENDING', stream, group)
@@ -24,6 +24,7 @@ for i, name in ipairs(redis.call('SMEMBERS', GROUPS)) do
     running_in(stream, ARGV[2], leases) + running_in(LOG, name, leases),
     redis.call('ZCARD', key_of(name, 'due')), redis.call('XLEN', key_of(name, 'dead')),
     meta[2] == '1' and 1 or 0, redis.call('ZCARD', leases),
+    redis.call('ZCARD', key_of(name, 'blocked')), redis.call('HLEN', key_of(name, 'stopped')),
   }
 end
 local followed = redis.call('HEXISTS', LOG_META, 'followed')

@@ -20,9 +20,6 @@ log = logging.getLogger("millstream.worker")
 FIRST_CLAIM = 8
 """The most a first claim brings: messages may be as large as max_payload_bytes, and the link slow."""
 
-REJOIN_SECONDS = 0.05
-"""How often a claimer whose lease was lost looks whether it has a new one."""
-
 UNSETTLED_MOST = 4 * BATCH
 """With so many outcomes on their way to the server no batch is claimed."""
 
@@ -49,7 +46,7 @@ class Claimer:
         suspects: Callable[[Lane], Awaitable[None]],
     ) -> None:
         self._broker = broker
-        self._lane = lane
+        self.lane = lane
         self._lanes = lanes
         self._hold = hold
         self._runner = runner
@@ -75,17 +72,17 @@ class Claimer:
         """Claim until stopped."""
         backoff = Backoff()
         while not self._stopping:
-            consumer = self._lane.consumer
+            consumer = self.lane.consumer
             try:
                 await self._once()
             except BrokerUnavailable as error:
                 self._away = True
-                if self._lane.consumer == consumer:  # else its connection was closed, since its lease is gone
+                if self.lane.consumer == consumer:  # else its connection was closed, since its lease is gone
                     self._failing = True
-                    self._reporter.miss("read", self._lane.queue, error)
+                    self._reporter.miss("read", self.lane.queue, error)
                 await backoff.wait()
             except LeaseLost:
-                self._fenced(self._lane, consumer)
+                self._fenced(self.lane, consumer)
                 await backoff.wait()
             except BaseException:
                 self._away = self._failing = True  # some of what a claim brought may be in nobody's hands
@@ -96,25 +93,29 @@ class Claimer:
     @property
     def queue(self) -> str:
         """Its lane's address."""
-        return self._lane.queue
+        return self.lane.queue
 
     @property
     def _stopping(self) -> bool:
         return STOPPING in self._hold.shut
 
     async def stop(self) -> None:
-        """The worker is stopping: wait no longer. The runner gets what a claim in flight still brings, and starts nothing."""
+        """The worker is stopping, or the lane is leaving: wait no longer. What a claim in flight still brings goes to the
+        runner, which starts nothing if the worker stops."""
         self._hold.freed()
+        self.lane.stirred.set()
         if self._waiting:
             try:
-                await self._broker.nudge(self._lane.queue, self._lane.consumer)
+                await self._broker.nudge(self.lane.queue, self.lane.consumer)
             except BrokerError:
-                log.debug("could not end the wait on queue %r", self._lane.queue)
+                log.debug("could not end the wait on queue %r", self.lane.queue)
 
     async def _once(self) -> None:
-        lane, hold = self._lane, self._hold
-        if not lane.consumer:
-            await asyncio.sleep(REJOIN_SECONDS)
+        lane, hold = self.lane, self._hold
+        if not lane.claims:
+            self.empty.set()
+            lane.stirred.clear()
+            await lane.stirred.wait()
             return
         if lane.batch is not None:
             room = min(await self._room_for_batch(lane.batch.size), self._most())
@@ -122,7 +123,7 @@ class Claimer:
             room = min(await hold.turn(lane.kinds, lane.buffered, WAIT_SECONDS, self._careful, lane.shares), self._most())
             if lane.limit is not None:
                 room = min(room, await self._below_limit(lane.limit))
-        if self._stopping or not lane.consumer:
+        if self._stopping or not lane.claims:
             return
         if self._away or lane.doubtful:
             await self._recover()
@@ -145,15 +146,15 @@ class Claimer:
 
     async def _below_limit(self, limit: int) -> int:
         """How many more this lane may hold, once it is any."""
-        lane = self._lane
-        while lane.active >= limit and not self._stopping and lane.consumer:
+        lane = self.lane
+        while lane.active >= limit and not self._stopping and lane.claims:
             await self._hold.until_freed(WAIT_SECONDS)
         return max(0, limit - lane.active)
 
     async def _room_for_batch(self, size: int) -> int:
         """How many more make the next batch, once there is a slot for it and what ended was settled."""
-        lane, hold = self._lane, self._hold
-        while not self._stopping and lane.consumer:
+        lane, hold = self.lane, self._hold
+        while not self._stopping and lane.claims:
             limited = lane.limit is not None and lane.active >= lane.limit
             free = hold.free[lane.kinds[0]] > 0 and not hold.shut and not limited and hold.unsettled < UNSETTLED_MOST
             if free and len(lane.gathered) < size:
@@ -173,8 +174,8 @@ class Claimer:
 
     async def _wait(self, claim: Claim) -> None:
         """Nothing is ready: sleep until woken, and claim in the same round trip; again and again, until there is something."""
-        lane, hold = self._lane, self._hold
-        while not claim.entries and not self._stopping and lane.consumer and (claim.next_due != 0 or claim.paused):
+        lane, hold = self.lane, self._hold
+        while not claim.entries and not self._stopping and lane.claims and (claim.next_due != 0 or claim.paused):
             room = hold.room(lane.kinds, False, self._careful, lane.shares)
             if lane.batch is not None:
                 room = lane.batch.size - len(lane.gathered) if hold.free[lane.kinds[0]] > 0 and not hold.shut else 0
@@ -210,26 +211,26 @@ class Claimer:
     async def _take(self, claim: Claim) -> None:
         if claim.entries:
             self.empty.clear()
-            self._runner.accept(self._lane, claim)
+            self._runner.accept(self.lane, claim)
             size = 1 + sum(len(entry.body or b"") for entry in claim.entries) / len(claim.entries)
             self._size = size if size > self._size else (self._size + size) / 2
-        if self._lane.handed_back and not self._stopping:
-            refs, self._lane.handed_back = self._lane.handed_back, []
+        if self.lane.handed_back and not self._stopping:
+            refs, self.lane.handed_back = self.lane.handed_back, []
             await self._release(refs)
         if claim.now_ms:
             self._ahead_ms = claim.now_ms - asyncio.get_running_loop().time() * 1000
         if claim.paused != self.paused:
             self.paused = claim.paused
-            log.info("queue %r is %s", self._lane.queue, "paused" if claim.paused else "resumed")
+            log.info("queue %r is %s", self.lane.queue, "paused" if claim.paused else "resumed")
         if claim.paused:
             await self.hand_back(0.0)
         if claim.suspects and not claim.paused and not self._stopping:
-            await self._suspects(self._lane)
+            await self._suspects(self.lane)
 
     def _is_ours(self, claim: Claim, consumer: str, asked: float) -> bool:
         """Whether what a claim brought may begin. Not if the lease was lost meanwhile; nor if this process, or its loop, stood
         still for so long since it asked that it may have been: the server is asked again then, before any of it begins."""
-        if self._lane.consumer != consumer:
+        if self.lane.consumer != consumer:
             return False
         if claim.entries and asyncio.get_running_loop().time() - asked > self._runner.trusted:
             self._away = True
@@ -238,7 +239,7 @@ class Claimer:
 
     async def hand_back(self, older_than: float) -> None:
         """Release what has been buffered for so many seconds: it will not start soon here, others may be idle."""
-        hold, lane = self._hold, self._lane
+        hold, lane = self._hold, self.lane
         before = asyncio.get_running_loop().time() - older_than
         refs: list[bytes] = []
         # A batch waits for as long as it says, and not much longer.
@@ -266,7 +267,7 @@ class Claimer:
         if not refs:
             return
         try:
-            await self._broker.release(self._lane.queue, self._lane.consumer, refs)
+            await self._broker.release(self.lane.queue, self.lane.consumer, refs)
         except BrokerError:
             self._away = True  # they are neither here nor handed back: the next claim finds them again
             raise
@@ -275,7 +276,7 @@ class Claimer:
     async def _recover(self) -> None:
         """After a lost connection or a long stop: run what the server says is ours and we do not hold, so that nothing is
         stranded, and nothing is begun that others have taken over."""
-        lane, hold = self._lane, self._hold
+        lane, hold = self.lane, self._hold
         holding = {job._ref for job in hold.running if job._lane is lane}
         for kind in (ASYNC, THREAD):
             holding.update(job._ref for job in hold.ready[kind] if job._lane is lane)
@@ -298,10 +299,10 @@ class Claimer:
         """End a wait when something is due. A nudge may overtake the wait that it is for, and is repeated until that is over:
         unrepeated, one in some 500 was lost and what was due started a second late."""
         await asyncio.sleep(seconds)
-        queue, backoff = self._lane.queue, Backoff()
+        queue, backoff = self.lane.queue, Backoff()
         while True:
             try:
-                await self._broker.nudge(queue, self._lane.consumer)
+                await self._broker.nudge(queue, self.lane.consumer)
             except BrokerError as error:
                 text = "what is due on queue %r may start up to a second late, since waking up for it failed: %s"
                 self._reporter.fail("promote", queue, error, text, queue, error)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from millstream.batch import Batch
+from millstream.broker.contract import OrderRules
 from millstream.current import CurrentJob
 from millstream.errors import BrokerError
 from millstream.handler import Handler, Letters
@@ -23,35 +24,49 @@ LEAST_SHARE = 0.02
 """A kind that has tasks is never counted out."""
 
 
+class Count:
+    """A number that several have together."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+
 class Lane:
     """What is in flight for one queue. ``consumer`` is the worker's present incarnation."""
 
     __slots__ = (
         "acks_first",
-        "active",
         "batch",
         "broadcast",
         "buffered",
         "consumer",
+        "count",
         "doubtful",
+        "epoch",
         "foreign",
         "gathered",
         "handed_back",
         "handler",
         "keeps_expired",
         "kinds",
+        "leaving",
         "letters",
         "limit",
         "lost",
         "manual",
         "missed",
+        "order",
         "outcomes",
         "queue",
         "runner",
+        "seats",
         "settling",
         "shares",
         "special",
         "state",
+        "stirred",
         "suspect_after",
         "watched",
     )
@@ -72,6 +87,9 @@ class Lane:
         keeps_expired: bool = False,
         letters: Letters = "",
         broadcast: bool = False,
+        seats: int | None = None,
+        order: OrderRules | None = None,
+        count: Count | None = None,
     ) -> None:
         self.queue = queue
         """Its address: a queue's name, a group's topic and name, or that of a group's dead letters."""
@@ -82,8 +100,18 @@ class Lane:
         self.batch = batch
         self.gathered: list[CurrentJob] = []
         """What will be the next batch."""
-        self.active = 0
-        """How many run or wait here, if there is a limit."""
+        self.count = count or Count()
+        """How many run or wait here, if there is a limit; the lanes of an address's shards have one together."""
+        self.seats = seats
+        """How many consumers there may be over all workers, of which this is one or waits to be; None: any number."""
+        self.order = order
+        """What holds for messages that have a key."""
+        self.epoch = 0
+        """Of the lease it has: who has a seat later has the larger number."""
+        self.leaving = False
+        """It claims nothing more, and gives its lease up when what runs has ended."""
+        self.stirred = asyncio.Event()
+        """Set when it has a lease, and when the worker stops."""
         self.acks_first = acks_first
         """Settled as done before a handler is called: at most once, whatever happens to it."""
         self.manual = manual
@@ -123,6 +151,19 @@ class Lane:
         """The batch that is being settled now."""
         self.handed_back: list[bytes] = []
         """To be released: stopped by a shutdown, or may not wait here."""
+
+    @property
+    def active(self) -> int:
+        return self.count.value
+
+    @active.setter
+    def active(self, value: int) -> None:
+        self.count.value = value
+
+    @property
+    def claims(self) -> bool:
+        """Whether it may claim now."""
+        return bool(self.consumer) and not self.leaving
 
     def unwatch(self, error: BrokerError, refs: Iterable[bytes] | None = None) -> None:
         """Tell those who wait for these outcomes, or for any, that they will not be on the server; those who ask later, too."""

@@ -1,7 +1,11 @@
 -- KEYS: dead index stats
--- Writes a dead letter. The body is the message as it would run again.
-local function bury(id, task, body, letter, source)
-  local entry = redis.call('XADD', DEAD, '*', 'i', id, 't', task, 'd', body, 'm', letter, 's', source, 'a', now)
+-- Writes a dead letter. The body is the message as it would run again; with a key it has its place in an order.
+local function bury(id, task, body, letter, source, key, place)
+  local fields = { 'i', id, 't', task, 'd', body, 'm', letter, 's', source, 'a', now }
+  if key then
+    fields[13], fields[14], fields[15], fields[16] = 'k', key, 'o', place
+  end
+  local entry = redis.call('XADD', DEAD, '*', unpack(fields))
   redis.call('HSET', INDEX, id, 'd' .. entry)
   redis.call('HINCRBY', STATS, 'dead', 1)
   -- One token for who handles a group's dead letters, if anybody does.

@@ -1,13 +1,22 @@
--- KEYS: dead index
--- Takes a dead letter off the list; its body, or nil if the job is not dead.
-local function exhume(id)
+-- KEYS: dead index barred
+-- A dead letter of the list: its fields by their names, with its entry; or nil if the job is not dead.
+local function letter_of(id)
   local at = redis.call('HGET', INDEX, id)
   if not at or string.sub(at, 1, 1) ~= 'd' then return nil end
   local entry = string.sub(at, 2)
-  local letter = redis.call('XRANGE', DEAD, entry, entry)[1]
-  redis.call('HDEL', INDEX, id)
-  if not letter or redis.call('XDEL', DEAD, entry) == 0 then return nil end
-  for i = 1, #letter[2], 2 do
-    if letter[2][i] == 'd' then return letter[2][i + 1] end
+  local found = redis.call('XRANGE', DEAD, entry, entry)[1]
+  if not found then
+    redis.call('HDEL', INDEX, id)
+    return nil
   end
+  local letter = { entry = entry }
+  for i = 1, #found[2], 2 do letter[found[2][i]] = found[2][i + 1] end
+  return letter
+end
+
+-- Takes it off the list.
+local function exhume(letter)
+  redis.call('HDEL', INDEX, letter.i)
+  redis.call('XDEL', DEAD, letter.entry)
+  if letter.k then redis.call('ZREM', BARRED, of_key(letter.k) .. letter.o .. letter.i) end
 end

@@ -1,7 +1,12 @@
 -- KEYS: log
--- Writes an event to the log. Its id is by the clock of every script.
+-- Writes an event to the log. Its entry's id is by the clock of every script. `key`: nil if it is in no order.
 local stamp = ARGV[1] == '0' and '*' or ARGV[1] .. '-*'
-local function record(body, expires)
-  if expires == '0' or expires == 0 then return redis.call('XADD', LOG, stamp, 'd', body) end
-  return redis.call('XADD', LOG, stamp, 'd', body, 'x', expires)
+local function record(id, body, expires, key)
+  local fields = { 'd', body }
+  if key then fields = { 'd', body, 'k', key, 'i', id } end
+  if tonumber(expires) ~= 0 then
+    fields[#fields + 1] = 'x'
+    fields[#fields + 1] = expires
+  end
+  return redis.call('XADD', LOG, stamp, unpack(fields))
 end

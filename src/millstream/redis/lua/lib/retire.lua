@@ -1,17 +1,20 @@
--- KEYS: dead index
+-- KEYS: dead index barred
 -- Removes dead letters beyond the bounds of count and age, a few at a time, oldest first.
 local function retire(max_count, oldest_ms)
   local excess = redis.call('XLEN', DEAD) - max_count
   for _ = 1, 20 do
     local letter = redis.call('XRANGE', DEAD, '-', '+', 'COUNT', 1)[1]
     if not letter then return end
-    local id, died
+    local id, died, key, place
     local fields = letter[2]
     for i = 1, #fields, 2 do
-      if fields[i] == 'i' then id = fields[i + 1] elseif fields[i] == 'a' then died = tonumber(fields[i + 1]) end
+      local word, value = fields[i], fields[i + 1]
+      if word == 'i' then id = value elseif word == 'a' then died = tonumber(value) end
+      if word == 'k' then key = value elseif word == 'o' then place = value end
     end
     if excess <= 0 and not (died and died < oldest_ms) then return end
     redis.call('XDEL', DEAD, letter[1])
+    if key then redis.call('ZREM', BARRED, of_key(key) .. place .. id) end
     if id and redis.call('HGET', INDEX, id) == 'd' .. letter[1] then redis.call('HDEL', INDEX, id) end
     excess = excess - 1
   end

@@ -1,0 +1,38 @@
+-- Let a stopped key go on, some of its letters at a time.
+-- KEYS: stopped barred sweeps
+-- USES: clock wake members ending bury keyed turns letters stopping
+-- ARGV: clock, key, replay (0|1), id_ttl_ms
+-- Returns {how many were put back, 1: there is more to do, 0: the key goes on}, or {-1} if it is not stopped.
+local key, replay = ARGV[2], ARGV[3] == '1'
+id_ttl_ms = tonumber(ARGV[4])
+if redis.call('HGET', TURNS, key) ~= 's' then return { -1 } end
+local begins = of_key(key)
+local first, last = '[' .. begins, '(' .. begins .. '\255'
+local n = 0
+if replay then
+  redis.call('LREM', SWEEPS, 0, key)  -- what is blocked still stays so
+  local members = redis.call('ZRANGEBYLEX', BARRED, first, last, 'LIMIT', 0, SWEEP)
+  for _, member in ipairs(members) do
+    local place, id = split_member(member, begins)
+    local letter = letter_of(id)
+    redis.call('ZREM', BARRED, member)
+    if letter and letter.k == key then
+      exhume(letter)
+      redis.call('HSET', HELD, id, '0\n' .. letter.d)
+      redis.call('HSET', INDEX, id, 'p')
+      redis.call('ZADD', BLOCKED, 0, begins .. place .. id)
+      note_key(id, place, topic and '' or letter.t, key)
+      redis.call('DEL', ENDING .. id)
+      redis.call('PERSIST', GIVEN .. id)
+      n = n + 1
+    end
+  end
+  if #members == SWEEP then return { n, 1 } end
+else
+  if not sweep(key) then return { 0, 1 } end
+  redis.call('LREM', SWEEPS, 0, key)
+  redis.call('ZREMRANGEBYLEX', BARRED, first, last)
+end
+redis.call('HDEL', STOPPED, key)
+if pass_turn(key) then wake() end
+return { n, 0 }

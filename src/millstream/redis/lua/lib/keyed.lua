@@ -1,0 +1,59 @@
+-- KEYS: stream keyed
+-- Messages that have a key. In a stream their fields are d, k (key), i (id), then t (task, of a job), x (expiry) and o (its place
+-- in the order, if that is not where its entry is). A ref of one: entry/place/key, the place empty if it is the entry's.
+
+-- The place and key that a ref names, or nothing.
+local function order_of(ref)
+  local cut = string.find(ref, '/', 1, true)
+  if not cut then return nil end
+  local again = string.find(ref, '/', cut + 1, true)
+  local place = string.sub(ref, cut + 1, again - 1)
+  if place == '' then place = place_of(string.match(ref, '%d+-%d+')) end
+  return place, string.sub(ref, again + 1)
+end
+
+-- Whether an entry has a key; what its fields say by their names.
+local function has_key(fields) return fields[3] == 'k' and fields[1] == 'd' and fields[5] == 'i' end
+
+local function said(fields)
+  local words = {}
+  for i = 1, #fields, 2 do words[fields[i]] = fields[i + 1] end
+  return words
+end
+
+-- The ref of an entry that has a key, without the mark of its home; and what a claim brings of it.
+local function keyed_ref(entry, words) return entry .. '/' .. (words.o or '') .. '/' .. words.k end
+
+local function as_claimed(words)
+  if words.x then return { 'd', words.d, 'x', words.x } end
+  return { 'd', words.d }
+end
+
+-- Appends one to the queue's own stream.
+local function append_keyed(id, body, expires, key, place, task)
+  local entry = { 'd', body, 'k', key, 'i', id }
+  if task ~= '' then
+    entry[#entry + 1] = 't'
+    entry[#entry + 1] = task
+  end
+  if tonumber(expires) ~= 0 then
+    entry[#entry + 1] = 'x'
+    entry[#entry + 1] = expires
+  end
+  if place ~= '' then
+    entry[#entry + 1] = 'o'
+    entry[#entry + 1] = place
+  end
+  return redis.call('XADD', STREAM, '*', unpack(entry))
+end
+
+-- What is noted of one that is held: its place ('': none yet), task and key.
+local function note_key(id, place, task, key) redis.call('HSET', KEYED, id, (place == '' and '-' or place) .. task .. '\n' .. key) end
+
+local function key_noted(id)
+  local noted = redis.call('HGET', KEYED, id)
+  if not noted then return nil end
+  local from = string.sub(noted, 1, 1) == '-' and 2 or 41
+  local cut = string.find(noted, '\n', from, true)
+  return string.sub(noted, cut + 1), from == 2 and '' or string.sub(noted, 1, 40), string.sub(noted, from, cut - 1)
+end

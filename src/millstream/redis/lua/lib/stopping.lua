@@ -1,0 +1,60 @@
+-- KEYS: turns blocked stopped barred sweeps meta
+-- Keys that are stopped, since one of theirs is dead: all that follows dies too, until they are cleared. `barred` are these letters, by
+-- key and place; `sweeps` are keys of which more were blocked than one go may bury.
+local SWEEP = 500
+local id_ttl_ms = 0  -- the script knows
+local topic = string.match(STREAM, '^{[^:]*:t:([^:}]+)')  -- whose events have no task
+
+-- What a dead letter says that died for its key. Its form is that of `Letter`: reason, (type, text, traceback), 0, 0, 0.
+local function order_letter(reason, text)
+  local function packed(s)
+    if #s < 32 then return string.char(160 + #s) .. s end
+    if #s < 256 then return '\217' .. string.char(#s) .. s end
+    return '\218' .. string.char(math.floor(#s / 256), #s % 256) .. s
+  end
+  return '\149' .. packed(reason) .. '\147' .. packed('OrderError') .. packed(text) .. packed('') .. '\0\0\0'
+end
+
+-- One of a stopped key dies.
+local function bar(key, place, id, task, body, source)
+  local by = string.match(redis.call('HGET', STOPPED, key) or '', ' (.*)$') or '?'
+  local text = string.format("%s of the same key is dead, and this follows it: its key goes on when it is cleared", by)
+  redis.call('ZADD', BARRED, 0, of_key(key) .. place .. id)
+  bury(id, topic or task, body, order_letter('stopped', text), source, key, place)
+  ended(id, '', 0, id_ttl_ms)
+end
+
+-- What is blocked of a stopped key dies, as much as one go may bury. False: there is more.
+local function sweep(key)
+  local begins = of_key(key)
+  local members = redis.call('ZRANGEBYLEX', BLOCKED, '[' .. begins, '(' .. begins .. '\255', 'LIMIT', 0, SWEEP)
+  for _, member in ipairs(members) do
+    local place, id = split_member(member, begins)
+    local _, _, task = key_noted(id)
+    local body = unhold(id)
+    redis.call('ZREM', BLOCKED, member)
+    if body then bar(key, place, id, task, body, '') end
+  end
+  return #members < SWEEP
+end
+
+-- One of it died, and the rules say so.
+local function stop_key(key, place, id)
+  redis.call('HSET', TURNS, key, 's')
+  redis.call('HSET', STOPPED, key, now .. ' ' .. id)
+  redis.call('ZADD', BARRED, 0, of_key(key) .. place .. id)
+  if not sweep(key) then
+    redis.call('RPUSH', SWEEPS, key)
+    redis.call('HSET', META, 'sweep', 1)
+  end
+end
+
+-- Goes on with one that was not done with.
+local function sweep_on()
+  local key = redis.call('LINDEX', SWEEPS, 0)
+  if not key then
+    redis.call('HDEL', META, 'sweep')
+  elseif sweep(key) then
+    redis.call('LPOP', SWEEPS)
+  end
+end

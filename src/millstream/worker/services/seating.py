@@ -1,0 +1,145 @@
+"""Seating: which of the seats at an address this worker takes, and which it leaves to others.
+
+Shards of a queue or group have one seat each, and workers share them evenly: each knows who else is there, and by its rank how
+many of the shards are its own. A queue or group with ``consumers`` has so many seats; whoever comes first has one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+
+from millstream.errors import BrokerError, BrokerUnavailable
+from millstream.serving import Serving
+from millstream.worker.hot.claimer import Claimer
+from millstream.worker.hot.hold import STOPPING, Hold
+from millstream.worker.hot.lane import Lane
+from millstream.worker.leases import Leases
+
+log = logging.getLogger("millstream.worker")
+
+LOOK_SECONDS = 0.5
+"""How often a worker looks who is there: so soon the shards of one that left or died are taken by others."""
+
+SEEK_SECONDS = 0.2
+"""How often it looks for seats that it should have and has not: twice within the time an overdue lease has before it lapses."""
+
+DRAIN_SECONDS = 0.05
+"""How often it looks whether a shard that it gives up has nothing running any more."""
+
+
+class Table:
+    """The seats at one address, of which this worker may have some."""
+
+    def __init__(self, serving: Serving, lanes: Sequence[Lane]) -> None:
+        self.serving = serving
+        self.lanes = lanes
+
+    @property
+    def taken(self) -> list[Lane]:
+        """Those it has and keeps."""
+        return [lane for lane in self.lanes if lane.claims]
+
+
+class Seating:
+    """Takes and leaves seats, until the worker stops."""
+
+    def __init__(self, worker: str, leases: Leases, hold: Hold, tables: Sequence[Table]) -> None:
+        self._worker = worker
+        self._leases = leases
+        self._hold = hold
+        self._tables = tables
+        self._claimers: dict[Lane, Claimer] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    def know(self, claimers: Sequence[Claimer]) -> None:
+        """Who claims in each lane."""
+        self._claimers = {claimer.lane: claimer for claimer in claimers}
+
+    async def look(self) -> bool:
+        """Take the seats that are ours and free, leave those that are not ours any more. True: some are still to be taken."""
+        seeking = False
+        for table in self._tables:
+            share = await self._share(table)
+            taken = table.taken
+            if len(taken) > share:
+                # the idlest first: they are given up soonest
+                for lane in sorted(taken, key=self._held)[: len(taken) - share]:
+                    self._begin_to_leave(lane)
+            elif len(taken) < share:
+                seeking = not await self._take(table, share - len(taken)) or seeking
+        return seeking
+
+    async def run(self) -> None:
+        """Look for ever."""
+        seeking = True
+        while self._tables and STOPPING not in self._hold.shut:
+            await asyncio.sleep(SEEK_SECONDS if seeking else LOOK_SECONDS)
+            try:
+                seeking = await self.look()
+            except BrokerUnavailable as error:
+                log.debug("could not look for seats: %s", error)
+
+    async def stop(self) -> None:
+        """Leave the table: others may have what is given up now."""
+        for task in self._leaving:
+            task.cancel()
+        await asyncio.gather(*self._leaving, return_exceptions=True)
+        await self._leases.attend_no_more()
+
+    async def _share(self, table: Table) -> int:
+        """How many of its seats are ours."""
+        if not table.serving.shards:
+            return 1
+        members = await self._leases.attend(table.serving.address)
+        members = members[: table.serving.seats]
+        if self._worker not in members:
+            return 0
+        each, more = divmod(table.serving.shards, len(members))
+        return each + (members.index(self._worker) < more)
+
+    async def _take(self, table: Table, wanted: int) -> bool:
+        """Whether all that was wanted could be had."""
+        free = [lane for lane in table.lanes if not lane.consumer]
+        random.shuffle(free)  # so that two who seek do not meet at each
+        for lane in free:
+            if STOPPING in self._hold.shut:
+                return True
+            if await self._leases.join(lane):
+                log.debug("%r is served here now, epoch %d", lane.queue, lane.epoch)
+                wanted -= 1
+            if not wanted:
+                return True
+        return False
+
+    def _begin_to_leave(self, lane: Lane) -> None:
+        lane.leaving = True
+        task = asyncio.create_task(self._leave(lane, lane.consumer), name="millstream-leave")
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    async def _leave(self, lane: Lane, consumer: str) -> None:
+        """Let what runs in a lane end, hand back what waits, and give it up."""
+        claimer = self._claimers[lane]
+        try:
+            await claimer.stop()
+            while lane.consumer == consumer:  # else it was lost meanwhile
+                try:
+                    await claimer.hand_back(0.0)
+                    if not self._held(lane):
+                        await self._leases.give_up(lane)
+                        log.debug("%r is left to others", lane.queue)
+                        return
+                except BrokerError as error:
+                    log.debug("%r could not be left yet: %s", lane.queue, error)
+                await asyncio.sleep(DRAIN_SECONDS)
+        finally:
+            lane.leaving = False
+
+    def _held(self, lane: Lane) -> int:
+        """How much of a lane runs, waits here, or waits to be settled."""
+        hold = self._hold
+        jobs = sum(job._lane is lane for job in hold.running) + sum(job._lane is lane for ready in hold.ready for job in ready)
+        return jobs + len(lane.gathered) + len(lane.outcomes) + len(lane.settling)
