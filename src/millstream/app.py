@@ -539,7 +539,9 @@ class Millstream:
                 "modules that declare them?"
             )
         for name in names:
-            if whole_address(name) not in served and not any(prefix.serves(name) for prefix in self._prefixes.values()):
+            if not {name, whole_address(name)}.intersection(served) and not any(
+                prefix.serves(name) for prefix in self._prefixes.values()
+            ):
                 known = ", ".join(map(repr, served))
                 raise UsageError(f"the app declares no queue {name!r}; it has {known}")
         return names or served

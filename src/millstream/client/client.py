@@ -231,12 +231,13 @@ class Client:
     async def _send(self, broker: Broker, address: str, posts: list[Post], sender: str) -> list[Receipt]:
         parts, most = split_address(address), self.max_length(address)
         shards = 0 if shard_of(address) is None else self.opening.declared_shards(whole(address))
+        if parts is not None:
+            await self.opening.topic(broker, self._topics[whole(parts[0])])
+        elif address not in self.opening.queues:
+            await self.opening.queue(broker, address)
         try:
             if parts is None:
-                if address not in self.opening.queues:
-                    await self.opening.queue(broker, address)
                 return await broker.publish(address, posts, sender=sender, max_length=most, shards=shards)
-            await self.opening.topic(broker, self._topics[whole(parts[0])])
             return await broker.emit(parts[0], posts, sender=sender, max_length=most, shards=shards)
         except ShardsChanged:
             noted = await broker.inspector.shards(whole(address))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from millstream.address import group_address, shard_name, topic_address
+from millstream.address import group_address, topic_address
 from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, StoppedKey, TopicState, WorkerInfo
 from millstream.client.background import twin
 from millstream.client.clients import Clients
@@ -40,11 +40,9 @@ class ClientInspector(Inspector):
         return await self._clients.here().ask(lambda broker: broker.inspector.topics())
 
     async def topic(self, topic: str) -> TopicState:
-        shards = await self.shards(topic_address(topic))
-        if not shards:
-            return await self._topic(topic)
-        states = await asyncio.gather(*(self._topic(shard_name(topic, shard)) for shard in range(shards)))
-        return sum_topics(topic, states)
+        names = [at.removesuffix(topic_address("")) for at in await self._clients.here().addresses(topic_address(topic))]
+        states = await asyncio.gather(*map(self._topic, names))
+        return states[0] if names == [topic] else sum_topics(topic, states)
 
     async def _topic(self, name: str) -> TopicState:
         return await self._clients.here().ask(lambda broker: broker.inspector.topic(name))
