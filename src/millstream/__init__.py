@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from millstream.dead import DeadJob
     from millstream.dead_event import DeadEvent
     from millstream.delivery import Delivery
+    from millstream.group import Group
     from millstream.job import Job
     from millstream.policy import RetryPolicy
     from millstream.problem import Problem
     from millstream.queue import Queue
     from millstream.task import AsyncTask, SyncTask
-    from millstream.topic import Group, Topic
+    from millstream.topic import Topic
 
 __all__ = [
     "AsyncTask",
@@ -58,7 +59,7 @@ _HOMES = {
     "DeadEvent": "dead_event",
     "DeadJob": "dead",
     "Delivery": "delivery",
-    "Group": "topic",
+    "Group": "group",
     "Job": "job",
     "Millstream": "app",
     "Problem": "problem",

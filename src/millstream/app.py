@@ -28,6 +28,7 @@ from millstream.config import Url, discover_namespace, discover_url, parse_url
 from millstream.consumer import Consumer
 from millstream.dead import DeadLetters
 from millstream.errors import BrokerUnavailable, BulkError, UsageError
+from millstream.group import Group
 from millstream.handler import GroupHandler
 from millstream.job import Job, Origin
 from millstream.observers import Observer, Observers
@@ -51,7 +52,7 @@ from millstream.settings import AppSettings, QueueSettings, TopicSettings, secon
 from millstream.settings import name as checked_name
 from millstream.subscription import BatchSubscriber, PrefixSubscription, SubscribeOptions, Subscriber, Subscription
 from millstream.task import AsyncTask, SyncTask, Task, TaskDecorator, default_name
-from millstream.topic import Group, Topic
+from millstream.topic import Topic
 from millstream.types import Seconds
 from millstream.worker.inside import run_until_stopped
 from millstream.worker.services.keeper import KeeperThread
@@ -307,10 +308,16 @@ class Millstream:
 
         From the moment an app that declares it connects, each of these topics has the group, and those that are opened later
         have it before anything is published to them; workers find them while they run. A topic that has a handler of its own
-        for the group in this app is left to it.
+        for the group in this app is left to it. Of an ordered topic the group is in each shard, where it keeps the order.
         """
         topic_name(prefix, "prefix")
         checked_name(group, "group")
+        for option in ("on_failure", "max_pending_per_key"):
+            if option in options:
+                raise UsageError(
+                    f"{option} of group {group!r} of topics {prefix!r}…: a group by prefix is in topics with and without "
+                    "order; topic.subscribe takes it, for those with"
+                )
 
         def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
             def subscribe(topic: str) -> Subscription:
@@ -532,7 +539,9 @@ class Millstream:
                 "modules that declare them?"
             )
         for name in names:
-            if whole_address(name) not in served and not any(prefix.serves(name) for prefix in self._prefixes.values()):
+            if not {name, whole_address(name)}.intersection(served) and not any(
+                prefix.serves(name) for prefix in self._prefixes.values()
+            ):
                 known = ", ".join(map(repr, served))
                 raise UsageError(f"the app declares no queue {name!r}; it has {known}")
         return names or served

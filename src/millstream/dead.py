@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol, get_args
 
-from millstream.address import whose_dead
+from millstream.address import shard_of, whose_dead
+from millstream.address import whole as whole_address
 from millstream.broker import Broker, DeadLetter
 from millstream.client import ClientInspector, Clients, twin
 from millstream.errors import UsageError
@@ -38,6 +40,10 @@ class DeadJob:
     """By the server's clock."""
     entry: str = ""
     """The entry it was, as the server names it."""
+    order_key: bytes | None = None
+    """Its key, if it was in an order."""
+    shard: int | None = None
+    """Of its queue or topic, if that has any."""
 
     @classmethod
     def open(cls, stored: DeadLetter) -> DeadJob:
@@ -46,7 +52,7 @@ class DeadJob:
         return cls(
             id=stored.id,
             task=stored.task,
-            queue=stored.queue,
+            queue=whole_address(stored.queue),
             reason=letter.reason,
             error_type=letter.error.type,
             error=letter.error.message,
@@ -56,10 +62,13 @@ class DeadJob:
             enqueued_at=datetime.fromtimestamp(letter.enqueued_ms / 1000, UTC) if letter.enqueued_ms else None,
             died_at=datetime.fromtimestamp(stored.died_at, UTC),
             entry=stored.source,
+            order_key=stored.key,
+            shard=shard_of(stored.queue),
         )
 
 
 DeadJobs = list[DeadJob]
+Letters = list[DeadLetter]
 Ids = list[str]
 
 
@@ -104,7 +113,7 @@ class DeadLetters:
     async def show(self, id: str, *, queue: str | None = None) -> DeadJob | None:
         """One dead job, or None if there is none of that id."""
         for name in await self._queues(queue):
-            letter = await self._inspector.dead_letter(name, id)
+            letter = await self._letter(name, id)
             if letter is not None:
                 return DeadJob.open(letter)
         return None
@@ -140,13 +149,20 @@ class DeadLetters:
     purge_sync = twin(purge)
 
     async def _queues(self, queue: str | None) -> Ids:
+        """Where they are: each shard of what has some."""
         if self._only is not None:
-            return [self._only]
-        return [whose_dead(queue)] if queue is not None else await self._inspector.addresses()
+            names = [self._only]
+        else:
+            names = [whose_dead(queue)] if queue is not None else await self._inspector.addresses()
+        client = self._clients.here()
+        return [address for each in await asyncio.gather(*map(client.addresses, names)) for address in each]
+
+    async def _letter(self, address: str, id: str) -> DeadLetter | None:
+        return await self._clients.here().ask(lambda broker: broker.inspector.dead_letter(address, id))
 
     async def _matching(self, queue: str, reason: DeadReason | None, task: str | None) -> AsyncIterator[DeadLetter]:
         after = ""
-        while letters := await self._inspector.dead_letters(queue, after=after, limit=PAGE):
+        while letters := await self._clients.here().ask(partial(_page, queue=queue, after=after)):
             for letter in letters:
                 if _fits(letter, reason, task):
                     yield letter
@@ -180,8 +196,12 @@ class DeadLetters:
             return [letter.id async for letter in self._matching(queue, reason, task)]
         if reason is None and task is None:
             return wanted
-        letters = [await self._inspector.dead_letter(queue, id) for id in wanted]
+        letters = [await self._letter(queue, id) for id in wanted]
         return [letter.id for letter in letters if letter is not None and _fits(letter, reason, task)]
+
+
+def _page(broker: Broker, *, queue: str, after: str) -> Awaitable[Letters]:
+    return broker.inspector.dead_letters(queue, after=after, limit=PAGE)
 
 
 def _replay(broker: Broker, queue: str, ids: Ids) -> Awaitable[Ids]:

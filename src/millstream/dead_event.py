@@ -156,7 +156,7 @@ class _DeadEvents:
         self._topic = topic
         self._group = group
         self._codec = codec
-        self._letters = DeadLetters(clients, queue=group_address(topic, group))
+        self._clients = clients
 
     def decode(self, payload: Payload, /) -> tuple[tuple[Any, ...], dict[str, Any]]:
         try:
@@ -172,7 +172,7 @@ class _DeadEvents:
             payload=letter.body if message is None else self._codec.own_bytes(message.args),
             **msgspec.structs.asdict(carried),
             _read=partial(self._read, job, message),
-            _letters=self._letters,
+            _letters=DeadLetters(self._clients, queue=letter.queue),
         )
         return (event,), {}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from millstream.address import dead_address, group_address, topic_address
+from millstream.address import dead_address, group_address, shard_addresses, topic_address
 from millstream.batch import Batch
 from millstream.broker import DeadLetter, Post, Receipt
 from millstream.broker.letters import open_letter
@@ -20,6 +20,7 @@ from millstream.current import CurrentJob
 from millstream.dead_event import letter_settings, read_message
 from millstream.handler import Letters
 from millstream.message import EventFields, Message, encode_message
+from millstream.ordering import shard_of_key
 from millstream.outcome import Said
 from millstream.settings import AppSettings
 
@@ -74,7 +75,7 @@ class Forwarder:
 
     async def move(self, jobs: list[CurrentJob], letters: list[DeadLetter]) -> None:
         """Publish them, and say of each whether it goes, stays, or is to be tried again."""
-        posts: dict[CurrentJob, Post] = {}
+        posts: dict[CurrentJob, tuple[str, Post]] = {}
         for job, letter in zip(jobs, letters, strict=True):
             try:
                 posts[job] = self._post(letter)
@@ -96,10 +97,10 @@ class Forwarder:
         self._failures += 1
         await asyncio.sleep(PAUSES[min(self._failures, len(PAUSES)) - 1])
 
-    async def _publish(self, posts: dict[CurrentJob, Post]) -> str:
+    async def _publish(self, posts: dict[CurrentJob, tuple[str, Post]]) -> str:
         """What kept some of them from being accepted, if anything did."""
-        outbox = self._clients.here().outbox(topic_address(self.target.name))
-        answers = await asyncio.gather(*(outbox.send(post) for post in posts.values()))
+        client = self._clients.here()
+        answers = await asyncio.gather(*(client.outbox(address).send(post) for address, post in posts.values()))
         refused = ""
         for job, answer in zip(posts, answers, strict=True):
             if isinstance(answer, Exception):
@@ -112,7 +113,8 @@ class Forwarder:
             job._said = Said("retry")
         return refused
 
-    def _post(self, letter: DeadLetter) -> Post:
+    def _post(self, letter: DeadLetter) -> tuple[str, Post]:
+        """What is published, and where."""
         message = read_message(letter)
         if message is None or letter.letter.reason == "oversize":
             raise _Unmovable(f"it is {letter.letter.reason}: {letter.letter.error.message}")
@@ -131,7 +133,20 @@ class Forwarder:
             given_id=True,
             event=self._fields(message.event or EventFields(), letter),
         )
-        return Post(event_id, encode_message(moved), self.target.name)
+        address, key = self._route(payload)
+        return address, Post(event_id, encode_message(moved), self.target.name, key=key)
+
+    def _route(self, payload: bytes) -> tuple[str, bytes | None]:
+        """Where an event of the other topic goes, and its key there, if that has an order."""
+        address, key_of = topic_address(self.target.name), self.target.key_of
+        if key_of is None:
+            return address, None
+        try:
+            key = key_of.of_event((self.target.wire.decode(payload),), {})
+        except TypeError as error:
+            raise _Unmovable(str(error)) from error
+        shards = shard_addresses(address, self.target.settings.shards)
+        return shards[shard_of_key(key, len(shards))], key
 
     def _fields(self, carried: EventFields, letter: DeadLetter) -> EventFields:
         said = letter.letter

@@ -63,7 +63,7 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
 
     @property
     def queue(self) -> str:
-        """The queue it was sent to."""
+        """The queue it was sent to; if that has shards, the whole's name."""
         return self._origin.queue
 
     @property
@@ -82,13 +82,17 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         if not origin.keeps_results:
             raise ResultsDisabled(f"{self} keeps no result: it was sent with result_ttl=0", job_id)
         client, payload, waiting = origin.clients.here(), None, asyncio.timeout(patience)
+        address: str | None = origin.queue
         with contextlib.suppress(TimeoutError):
             async with waiting:
-                payload = await client.ask(lambda broker: broker.results.wait(origin.queue, job_id, None))
+                address = await self._find()
+                if address is not None:
+                    where = address
+                    payload = await client.ask(lambda broker: broker.results.wait(where, job_id, None))
         if waiting.expired():
             payload = await self._last_look(patience or 0.0)
         if payload is None:
-            raise await self._left_nothing()
+            raise await self._left_nothing(address)
         ending = decode_ending(payload)
         if ending.letter is not None:
             raise self._failed(ending.letter)
@@ -104,16 +108,34 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
 
     async def status(self) -> Status:
         """Where the job is now; ``unknown`` if it left nothing behind, as one with ``result_ttl=0`` does."""
-        return await self._origin.clients.here().ask(lambda broker: broker.inspector.status(self.queue, self.id))
+        address = await self._find()
+        if address is None:
+            return "unknown"
+        return await self._origin.clients.here().ask(lambda broker: broker.inspector.status(address, self.id))
 
     async def cancel(self) -> bool:
         """True: it was waiting, and will not run. False: it is running, or has ended."""
-        answer = await self._origin.clients.here().ask(lambda broker: broker.cancel(self.queue, self.id))
+        address = await self._find()
+        if address is None:
+            return False
+        answer = await self._origin.clients.here().ask(lambda broker: broker.cancel(address, self.id))
         return answer is Cancellation.CANCELLED
 
     result_sync = twin(result)
     status_sync = twin(status)
     cancel_sync = twin(cancel)
+
+    async def _find(self) -> str | None:
+        """The address at which it is: its queue, or that of its shards which knows it; None: none of them does, now."""
+        origin = self._origin
+        if origin.address:
+            return origin.address
+        client = origin.clients.here()
+        if client.opening.declares(origin.queue):
+            addresses = client.spread(origin.queue) or [origin.queue]
+        else:
+            addresses = await client.addresses(origin.queue)
+        return addresses[0] if len(addresses) == 1 else await client.find_job(addresses, self.id)
 
     async def _last_look(self, patience: float) -> bytes:
         """The ending if it is there after all, else ResultTimeout."""
@@ -121,21 +143,23 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         try:
             async with asyncio.timeout(LAST_LOOK_SECONDS):
                 broker = await self._origin.clients.here().broker()
-                payload = await broker.results.get(self.queue, self.id)
+                address = await self._find() or self.queue
+                payload = await broker.results.get(address, self.id)
                 if payload is not None:
                     return payload
-                status = await broker.inspector.status(self.queue, self.id)
-                served = (await broker.inspector.queue(self.queue)).consumers > 0
+                status = await broker.inspector.status(address, self.id)
+                served = (await broker.inspector.queue(address)).consumers > 0
         except (BrokerUnavailable, TimeoutError) as error:
             reason = str(error) or "the server does not answer"
             raise ResultTimeout(f"{waited}, and its state could not be read: {reason}", self.id, "unknown", False) from error
         who = "workers serve" if served else "no worker serves"
         raise ResultTimeout(f"{waited}: it is {status}, and {who} its queue", self.id, status, served)
 
-    async def _left_nothing(self) -> ResultError:
-        letter = await self._origin.clients.here().ask(lambda broker: broker.inspector.dead_letter(self.queue, self.id))
-        if letter is not None:
-            return self._failed(letter)
+    async def _left_nothing(self, address: str | None) -> ResultError:
+        if address is not None:
+            letter = await self._origin.clients.here().ask(lambda broker: broker.inspector.dead_letter(address, self.id))
+            if letter is not None:
+                return self._failed(letter)
         return ResultsDisabled(
             f"{self} left no result: none is kept of it (result_ttl=0), it was kept and has expired, or there was no such job",
             self.id,

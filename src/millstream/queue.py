@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from millstream.client import Clients, twin
-from millstream.settings import QueueSettings
+from millstream.broker import StoppedKey
+from millstream.client import ClientInspector, Clients, clear_key, reshard, twin
+from millstream.ordering import Key
+from millstream.settings import QueueSettings, whole
 
 
 class Queue:
@@ -20,19 +22,48 @@ class Queue:
 
     @property
     def max_length(self) -> int | None:
-        """How many ready, running and scheduled jobs it takes before ``enqueue`` raises QueueFull; None: no bound."""
+        """How many ready, running, scheduled and blocked jobs it takes before ``enqueue`` raises QueueFull; None: no bound."""
         return self.settings.max_length
+
+    @property
+    def shards(self) -> int:
+        """How many it is declared with; 0: none."""
+        return self.settings.shards
 
     async def pause(self) -> None:
         """No job of this queue starts until ``resume``, on any worker, after a restart too. What runs goes on."""
-        await self._clients.here().ask(lambda broker: broker.pause(self.name))
+        await self._clients.here().of_all(self.name, lambda at, broker: broker.pause(at))
 
     async def resume(self) -> None:
         """Undo ``pause``."""
-        await self._clients.here().ask(lambda broker: broker.resume(self.name))
+        await self._clients.here().of_all(self.name, lambda at, broker: broker.resume(at))
+
+    async def stopped_keys(self) -> list[StoppedKey]:
+        """The keys of ordered jobs that go on only when they are cleared (``on_failure="stop"``), sorted."""
+        return await ClientInspector(self._clients).stopped_keys(self.name)
+
+    async def clear(self, key: Key, *, replay: bool = True) -> int:
+        """Let a stopped key go on. UsageError if it is not stopped.
+
+        With ``replay`` the job that stopped it and those that died as ``stopped`` since are ready again, in their order and
+        before newer ones; otherwise they stay dead. Returns how many were replayed.
+        """
+        return await clear_key(self._clients.here(), self.name, repr(self), key, replay)
+
+    async def reshard(self, shards: int) -> None:
+        """Change how many shards it has; 0: none. Every app must then declare that number; those that declare another one are
+        refused (ShardsChanged).
+
+        ShardsInUse, changing nothing, if a job is ready, running, scheduled or blocked, or dead in a shard that would be no
+        more. While it looks nobody can enqueue.
+        """
+        await reshard(self._clients.here(), self.name, whole(shards, "shards", minimum=0))
 
     pause_sync = twin(pause)
     resume_sync = twin(resume)
+    stopped_keys_sync = twin(stopped_keys)
+    clear_sync = twin(clear)
+    reshard_sync = twin(reshard)
 
     def __repr__(self) -> str:
         return f"<queue {self.name!r}>"

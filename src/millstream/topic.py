@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, cast, overload
 
 import msgspec
 
-from millstream.address import group_address, shard_addresses, topic_address
+from millstream.address import shard_addresses, topic_address
 from millstream.batch import Batch
 from millstream.broadcast import Broadcast, BroadcastOptions
-from millstream.broker.contract import BEGINNING, END
 from millstream.bulk import Bulk
 from millstream.call import Call
-from millstream.client import Clients, Template, twin
+from millstream.client import Clients, Template, reshard, twin
 from millstream.codec import Codec, CodecName, EventCodec
 from millstream.consumer import Consumer
-from millstream.dead import DeadLetters
 from millstream.dead_event import DeadHandler, DeadOptions, DeadSubscriber
 from millstream.delivery import Delivery
 from millstream.errors import BulkError, PayloadTooLarge, UsageError
 from millstream.forward import Forwarder
+from millstream.group import Group
 from millstream.job import Job, Origin
 from millstream.message import EventFields
-from millstream.options import job_id, place_option
+from millstream.options import job_id
 from millstream.ordering import Key, KeyOf
-from millstream.settings import AppSettings, TopicSettings, seconds
+from millstream.settings import AppSettings, TopicSettings, seconds, whole
 from millstream.settings import name as checked_name
 from millstream.subscription import BatchSubscriber, Outcome, SubscribeOptions, Subscriber, Subscription
 from millstream.types import Seconds
@@ -356,53 +354,20 @@ class Topic(Generic[T]):
         """One of its groups, to be looked after."""
         return Group(self.name, checked_name(name, "group"), self._clients)
 
+    async def reshard(self, shards: int) -> None:
+        """Change how many shards it has; 0: none. Every app must then declare that number; those that declare another one are
+        refused (ShardsChanged).
+
+        ShardsInUse, changing nothing, if an event is ready, running, scheduled, delayed or blocked for a group, or dead in a
+        shard that would be no more. While it looks nobody can publish. What ``retention`` keeps stays in the shard that it was
+        published to, and goes with one that is no more.
+        """
+        await reshard(self._clients.here(), topic_address(self.name), whole(shards, "shards", minimum=0))
+
+    reshard_sync = twin(reshard)
+
     def __repr__(self) -> str:
         return f"<topic {self.name!r}>"
-
-
-class Group:
-    """A group of a topic: where it stands, and what can be done about it."""
-
-    def __init__(self, topic: str, name: str, clients: Clients) -> None:
-        self.topic = topic
-        self.name = name
-        self.address = group_address(topic, name)
-        self._clients = clients
-        self.dead = DeadLetters(clients, queue=self.address)
-        """Its dead letters; replayed ones go to this group only."""
-
-    async def rewind(self, to: datetime | str = BEGINNING) -> None:
-        """Be given again what the topic still keeps, from a moment on, after an entry, or from the beginning."""
-        await self._seek(to)
-
-    async def skip(self, to: datetime | str = END) -> None:
-        """Pass over what it has not been given, up to a moment, an entry, or all."""
-        await self._seek(to)
-
-    async def pause(self) -> None:
-        """No event of this group is handled until ``resume``, and no dead letter, on any worker, after a restart too."""
-        await self._clients.here().ask(lambda broker: broker.pause(self.address))
-
-    async def resume(self) -> None:
-        """Undo ``pause``."""
-        await self._clients.here().ask(lambda broker: broker.resume(self.address))
-
-    async def remove(self) -> None:
-        """Remove it, with all that waits or is dead in it: the topic keeps nothing for it any more."""
-        await self._clients.here().ask(lambda broker: broker.remove_group(self.address))
-
-    rewind_sync = twin(rewind)
-    skip_sync = twin(skip)
-    pause_sync = twin(pause)
-    resume_sync = twin(resume)
-    remove_sync = twin(remove)
-
-    async def _seek(self, to: datetime | str) -> None:
-        if not await self._clients.here().ask(lambda broker: broker.seek(self.address, place_option(to, "to"))):
-            raise UsageError(f"topic {self.topic!r} has no group {self.name!r}")
-
-    def __repr__(self) -> str:
-        return f"<group {self.name!r} of topic {self.topic!r}>"
 
 
 class _Sender:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from millstream import Call, Job, Millstream, Queue
+from millstream import Call, Group, Job, Millstream, Queue, Topic
 from millstream.client import ClientInspector
 from millstream.dead import DeadLetters
 from millstream.errors import UsageError
@@ -36,12 +36,12 @@ def build(url: str = "memory://") -> tuple[Millstream, Any]:
 
 
 def test_every_awaited_verb_of_a_client_has_a_sync_twin() -> None:
-    for kind in (Task, Call, Job, Queue, DeadLetters, ClientInspector, Millstream):
+    for kind in (Task, Call, Job, Queue, Topic, Group, DeadLetters, ClientInspector, Millstream):
         verbs = {
             name for name, member in vars(kind).items() if inspect.iscoroutinefunction(member) and not name.startswith("_")
         }
         # broker, run and connect_patiently are a worker's, and belong to a loop
-        verbs -= {"broker", "run", "connect_patiently", "worker"}
+        verbs -= {"broker", "broker_to_serve", "run", "connect_patiently", "worker", "consume"}
         assert {verb for verb in verbs if not callable(getattr(kind, f"{verb}_sync", None))} == set(), kind
 
 

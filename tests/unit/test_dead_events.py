@@ -609,7 +609,7 @@ async def test_one_that_was_published_before_its_mover_died_is_not_published_aga
         await kill(app, Order(1), topic=orders)
         await broker.join(DEAD, "mover", 30.0)
         (entry,) = (await broker.claim(DEAD, "mover", 1)).entries
-        post = forwarder._post(open_letter(decode_message(entry.body or b"").args))
+        _, post = forwarder._post(open_letter(decode_message(entry.body or b"").args))
         await broker.emit("spoilt", [post])
         await broker.leave(DEAD, "mover")
         orders.dead_handlers["billing"] = forwarder

@@ -48,7 +48,7 @@ def test_keys_are_spread_over_all_shards() -> None:
     assert max(counts) < 1300
 
 
-@pytest.mark.parametrize("value", [None, True, False, ["a"], ("a", 1), {"a": 1}, object(), 1j, "\ud800", 10**5000])
+@pytest.mark.parametrize("value", [None, True, False, ["a"], ("a", 1), {"a": 1}, object(), 1j, "\ud800"])
 def test_what_is_no_text_bytes_or_number_is_no_key(value: Any) -> None:
     with pytest.raises(TypeError, match=r"topic 'orders'.*key"):
         key_bytes(value, "order_by of topic 'orders'")
@@ -67,6 +67,8 @@ def test_numbers_are_written_as_python_writes_them() -> None:
         b"inf",
     ]
     assert key_bytes(Id(7)) == b"7"
+    with pytest.raises(TypeError, match="topic 'orders'"):
+        key_bytes(10**5000, "order_by of topic 'orders'")
 
 
 def test_a_worker_is_told_shards_seats_and_order_of_all_that_it_serves() -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from millstream.app import Millstream
     from millstream.broker import GroupState, TopicState
-    from millstream.topic import Group
+    from millstream.group import Group
 
 TOPIC_COLUMNS = (
     Column("topic"),

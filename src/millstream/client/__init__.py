@@ -7,7 +7,20 @@ from millstream.client.background import run_sync, twin
 from millstream.client.client import Client, Room
 from millstream.client.clients import Clients
 from millstream.client.inspector import ClientInspector
+from millstream.client.keeping import clear_key, reshard, seek
 from millstream.client.opening import open_topic
 from millstream.client.template import Template
 
-__all__ = ["Client", "ClientInspector", "Clients", "Room", "Template", "open_topic", "run_sync", "twin"]
+__all__ = [
+    "Client",
+    "ClientInspector",
+    "Clients",
+    "Room",
+    "Template",
+    "clear_key",
+    "open_topic",
+    "reshard",
+    "run_sync",
+    "seek",
+    "twin",
+]

@@ -24,6 +24,7 @@ from millstream.errors import BrokerError, BrokerUnavailable, IdConflict, QueueF
 from millstream.observers import Observers
 from millstream.reporter import Reporter
 from millstream.settings import QueueSettings
+from millstream.types import Status
 
 log = logging.getLogger("millstream")
 
@@ -165,9 +166,15 @@ class Client:
         """Where the messages of a queue or group are: its own address, or those of its shards, as many as the server knows."""
         return await self.ask(lambda broker: addresses_of(broker, address))
 
+    async def find_job(self, addresses: Sequence[str], job_id: str) -> str | None:
+        """At which of these addresses a job is known; None: at none."""
+        statuses = await asyncio.gather(*(self.ask(partial(_status, address, job_id)) for address in addresses))
+        return next((address for address, status in zip(addresses, statuses, strict=True) if status != "unknown"), None)
+
     async def of_all(self, address: str, verb: Callable[[str, Broker], Awaitable[T]]) -> list[T]:
-        """Do one thing to a queue or group: once, or to each of its shards."""
-        return [await self.ask(partial(verb, address)) for address in await self.addresses(address)]
+        """Do one thing to a queue or group: once, or to each of its shards, all at the same time; what came of it, in their
+        order."""
+        return await asyncio.gather(*(self.ask(partial(verb, each)) for each in await self.addresses(address)))
 
     def created(self, queue: str, post: Post, receipt: Receipt) -> bool:
         """Whether the job is new; raises what refused it."""
@@ -224,12 +231,13 @@ class Client:
     async def _send(self, broker: Broker, address: str, posts: list[Post], sender: str) -> list[Receipt]:
         parts, most = split_address(address), self.max_length(address)
         shards = 0 if shard_of(address) is None else self.opening.declared_shards(whole(address))
+        if parts is not None:
+            await self.opening.topic(broker, self._topics[whole(parts[0])])
+        elif address not in self.opening.queues:
+            await self.opening.queue(broker, address)
         try:
             if parts is None:
-                if address not in self.opening.queues:
-                    await self.opening.queue(broker, address)
                 return await broker.publish(address, posts, sender=sender, max_length=most, shards=shards)
-            await self.opening.topic(broker, self._topics[whole(parts[0])])
             return await broker.emit(parts[0], posts, sender=sender, max_length=most, shards=shards)
         except ShardsChanged:
             noted = await broker.inspector.shards(whole(address))
@@ -272,3 +280,7 @@ class Client:
         finally:
             self._until_shutdown = None
             await self.close()
+
+
+def _status(address: str, job_id: str, broker: Broker) -> Awaitable[Status]:
+    return broker.inspector.status(address, job_id)

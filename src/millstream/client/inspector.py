@@ -1,34 +1,51 @@
-"""Reading through whichever client is at hand, with sync twins."""
+"""Reading through whichever client is at hand, shards as one, with sync twins."""
 
 from __future__ import annotations
 
-from millstream.address import group_address
+import asyncio
+from typing import Any
+
+from millstream.address import group_address, topic_address
 from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, StoppedKey, TopicState, WorkerInfo
 from millstream.client.background import twin
 from millstream.client.clients import Clients
+from millstream.client.pages import merged
+from millstream.client.shards import sum_queues, sum_topics
 from millstream.types import Status
 
 
 class ClientInspector(Inspector):
-    """``app.inspector``: the truth from the server, from any loop, and from none by the ``_sync`` twins."""
+    """``app.inspector``: the truth from the server, from any loop, and from none by the ``_sync`` twins.
+
+    A queue, topic or group with shards is their sum, and a job is found in whichever of them it is; what is told of one job
+    names its shard, ``mail:3``. The shards are there too, each by its own address.
+    """
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
 
     async def status(self, queue: str, job_id: str) -> Status:
-        return await self._clients.here().ask(lambda broker: broker.inspector.status(queue, job_id))
+        found = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.status(at, job_id))
+        known: list[Status] = [status for status in found if status != "unknown"]
+        return known[0] if known else "unknown"
 
     async def queues(self) -> list[str]:
         return await self._clients.here().ask(lambda broker: broker.inspector.queues())
 
     async def queue(self, queue: str) -> QueueState:
-        return await self._clients.here().ask(lambda broker: broker.inspector.queue(queue))
+        states = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.queue(at))
+        return states[0] if states[0].queue == queue else sum_queues(queue, states)
 
     async def topics(self) -> list[str]:
         return await self._clients.here().ask(lambda broker: broker.inspector.topics())
 
     async def topic(self, topic: str) -> TopicState:
-        return await self._clients.here().ask(lambda broker: broker.inspector.topic(topic))
+        names = [at.removesuffix(topic_address("")) for at in await self._clients.here().addresses(topic_address(topic))]
+        states = await asyncio.gather(*map(self._topic, names))
+        return states[0] if names == [topic] else sum_topics(topic, states)
+
+    async def _topic(self, name: str) -> TopicState:
+        return await self._clients.here().ask(lambda broker: broker.inspector.topic(name))
 
     async def addresses(self) -> list[str]:
         """Every queue by its name, then every group by its topic's and its own: ``topic>group``."""
@@ -39,19 +56,32 @@ class ClientInspector(Inspector):
         return await self._clients.here().ask(lambda broker: broker.inspector.shards(address))
 
     async def stopped_keys(self, queue: str) -> list[StoppedKey]:
-        return await self._clients.here().ask(lambda broker: broker.inspector.stopped_keys(queue))
+        found = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.stopped_keys(at))
+        return sorted((stopped for each in found for stopped in each), key=lambda stopped: stopped.key)
 
     async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
-        return await self._clients.here().ask(lambda broker: broker.inspector.jobs(queue, status, after=after, limit=limit))
+        client = self._clients.here()
+
+        async def read(at: str, after: str, limit: int) -> list[JobView]:
+            return await client.ask(lambda broker: broker.inspector.jobs(at, status, after=after, limit=limit))
+
+        return await merged(await client.addresses(queue), read, _rank, after, limit)
 
     async def job(self, queue: str, job_id: str) -> JobView | None:
-        return await self._clients.here().ask(lambda broker: broker.inspector.job(queue, job_id))
+        found = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.job(at, job_id))
+        return next((view for view in found if view is not None), None)
 
     async def dead_letters(self, queue: str, *, after: str = "", limit: int = 100) -> list[DeadLetter]:
-        return await self._clients.here().ask(lambda broker: broker.inspector.dead_letters(queue, after=after, limit=limit))
+        client = self._clients.here()
+
+        async def read(at: str, after: str, limit: int) -> list[DeadLetter]:
+            return await client.ask(lambda broker: broker.inspector.dead_letters(at, after=after, limit=limit))
+
+        return await merged(await client.addresses(queue), read, lambda letter: letter.died_at, after, limit)
 
     async def dead_letter(self, queue: str, job_id: str) -> DeadLetter | None:
-        return await self._clients.here().ask(lambda broker: broker.inspector.dead_letter(queue, job_id))
+        found = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.dead_letter(at, job_id))
+        return next((letter for letter in found if letter is not None), None)
 
     async def workers(self) -> list[WorkerInfo]:
         return await self._clients.here().ask(lambda broker: broker.inspector.workers())
@@ -73,3 +103,15 @@ class ClientInspector(Inspector):
     dead_letter_sync = twin(dead_letter)
     workers_sync = twin(workers)
     examine_sync = twin(examine)
+
+
+def _rank(view: JobView) -> Any:
+    """By what the jobs of several shards are one list: when they died or are due, who runs them, since when they wait."""
+    if view.letter is not None:
+        return view.letter.died_at
+    if view.status == "scheduled":
+        return view.due_at or 0.0
+    if view.status == "running":
+        return view.consumer
+    message = view.message if view.status == "ready" else None
+    return 0 if message is None else message.enqueued_ms

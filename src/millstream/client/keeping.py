@@ -1,0 +1,78 @@
+"""Looking after what has order and shards: stopped keys, places in the log, and how many shards there are."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from functools import partial
+
+from millstream.address import group_address, shard_addresses, split_address, split_group
+from millstream.broker import Broker
+from millstream.broker.contract import BEGINNING, END, Place
+from millstream.client.client import Client
+from millstream.errors import UsageError
+from millstream.ordering import Key, key_bytes
+
+
+async def clear_key(client: Client, address: str, what: str, key: Key, replay: bool) -> int:
+    """Let a stopped key of a queue or group go on; how many letters were replayed. UsageError if it is not stopped."""
+    data = key_bytes(key, f"clear of {what}")
+    for answer in await client.of_all(address, partial(_clear, key=data, replay=replay)):
+        if answer is not None:
+            return answer
+    raise UsageError(f"key {key!r} of {what} is not stopped: stopped_keys() says which are")
+
+
+def _clear(address: str, broker: Broker, *, key: bytes, replay: bool) -> Awaitable[int | None]:
+    return broker.clear_key(address, key, replay=replay)
+
+
+async def seek(client: Client, group: str, what: str, to: Place) -> None:
+    """Move a group's place in the log, or in the logs of all shards. UsageError: there is no such group, or no such place."""
+    addresses = await client.addresses(group)
+    if len(addresses) > 1 and isinstance(to, str) and to not in (BEGINNING, END):
+        raise UsageError(
+            f"{what} has {len(addresses)} shards, each with a log and ids of its own, so the entry {to!r} is no place in all "
+            f"of them: say a moment, {BEGINNING!r} or {END!r}"
+        )
+    if not any(await client.of_all(group, lambda at, broker: broker.seek(at, to))):
+        topic, name = split_group(group)
+        raise UsageError(f"topic {topic!r} has no group {name!r}")
+
+
+async def reshard(client: Client, address: str, shards: int) -> None:
+    """Change how many shards a queue, or a topic by its address, has; 0: none. ShardsInUse if something is on its way.
+
+    The groups of a topic are in the new shards from their beginning, and what is paused is paused there too.
+    """
+    before = await client.addresses(address)
+    await client.ask(partial(_prepare, address=address, before=before, shards=shards))
+    await client.ask(lambda broker: broker.reshard(address, shards))
+    await client.ask(partial(_clean, address=address, before=before, shards=shards))
+    client.opening.forget(address)
+
+
+async def _prepare(broker: Broker, *, address: str, before: Sequence[str], shards: int) -> None:
+    new = [each for each in shard_addresses(address, shards) if each not in before]
+    parts = split_address(address)
+    if parts is None:
+        states = [await broker.inspector.queue(each) for each in before]
+        for each in new if any(state.paused for state in states) else ():
+            await broker.pause(each)
+        return
+    topics = [await broker.inspector.topic(each.removesuffix(">")) for each in before]
+    groups = {group.name: BEGINNING for topic in topics for group in topic.groups}
+    paused = {group.name for topic in topics for group in topic.groups if group.paused}
+    for name in (each.removesuffix(">") for each in new):
+        await broker.open_topic(name, groups, followed=any(topic.followed for topic in topics))
+        for group in paused:
+            await broker.pause(group_address(name, group))
+
+
+async def _clean(broker: Broker, *, address: str, before: Sequence[str], shards: int) -> None:
+    """Nothing is kept for groups where nothing is published any more."""
+    after = shard_addresses(address, shards)
+    for each in before if split_address(address) is not None else ():
+        if each not in after:
+            name = each.removesuffix(">")
+            for group in (await broker.inspector.topic(name)).groups:
+                await broker.remove_group(group_address(name, group.name))

@@ -1,0 +1,72 @@
+"""A group of a topic, in the hands of whoever looks after it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from millstream.address import group_address
+from millstream.broker import StoppedKey
+from millstream.broker.contract import BEGINNING, END
+from millstream.client import ClientInspector, Clients, clear_key, seek, twin
+from millstream.dead import DeadLetters
+from millstream.options import place_option
+from millstream.ordering import Key
+
+
+class Group:
+    """A group of a topic: where it stands, and what can be done about it."""
+
+    def __init__(self, topic: str, name: str, clients: Clients) -> None:
+        self.topic = topic
+        self.name = name
+        self.address = group_address(topic, name)
+        self._clients = clients
+        self.dead = DeadLetters(clients, queue=self.address)
+        """Its dead letters; replayed ones go to this group only."""
+
+    async def rewind(self, to: datetime | str = BEGINNING) -> None:
+        """Be given again what the topic still keeps, from a moment on, after an entry, or from the beginning. Of an ordered
+        topic: not after an entry, since each shard has its own."""
+        await self._seek(to)
+
+    async def skip(self, to: datetime | str = END) -> None:
+        """Pass over what it has not been given, up to a moment, an entry, or all."""
+        await self._seek(to)
+
+    async def pause(self) -> None:
+        """No event of this group is handled until ``resume``, and no dead letter, on any worker, after a restart too."""
+        await self._clients.here().of_all(self.address, lambda at, broker: broker.pause(at))
+
+    async def resume(self) -> None:
+        """Undo ``pause``."""
+        await self._clients.here().of_all(self.address, lambda at, broker: broker.resume(at))
+
+    async def remove(self) -> None:
+        """Remove it, with all that waits or is dead in it: the topic keeps nothing for it any more."""
+        await self._clients.here().of_all(self.address, lambda at, broker: broker.remove_group(at))
+
+    async def stopped_keys(self) -> list[StoppedKey]:
+        """The keys that go on only when they are cleared (``on_failure="stop"``), sorted."""
+        return await ClientInspector(self._clients).stopped_keys(self.address)
+
+    async def clear(self, key: Key, *, replay: bool = True) -> int:
+        """Let a stopped key go on. UsageError if it is not stopped.
+
+        With ``replay`` the event that stopped it and those that died as ``stopped`` since are ready again, in their order and
+        before newer ones; otherwise they stay dead. Returns how many were replayed.
+        """
+        return await clear_key(self._clients.here(), self.address, repr(self), key, replay)
+
+    rewind_sync = twin(rewind)
+    skip_sync = twin(skip)
+    pause_sync = twin(pause)
+    resume_sync = twin(resume)
+    remove_sync = twin(remove)
+    stopped_keys_sync = twin(stopped_keys)
+    clear_sync = twin(clear)
+
+    async def _seek(self, to: datetime | str) -> None:
+        await seek(self._clients.here(), self.address, repr(self), place_option(to, "to"))
+
+    def __repr__(self) -> str:
+        return f"<group {self.name!r} of topic {self.topic!r}>"
