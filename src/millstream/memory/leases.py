@@ -42,7 +42,6 @@ class Leases(dict[str, Lease]):
         """One look is enough here: who is overdue is only forgotten."""
         for name in [name for name, lease in self.items() if lease.deadline_ms <= now_ms]:
             del self[name]
-        if member not in self:
-            self.extend(member, seconds, now_ms)
+        self.extend(member, seconds, now_ms)
         others = [lease.deadline_ms for name, lease in self.items() if name != member]
         return Attendance(sorted(self), (min(others) - now_ms) / 1000 if others else None)

@@ -24,6 +24,8 @@ class Turn(Enum):
     PENDING_FULL = "pending_full"
     """The turn is another's that waits for a retry, and enough wait behind it."""
     STOPPED = "stopped"
+    AGAIN = "again"
+    """It waits or runs already, and is not given twice."""
 
 
 @dataclass(slots=True)
@@ -51,14 +53,19 @@ class Order:
 
     # -- turns -------------------------------------------------------------------------------------------------------------
 
-    def ask(self, job: Job, scheduled: Container[str]) -> Turn:
+    def ask(self, job: Job, scheduled: Container[str], *, again: bool) -> Turn:
         """Whose turn it is, when a message would be claimed; it has it from now on if it is free. ``scheduled``: the ids of
-        those that wait to be due."""
+        those that wait to be due; ``again``: it was given before, and is not settled yet."""
         if job.key is None:
             return Turn.YOURS
+        owner = self._turns.get(job.key)
+        if owner is None and job.key not in self._stopped:
+            self._turns[job.key] = job.id
+            return Turn.YOURS
+        if again:
+            return Turn.AGAIN
         if job.key in self._stopped:
             return Turn.STOPPED
-        owner = self._turns.setdefault(job.key, job.id)
         if owner == job.id:
             return Turn.YOURS
         if owner in scheduled and len(self._blocked.get(job.key, ())) >= self.rules.max_pending:

@@ -157,11 +157,7 @@ class MemoryQueue(Remains):
 
     def _has_turn(self, job: Job, now: Moment, keeping: Keeping) -> bool:
         """Whether a fresh job may be given. If not, it is blocked from now on, or dies."""
-        waiting = self.jobs.get(job.id)
-        if waiting is not None and waiting.place is Place.BLOCKED:  # it is here again, and stays where it waits
-            self._take_out(job)
-            return False
-        turn = self.order.ask(job, self._scheduled)
+        turn = self.order.ask(job, self._scheduled, again=self.jobs.get(job.id, job) is not job)
         if turn is Turn.YOURS:
             return True
         self._take_out(job)
@@ -170,7 +166,7 @@ class MemoryQueue(Remains):
             self._block(job)
         elif turn is Turn.PENDING_FULL:
             self._die(job, "pending_full", now, keeping)
-        else:
+        elif turn is Turn.STOPPED:
             self._die(job, "stopped", now, keeping)
         return False
 

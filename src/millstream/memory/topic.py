@@ -69,7 +69,10 @@ class MemoryTopic:
 
     def emit(self, posts: Sequence[Post], sender: str, max_length: int | None, now: Moment, keeping: Keeping) -> list[Receipt]:
         known = self._senders.get(sender, now.wall) or Sender()
-        receipts = [self._accept(post, known, max_length, now, keeping) for post in posts]
+        # where nobody asks for order nobody is blocked, and nobody counts
+        blocked = self._blocked() if any(post.key is not None for post in posts) else 0
+        room = None if max_length is None else max_length - blocked
+        receipts = [self._accept(post, known, room, now, keeping) for post in posts]
         if known.mark:
             self._senders.put(sender, known, now.wall + keeping.id_ttl, now.wall)
         if Receipt.CREATED in receipts:
@@ -80,10 +83,11 @@ class MemoryTopic:
             self.wake()
         return receipts
 
-    def _accept(self, post: Post, sender: Sender, max_length: int | None, now: Moment, keeping: Keeping) -> Receipt:
+    def _accept(self, post: Post, sender: Sender, room: int | None, now: Moment, keeping: Keeping) -> Receipt:
         if self._accepted_before(post, sender, now):
             return Receipt.EXISTS
-        if max_length is not None and self._kept() >= max_length:
+        kept = len(self._delayed) if self._drops_oldest else len(self._log) + len(self._delayed)
+        if room is not None and kept >= room:
             return Receipt.FULL
         if post.serial:
             sender.accept(post.serial)
@@ -100,10 +104,9 @@ class MemoryTopic:
         self.published += 1
         return Receipt.CREATED
 
-    def _kept(self) -> int:
-        """What counts towards its bound."""
-        blocked = max((group.order.count for group in self.groups.values()), default=0)
-        return len(self._delayed) + blocked + (0 if self._drops_oldest else len(self._log))
+    def _blocked(self) -> int:
+        """How many are blocked in the group where most are."""
+        return max((group.order.count for group in self.groups.values()), default=0)
 
     @property
     def _drops_oldest(self) -> bool:

@@ -11,11 +11,18 @@ from millstream.testing.promises.keeping import KeepingPromises
 from millstream.testing.promises.leases import LeasePromises
 from millstream.testing.promises.letters import LetterPromises
 from millstream.testing.promises.operating import OperatingPromises
+from millstream.testing.promises.order import OrderPromises
+from millstream.testing.promises.ordered_groups import OrderedGroupPromises
+from millstream.testing.promises.ordered_queues import OrderedQueuePromises
+from millstream.testing.promises.pending import PendingPromises
 from millstream.testing.promises.prefixes import PrefixPromises
 from millstream.testing.promises.publishing import PublishingPromises
 from millstream.testing.promises.results import ResultPromises
+from millstream.testing.promises.seats import SeatPromises
 from millstream.testing.promises.seeking import SeekingPromises
 from millstream.testing.promises.settling import SettlingPromises
+from millstream.testing.promises.shards import ShardPromises
+from millstream.testing.promises.stopping import StoppingPromises
 from millstream.testing.promises.suspects import SuspectPromises
 from millstream.testing.promises.upkeep import UpkeepPromises
 from millstream.testing.promises.waiting import WaitingPromises
@@ -31,6 +38,10 @@ class QueueContract(
     OperatingPromises,
     InspectingPromises,
     ResultPromises,
+    OrderPromises,
+    PendingPromises,
+    StoppingPromises,
+    SeatPromises,
 ):
     """What a queue promises, and so a group, one test each. ``queue`` and ``other_queue`` are the addresses that are tested."""
 
@@ -45,6 +56,9 @@ class BrokerContract(
     SeekingPromises,
     LetterPromises,
     FollowingPromises,
+    OrderedQueuePromises,
+    OrderedGroupPromises,
+    ShardPromises,
 ):
     """Every promise of ``millstream.broker``, one test each.
 

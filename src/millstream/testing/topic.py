@@ -20,9 +20,11 @@ async def emit(room: Room, *event_ids: str, topic: str = TOPIC, **options: Any) 
     return await room.broker.emit(topic, [Post(i, i.encode(), **options) for i in event_ids], **bounds)
 
 
-async def emit_serials(room: Room, sender: str, *serials: int, topic: str = TOPIC, **bounds: Any) -> list[Receipt]:
+async def emit_serials(
+    room: Room, sender: str, *serials: int, topic: str = TOPIC, key: bytes | None = None, **bounds: Any
+) -> list[Receipt]:
     """Events with generated ids."""
-    posts = [Post(f"{sender}-{n}", f"{sender}-{n}".encode(), serial=n) for n in serials]
+    posts = [Post(f"{sender}-{n}", f"{sender}-{n}".encode(), serial=n, key=key) for n in serials]
     return await room.broker.emit(topic, posts, sender=sender, **bounds)
 
 

@@ -6,12 +6,17 @@
 local group, id = ARGV[2], ARGV[3]
 local where, at = place(group, id)
 if where == 'running' then return 2 end
-local key, in_order
-if where == 'h' or where == 'p' then
-  key, in_order = key_noted(id)
+local key
+if where == 'h' then
+  local noted = redis.call('HGET', KEYED, id)
+  key = noted and key_in(noted)
   unhold(id)
+  redis.call('HDEL', KEYED, id)
   redis.call('ZREM', DUE, id)
-  if where == 'p' then redis.call('ZREM', BLOCKED, of_key(key) .. in_order .. id) end
+elseif where == 'p' then
+  local of, in_order = key_in(string.sub(at, 2))
+  unhold(id)
+  redis.call('ZREM', BLOCKED, of_key(of) .. in_order .. id)
 elseif where == 'ready' then
   local entry = redis.call('XRANGE', STREAM, at, at)[1]
   key = entry and has_key(entry[2]) and entry[2][4]
@@ -22,9 +27,6 @@ else
 end
 redis.call('HDEL', INDEX, id)
 redis.call('HINCRBY', STATS, 'cancelled', 1)
-if key then
-  local state, holder = turn_of(key)
-  if state ~= 's' and holder == id and pass_turn(key) then wake() end
-end
+if key and holder_of(redis.call('HGET', TURNS, key)) == id and pass_turns({ key }) > 0 then wake() end
 ended(id, ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]))
 return 1

@@ -137,7 +137,7 @@ end
 
 -- Those whose key's turn is another's: blocked in their order, or dead.
 local function set_aside(home, entries)
-  local refs, ids, blocked, held, keyed, index, counts = {}, {}, {}, {}, {}, {}, {}
+  local refs, ids, blocked, held, index, counts = {}, {}, {}, {}, {}, {}
   local most = tonumber(meta[7] or '1000')
   for i, entry in ipairs(entries) do
     refs[i], ids[i] = entry[1], entry[2][6]
@@ -169,17 +169,14 @@ local function set_aside(home, entries)
         blocked[#blocked + 1] = of_key(key) .. place .. id
         held[#held + 1] = id
         held[#held + 1] = (words.x or 0) .. '\n' .. words.d
-        keyed[#keyed + 1] = id
-        keyed[#keyed + 1] = place .. (words.t or '') .. '\n' .. key
         index[#index + 1] = id
-        index[#index + 1] = 'p'
+        index[#index + 1] = 'p' .. order_note(place, words.t or '', key)
       end
     end
   end
   if #blocked > 0 then
     redis.call('ZADD', BLOCKED, unpack(blocked))
     redis.call('HSET', HELD, unpack(held))
-    redis.call('HSET', KEYED, unpack(keyed))
     redis.call('HSET', INDEX, unpack(index))
   end
 end
@@ -199,13 +196,19 @@ local function in_turn(fresh, home)
       local key, id = fields[4], fields[6]
       local turn = known[key] or turns[at]
       if not turn or string.sub(turn, 42) == id and not (home.mark ~= '' and redis.call('HEXISTS', INDEX, id) == 1) then
-        local words = said(fields)
-        if not turn then
-          new[#new + 1] = key
-          new[#new + 1] = 'r' .. (words.o or place_of(entry[1])) .. id
-          known[key] = new[#new]
+        local place = ''
+        if #fields > 6 then
+          local words = said(fields)
+          place, entry[2] = words.o or '', as_claimed(words)
+        else
+          fields[6], fields[5], fields[4], fields[3] = nil, nil, nil, nil
         end
-        entry[1], entry[2] = keyed_ref(entry[1], words), as_claimed(words)
+        if not turn then
+          turn = 'r' .. (place == '' and place_of(entry[1]) or place) .. id
+          new[#new + 1], known[key] = key, turn
+          new[#new + 1] = turn
+        end
+        entry[1] = entry[1] .. '/' .. place .. '/' .. key
         given[#given + 1] = entry
       else
         entry.turn = string.sub(turn, 1, 1)
@@ -220,7 +223,7 @@ local function in_turn(fresh, home)
   return given
 end
 
--- Reads on behind what is set aside, but not for ever.
+-- Reads on behind what is set aside while there is nothing to give, but not for ever.
 local READ_ON, ROUNDS, unread = 400, 50, true
 local function read(home)
   local flat, aside, rounds = {}, 0, 0
@@ -236,8 +239,8 @@ local function read(home)
     else
       for _, part in ipairs(put(given, home.mark)) do flat[#flat + 1] = part end
     end
-  until left == 0 or #fresh == #given or aside >= READ_ON or rounds == ROUNDS
-  if left > 0 and (aside >= READ_ON or rounds == ROUNDS) then unread = false end
+  until left < asked or #fresh == #given or aside >= READ_ON or rounds == ROUNDS
+  if left > 0 and aside > 0 then unread = false end
   return flat
 end
 

@@ -19,9 +19,8 @@ if replay then
     if letter and letter.k == key then
       exhume(letter)
       redis.call('HSET', HELD, id, '0\n' .. letter.d)
-      redis.call('HSET', INDEX, id, 'p')
+      redis.call('HSET', INDEX, id, 'p' .. order_note(place, topic and '' or letter.t, key))
       redis.call('ZADD', BLOCKED, 0, begins .. place .. id)
-      note_key(id, place, topic and '' or letter.t, key)
       redis.call('DEL', ENDING .. id)
       redis.call('PERSIST', GIVEN .. id)
       n = n + 1
@@ -34,5 +33,5 @@ else
   redis.call('ZREMRANGEBYLEX', BARRED, first, last)
 end
 redis.call('HDEL', STOPPED, key)
-if pass_turn(key) then wake() end
+if pass_turns({ key }) > 0 then wake() end
 return { n, 0 }

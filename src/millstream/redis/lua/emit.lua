@@ -15,7 +15,12 @@ local receipts, created, ready, earlier = {}, 0, false, false
 local state = sender ~= '' and load_sender(sender)
 if bound >= 0 then
   room = bound - redis.call('ZCARD', LOG_DUE) - (drops and 0 or redis.call('XLEN', LOG))
-  if ARGV[5] ~= '0' then room = room - most_blocked() end
+  for i = 11, #ARGV, 6 do
+    if ARGV[i] ~= '' then  -- where nobody asks for order nobody is blocked
+      room = room - most_blocked()
+      break
+    end
+  end
 end
 
 local function receipt(id, serial)

@@ -8,7 +8,8 @@
 local seats = tonumber(ARGV[7])
 if seats > 0 then
   look_at_leases(ARGV[6])
-  if redis.call('ZCARD', LEASES) >= seats then return { -1 } end
+  local own = redis.call('ZSCORE', LEASES, ARGV[3]) and 1 or 0  -- this is a call sent again
+  if redis.call('ZCARD', LEASES) - own >= seats then return { -1 } end
 end
 local made = redis.pcall('XGROUP', 'CREATE', STREAM, ARGV[2], '0', 'MKSTREAM')
 redis.call('ZADD', LEASES, now + ARGV[4], ARGV[3])

@@ -2,5 +2,7 @@
 -- KEYS: meta
 -- ARGV: clock, shards, anew (0|1)
 -- Returns what is noted, or was now.
-if ARGV[3] == '1' then redis.call('HSET', META, 'shards', ARGV[2]) else redis.call('HSETNX', META, 'shards', ARGV[2]) end
-return redis.call('HGET', META, 'shards')
+local noted = redis.call('HGET', META, 'shards')
+if noted and noted ~= '0' and ARGV[3] == '0' then return noted end
+redis.call('HSET', META, 'shards', ARGV[2])
+return ARGV[2]

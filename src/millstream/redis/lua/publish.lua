@@ -35,7 +35,7 @@ for i = 6, #ARGV, 7 do
     local due, expires = moment(ARGV[i + 3]), moment(ARGV[i + 4])
     if due > now then
       earlier = schedule(id, due, expires, body) or earlier
-      if key ~= '' then note_key(id, '', task, string.sub(key, 2)) end
+      if key ~= '' then redis.call('HSET', KEYED, id, order_note('', task, string.sub(key, 2))) end
     else
       local entry = key == '' and append(body, expires) or append_keyed(id, body, expires, string.sub(key, 2), '', task)
       redis.call('HSET', INDEX, id, entry)

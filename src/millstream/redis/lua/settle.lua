@@ -56,11 +56,14 @@ if logged > 0 then
   at = at + logged
 end
 
--- Whose turn it was passes it on. By its id, not by its claim: a call sent again finds that another has it.
-local passed = false
-local function pass(id, key)
-  local state, holder = turn_of(key)
-  if state ~= 's' and holder == id then passed = pass_turn(key) or passed end
+-- Those who had the turn of their keys pass it on. By their ids, not by their claims: a call sent again finds that others have it.
+local passed = 0
+local function pass(ids, keys)
+  local turns, whose = redis.call('HMGET', TURNS, unpack(keys)), {}
+  for i, key in ipairs(keys) do
+    if holder_of(turns[i]) == ids[i] then whose[#whose + 1] = key end
+  end
+  passed = passed + pass_turns(whose)
 end
 
 if ordered > 0 then
@@ -89,7 +92,7 @@ if ordered > 0 then
     end
   end
   if redis.call('EXISTS', BLOCKED) == 1 or acked < ordered then
-    for i = 1, ordered do pass(ids[i], keys[i]) end
+    pass(ids, keys)
   else
     redis.call('HDEL', TURNS, unpack(keys))
   end
@@ -111,25 +114,25 @@ for i = at + 1, #ARGV, 9 do
     if kind == '1' then
       earlier = schedule(id, now + ARGV[i + 7], ARGV[i + 8], ARGV[i + 6]) or earlier
       if key then
-        note_key(id, place, '', key)
-        give_turn(key, 'b', place, id)
+        redis.call('HSET', KEYED, id, order_note(place, '', key))
+        if holder_of(redis.call('HGET', TURNS, key)) == id then give_turn(key, 'b', place, id) end
       end
       retried = retried + 1
     elseif kind == '2' then
       bury(id, ARGV[i + 7], ARGV[i + 6], ARGV[i + 8], home.mark .. entry, key, place)
       ended(id, ending, ttl_ms, forget_ms)
-      if key and redis.call('HGET', META, 'stop') == '1' then stop_key(key, place, id) elseif key then pass(id, key) end
+      if key and redis.call('HGET', META, 'stop') == '1' then stop_key(key, place, id) elseif key then pass({ id }, { key }) end
       buried = buried + 1
     else
       if not in_group or redis.call('HGET', INDEX, id) == entry then redis.call('HDEL', INDEX, id) end
       ended(id, ending, ttl_ms, forget_ms)
-      if key then pass(id, key) end
+      if key then pass({ id }, { key }) end
       if kind == '0' then done = done + 1 else expired = expired + 1 end
     end
   end
 end
 
-if earlier or passed then wake() end
+if earlier or passed > 0 then wake() end
 if buried > 0 then retire(tonumber(ARGV[5]), now - ARGV[6]) end
 if done > 0 then redis.call('HINCRBY', STATS, 'done', done) end
 if retried > 0 then redis.call('HINCRBY', STATS, 'retried', retried) end

@@ -67,6 +67,7 @@ class Claimer:
         self.paused = False
         self.empty = asyncio.Event()
         """Set while the last claim brought nothing: for ``--burst``."""
+        self.empty.set()
 
     async def run(self) -> None:
         """Claim until stopped."""
@@ -113,7 +114,7 @@ class Claimer:
     async def _once(self) -> None:
         lane, hold = self.lane, self._hold
         if not lane.claims:
-            self.empty.set()
+            self._emptied()
             lane.stirred.clear()
             await lane.stirred.wait()
             return
@@ -123,6 +124,8 @@ class Claimer:
             room = min(await hold.turn(lane.kinds, lane.buffered, WAIT_SECONDS, self._careful, lane.shares), self._most())
             if lane.limit is not None:
                 room = min(room, await self._below_limit(lane.limit))
+            if lane.count.supplied > 1:
+                room = -(-room // lane.count.supplied)  # one shard alone has few keys: most of what it gave would wait its turn
         if self._stopping or not lane.claims:
             return
         if self._away or lane.doubtful:
@@ -141,8 +144,13 @@ class Claimer:
             return
         await self._take(claim)
         if room and not claim.entries and not self._stopping:
-            self.empty.set()
+            self._emptied()
             await self._wait(claim)
+
+    def _emptied(self) -> None:
+        if not self.empty.is_set():
+            self.empty.set()
+            self.lane.count.supplied -= 1
 
     async def _below_limit(self, limit: int) -> int:
         """How many more this lane may hold, once it is any."""
@@ -210,7 +218,9 @@ class Claimer:
 
     async def _take(self, claim: Claim) -> None:
         if claim.entries:
-            self.empty.clear()
+            if self.empty.is_set():
+                self.empty.clear()
+                self.lane.count.supplied += 1
             self._runner.accept(self.lane, claim)
             size = 1 + sum(len(entry.body or b"") for entry in claim.entries) / len(claim.entries)
             self._size = size if size > self._size else (self._size + size) / 2

@@ -25,12 +25,15 @@ LEAST_SHARE = 0.02
 
 
 class Count:
-    """A number that several have together."""
+    """What the lanes of an address's shards have together."""
 
-    __slots__ = ("value",)
+    __slots__ = ("supplied", "value")
 
     def __init__(self) -> None:
         self.value = 0
+        """How many run or wait, if there is a limit."""
+        self.supplied = 0
+        """How many of the lanes had something to claim when they last did."""
 
 
 class Lane:
@@ -101,7 +104,7 @@ class Lane:
         self.gathered: list[CurrentJob] = []
         """What will be the next batch."""
         self.count = count or Count()
-        """How many run or wait here, if there is a limit; the lanes of an address's shards have one together."""
+        """How many run or wait here, if there is a limit, and more."""
         self.seats = seats
         """How many consumers there may be over all workers, of which this is one or waits to be; None: any number."""
         self.order = order

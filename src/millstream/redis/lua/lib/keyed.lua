@@ -31,6 +31,9 @@ end
 
 -- Appends one to the queue's own stream.
 local function append_keyed(id, body, expires, key, place, task)
+  if task == '' and expires == '0' and place ~= '' then  -- the most common
+    return redis.call('XADD', STREAM, '*', 'd', body, 'k', key, 'i', id, 'o', place)
+  end
   local entry = { 'd', body, 'k', key, 'i', id }
   if task ~= '' then
     entry[#entry + 1] = 't'
@@ -47,13 +50,11 @@ local function append_keyed(id, body, expires, key, place, task)
   return redis.call('XADD', STREAM, '*', unpack(entry))
 end
 
--- What is noted of one that is held: its place ('': none yet), task and key.
-local function note_key(id, place, task, key) redis.call('HSET', KEYED, id, (place == '' and '-' or place) .. task .. '\n' .. key) end
+-- What is noted of one that is held: its place ('-': none yet), task and key.
+local function order_note(place, task, key) return (place == '' and '-' or place) .. task .. '\n' .. key end
 
-local function key_noted(id)
-  local noted = redis.call('HGET', KEYED, id)
-  if not noted then return nil end
-  local from = string.sub(noted, 1, 1) == '-' and 2 or 41
+local function key_in(noted)
+  local from = string.byte(noted) == 45 and 2 or 41
   local cut = string.find(noted, '\n', from, true)
   return string.sub(noted, cut + 1), from == 2 and '' or string.sub(noted, 1, 40), string.sub(noted, from, cut - 1)
 end

@@ -30,10 +30,12 @@ local function sweep(key)
   local members = redis.call('ZRANGEBYLEX', BLOCKED, '[' .. begins, '(' .. begins .. '\255', 'LIMIT', 0, SWEEP)
   for _, member in ipairs(members) do
     local place, id = split_member(member, begins)
-    local _, _, task = key_noted(id)
-    local body = unhold(id)
+    local noted, body = redis.call('HGET', INDEX, id), unhold(id)
     redis.call('ZREM', BLOCKED, member)
-    if body then bar(key, place, id, task, body, '') end
+    if body and noted then
+      local _, _, task = key_in(string.sub(noted, 2))
+      bar(key, place, id, task, body, '')
+    end
   end
   return #members < SWEEP
 end

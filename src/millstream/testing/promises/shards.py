@@ -1,0 +1,239 @@
+"""A queue or topic of several shards: how many there are, who may publish to them, and how their number changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from millstream.address import group_address, shard_name, topic_address
+from millstream.broker import Post, Receipt
+from millstream.broker.contract import BEGINNING
+from millstream.errors import ShardsChanged, ShardsInUse
+from millstream.outcome import Kind
+from millstream.testing.room import Promises, Room, ids, promise
+
+CREATED = Receipt.CREATED
+MAIL, ORDERS = "mail", "orders"
+
+
+async def publish(room: Room, shard: int, name: str, shards: int, **fields: object) -> list[Receipt]:
+    posts = [Post(name, name.encode(), "t", **fields)]  # type: ignore[arg-type]
+    return await room.broker.publish(shard_name(MAIL, shard), posts, shards=shards)
+
+
+async def emit(room: Room, shard: int, name: str, shards: int, **fields: object) -> list[Receipt]:
+    posts = [Post(name, name.encode(), **fields)]  # type: ignore[arg-type]
+    return await room.broker.emit(shard_name(ORDERS, shard), posts, shards=shards)
+
+
+class ShardPromises(Promises):
+    @promise()
+    async def test_the_number_of_shards_is_what_was_noted_first(self, room: Room) -> None:
+        assert await room.broker.inspector.shards(MAIL) == 0
+        assert await room.broker.note_shards(MAIL, 8) == 8
+        assert await room.broker.note_shards(MAIL, 4) == 8
+        other = await room.another()
+        assert await other.inspector.shards(MAIL) == 8
+
+    @promise()
+    async def test_the_number_of_shards_can_be_noted_anew(self, room: Room) -> None:
+        await room.broker.note_shards(MAIL, 8)
+        assert await room.broker.note_shards(MAIL, 4, anew=True) == 4
+        assert await room.broker.inspector.shards(MAIL) == 4
+
+    @promise()
+    async def test_what_has_no_shards_any_more_can_get_some(self, room: Room) -> None:
+        await room.broker.note_shards(MAIL, 8)
+        assert await room.broker.note_shards(MAIL, 0, anew=True) == 0
+        assert await room.broker.inspector.shards(MAIL) == 0
+        assert await room.broker.note_shards(MAIL, 3) == 3
+
+    @promise()
+    async def test_a_queue_and_a_topic_of_one_name_have_shards_of_their_own(self, room: Room) -> None:
+        await room.broker.note_shards(MAIL, 8)
+        await room.broker.note_shards(topic_address(MAIL), 4)
+        assert await room.broker.inspector.shards(MAIL) == 8
+        assert await room.broker.inspector.shards(topic_address(MAIL)) == 4
+
+    # -- fences ------------------------------------------------------------------------------------------------------------
+
+    @promise()
+    async def test_the_first_publish_to_a_shard_notes_of_how_many_it_is_one(self, room: Room) -> None:
+        assert await publish(room, 3, "a", shards=8) == [CREATED]
+        with pytest.raises(ShardsChanged, match="mail"):
+            await publish(room, 3, "b", shards=4)
+        assert await publish(room, 3, "c", shards=8) == [CREATED]
+        await room.join("c", queue=shard_name(MAIL, 3))
+        assert ids(await room.take("c", queue=shard_name(MAIL, 3))) == ["a", "c"]
+
+    @promise()
+    async def test_the_first_event_of_a_shard_notes_of_how_many_it_is_one(self, room: Room) -> None:
+        assert await emit(room, 3, "a", shards=8) == [CREATED]
+        with pytest.raises(ShardsChanged, match="orders"):
+            await emit(room, 3, "b", shards=4)
+        assert await emit(room, 3, "c", shards=8) == [CREATED]
+        assert (await room.broker.inspector.topic(shard_name(ORDERS, 3))).length == 2
+
+    @promise()
+    async def test_generated_ids_are_fenced_too(self, room: Room) -> None:
+        queue, topic = shard_name(MAIL, 0), shard_name(ORDERS, 0)
+        for number in (1, 2):
+            posts = [Post(f"s-{number}", b"", serial=number)]
+            assert await room.broker.publish(queue, posts, sender="s", shards=2) == [CREATED]
+            assert await room.broker.emit(topic, posts, sender="s", shards=2) == [CREATED]
+        late = [Post("s-3", b"", serial=3)]
+        with pytest.raises(ShardsChanged):
+            await room.broker.publish(queue, late, sender="s", shards=3)
+        with pytest.raises(ShardsChanged):
+            await room.broker.emit(topic, late, sender="s", shards=3)
+        assert await room.broker.publish(queue, late, sender="s", shards=2) == [CREATED]
+        assert await room.broker.emit(topic, late, sender="s", shards=2) == [CREATED]
+
+    @promise()
+    async def test_a_fence_lets_only_those_through_who_say_its_number(self, room: Room) -> None:
+        await room.broker.fence_shard(shard_name(MAIL, 1), 4)
+        with pytest.raises(ShardsChanged):
+            await publish(room, 1, "a", shards=8)
+        assert await publish(room, 1, "a", shards=4) == [CREATED]
+        assert await publish(room, 0, "a", shards=8) == [CREATED]
+
+    @promise()
+    async def test_a_fence_of_none_lets_nobody_through(self, room: Room) -> None:
+        await publish(room, 1, "a", shards=4)
+        await room.broker.fence_shard(shard_name(MAIL, 1), 0)
+        for shards in (4, 1, 8):
+            with pytest.raises(ShardsChanged):
+                await publish(room, 1, "b", shards=shards)
+        assert (await room.broker.inspector.queue(shard_name(MAIL, 1))).ready == 1
+
+    @promise()
+    async def test_a_fence_of_a_topic_is_none_of_a_queue(self, room: Room) -> None:
+        await room.broker.fence_shard(topic_address(shard_name(ORDERS, 1)), 4)
+        with pytest.raises(ShardsChanged):
+            await emit(room, 1, "a", shards=8)
+        assert await room.broker.publish(shard_name(ORDERS, 1), [Post("a", b"")], shards=8) == [CREATED]
+
+    # -- what is seen ------------------------------------------------------------------------------------------------------
+
+    @promise()
+    async def test_shards_are_listed_as_the_queue_or_topic_they_are_of(self, room: Room) -> None:
+        for shard in range(3):
+            await room.broker.declare(shard_name(MAIL, shard))
+            await room.broker.open_topic(shard_name(ORDERS, shard), {"g": BEGINNING})
+        queues, topics = await room.broker.inspector.queues(), await room.broker.inspector.topics()
+        assert (queues.count(MAIL), topics.count(ORDERS)) == (1, 1)
+        assert not [name for name in [*queues, *topics] if ":" in name]
+        assert (queues, topics) == (sorted(queues), sorted(topics))
+
+    @promise()
+    async def test_each_shard_has_owners_and_turns_of_its_own(self, room: Room) -> None:
+        first, second = shard_name(MAIL, 0), shard_name(MAIL, 1)
+        assert await room.broker.join(first, "c", 30, seats=1) > 0
+        assert await room.broker.join(first, "d", 30, seats=1) == 0
+        assert await room.broker.join(second, "d", 30, seats=1) > 0
+        await publish(room, 0, "a", shards=2, key=b"k")
+        await publish(room, 1, "b", shards=2, key=b"k")
+        assert ids(await room.take("c", queue=first)) == ["a"]
+        assert ids(await room.take("d", queue=second)) == ["b"]
+
+    # -- another number of shards ------------------------------------------------------------------------------------------
+
+    @promise()
+    async def test_the_number_of_shards_changes_when_nothing_is_on_its_way(self, room: Room) -> None:
+        await room.broker.note_shards(MAIL, 4)
+        await room.join("c", queue=shard_name(MAIL, 1))
+        await publish(room, 1, "a", shards=4)
+        await room.settle("c", await room.take("c", queue=shard_name(MAIL, 1)), queue=shard_name(MAIL, 1))
+        await room.broker.reshard(MAIL, 2)
+        assert await room.broker.inspector.shards(MAIL) == 2
+        for shard in range(4):
+            with pytest.raises(ShardsChanged):
+                await publish(room, shard, "late", shards=4)
+        assert await publish(room, 1, "b", shards=2) == [CREATED]
+
+    @promise()
+    async def test_the_number_of_shards_grows_too(self, room: Room) -> None:
+        await room.broker.note_shards(MAIL, 2)
+        await room.broker.reshard(MAIL, 4)
+        assert await publish(room, 3, "a", shards=4) == [CREATED]
+        with pytest.raises(ShardsChanged):
+            await publish(room, 1, "a", shards=2)
+
+    @promise()
+    async def test_the_number_of_a_topics_shards_changes_when_nothing_is_on_its_way(self, room: Room) -> None:
+        address, group = topic_address(ORDERS), group_address(shard_name(ORDERS, 1), "g")
+        await room.broker.note_shards(address, 4)
+        await room.join("c", queue=group)
+        await emit(room, 1, "a", shards=4)
+        await room.settle("c", await room.take("c", queue=group), queue=group)
+        await room.broker.reshard(address, 2)
+        assert await room.broker.inspector.shards(address) == 2
+        with pytest.raises(ShardsChanged):
+            await emit(room, 1, "b", shards=4)
+        assert await emit(room, 1, "b", shards=2) == [CREATED]
+
+    @promise()
+    async def test_what_had_no_shards_gets_some_and_loses_them(self, room: Room) -> None:
+        await room.broker.reshard(MAIL, 2)
+        assert await publish(room, 1, "a", shards=2) == [CREATED]
+        await room.broker.cancel(shard_name(MAIL, 1), "a")
+        await room.broker.reshard(MAIL, 0)
+        assert await room.broker.inspector.shards(MAIL) == 0
+        with pytest.raises(ShardsChanged):
+            await publish(room, 1, "b", shards=2)
+        assert await room.broker.publish(MAIL, [Post("whole", b"")]) == [CREATED]
+
+    @promise()
+    async def test_the_number_of_shards_stays_while_a_job_is_on_its_way(self, room: Room) -> None:
+        queue = shard_name(MAIL, 1)
+        await room.broker.note_shards(MAIL, 2)
+        await room.broker.join(queue, "c", 1e6)
+
+        async def refused(word: str) -> None:
+            with pytest.raises(ShardsInUse, match=f"{queue}.* 1 {word}"):
+                await room.broker.reshard(MAIL, 4)
+            assert await room.broker.inspector.shards(MAIL) == 2
+            with pytest.raises(ShardsChanged):
+                await publish(room, 1, "late", shards=4)
+
+        await publish(room, 1, "late", shards=2, delay=5)
+        await refused("scheduled")
+        assert await room.broker.cancel(queue, "late") is not None
+        await publish(room, 1, "1", shards=2, key=b"k")
+        await refused("ready")
+        first = await room.take("c", queue=queue)
+        await refused("running")
+        await publish(room, 1, "2", shards=2, key=b"k")
+        assert await room.take("c", queue=queue) == []
+        await refused("running, 1 blocked")
+        await room.settle("c", first, queue=queue)
+        await room.settle("c", await room.take("c", queue=queue), queue=queue)
+        await room.broker.reshard(MAIL, 4)
+
+    @promise()
+    async def test_the_number_of_shards_stays_while_an_event_is_on_its_way(self, room: Room) -> None:
+        address, topic = topic_address(ORDERS), shard_name(ORDERS, 0)
+        await room.broker.note_shards(address, 2)
+        await emit(room, 0, "a", shards=2)
+        with pytest.raises(ShardsInUse, match="1 ready"):
+            await room.broker.reshard(address, 1)
+        group = group_address(topic, "g")
+        await room.join("c", lease=1e6, queue=group)
+        with pytest.raises(ShardsInUse, match="1 ready"):
+            await room.broker.reshard(address, 1)
+        await room.settle("c", await room.take("c", queue=group), queue=group)
+        await emit(room, 0, "b", shards=2, delay=5)
+        with pytest.raises(ShardsInUse, match="1 delayed"):
+            await room.broker.reshard(address, 1)
+        assert await emit(room, 0, "c", shards=2) == [CREATED]
+
+    @promise()
+    async def test_a_shard_with_dead_letters_may_stay_but_not_go(self, room: Room) -> None:
+        queue = shard_name(MAIL, 1)
+        await room.broker.note_shards(MAIL, 2)
+        await room.broker.join(queue, "c", 30)
+        await publish(room, 1, "a", shards=2)
+        await room.settle("c", await room.take("c", queue=queue), Kind.DEAD, queue=queue)
+        with pytest.raises(ShardsInUse, match="1 dead"):
+            await room.broker.reshard(MAIL, 1)
+        await room.broker.reshard(MAIL, 3)
+        assert await room.broker.replay(queue, ["a"]) == ["a"]
