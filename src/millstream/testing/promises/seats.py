@@ -160,7 +160,7 @@ class SeatPromises(Promises):
         await room.broker.attend(room.queue, "b", 100)
         room.at(50)
         assert (await room.broker.attend(room.queue, "b", 10)).members == ["b"]
-        assert await room.broker.attend(room.queue, "a", 10) == Attendance(["a", "b"], 50.0)
+        assert await room.broker.attend(room.queue, "a", 10) == Attendance(["a", "b"], 10.0)
 
     @promise()
     async def test_who_leaves_attends_no_more(self, room: Room) -> None:
