@@ -116,6 +116,8 @@ class Entry(msgspec.Struct, gc=False):
     expires_ms: int = 0
     """Server time in milliseconds at which it expires; 0: never."""
     raw: bytes = b""
+    key: bytes | None = None
+    """Whose order it is in, where a claim may bring several of a key; those it brings follow each other."""
 
 
 class Claim(msgspec.Struct, gc=False):
@@ -295,6 +297,7 @@ class Broker(ABC):
         wait: float = 0.0,
         alone: bool = False,
         suspect_after: int = SUSPECT_AFTER,
+        in_a_row: int = 1,
     ) -> Claim:
         """Take at most ``count`` messages: what was released or belonged to a lapsed consumer first, then what is ready.
 
@@ -310,6 +313,10 @@ class Broker(ABC):
         What is replayed takes its old place among those that wait. While the one with the turn waits for a retry and
         ``max_pending`` of its key are blocked, what comes dies (``pending_full``). Of a stopped key all that comes dies
         (``stopped``).
+
+        With ``in_a_row`` the consumer that has a message with the turn may be given those behind it, so many by one claim, and
+        handles them one after the other: the turn goes to the one that an outcome names (``Outcome.then``). Those that follow
+        one that does not end, or after which the key is stopped, it must hand back: they are blocked then, as if it dies.
         """
 
     @abstractmethod

@@ -169,6 +169,7 @@ class MemoryBroker(Broker):
         wait: float = 0.0,
         alone: bool = False,
         suspect_after: int = SUSPECT_AFTER,
+        in_a_row: int = 1,
     ) -> Claim:
         if wait > 0:
             await self._idle(queue, consumer, wait, alone)
