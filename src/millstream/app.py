@@ -52,7 +52,8 @@ from millstream.topic import Group, Topic
 from millstream.types import Seconds
 from millstream.worker.inside import run_until_stopped
 from millstream.worker.services.keeper import KeeperThread
-from millstream.worker.worker import Summary, Worker
+from millstream.worker.summary import Summary
+from millstream.worker.worker import Worker
 
 WORKER_CONCURRENCY, WORKER_THREADS = 32, 8
 """How many coroutines, and how many functions in threads, a worker runs at once."""

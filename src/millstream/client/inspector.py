@@ -53,8 +53,14 @@ class ClientInspector(Inspector):
     async def dead_letter(self, queue: str, job_id: str) -> DeadLetter | None:
         return await self._clients.here().ask(lambda broker: broker.inspector.dead_letter(queue, job_id))
 
+    async def due(self, queue: str) -> int:
+        return await self._clients.here().ask(lambda broker: broker.inspector.due(queue))
+
     async def workers(self) -> list[WorkerInfo]:
         return await self._clients.here().ask(lambda broker: broker.inspector.workers())
+
+    async def supervisors(self) -> list[WorkerInfo]:
+        return await self._clients.here().ask(lambda broker: broker.inspector.supervisors())
 
     async def examine(self) -> list[Finding]:
         return await self._clients.here().ask(lambda broker: broker.inspector.examine())
@@ -71,5 +77,7 @@ class ClientInspector(Inspector):
     job_sync = twin(job)
     dead_letters_sync = twin(dead_letters)
     dead_letter_sync = twin(dead_letter)
+    due_sync = twin(due)
     workers_sync = twin(workers)
+    supervisors_sync = twin(supervisors)
     examine_sync = twin(examine)

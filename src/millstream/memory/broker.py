@@ -27,6 +27,7 @@ from millstream.broker import (
 )
 from millstream.broker.contract import BEGINNING, SUSPECT_AFTER, Place
 from millstream.memory.inspector import MemoryInspector
+from millstream.memory.mailbox import MemoryMailbox
 from millstream.memory.queue import Keeping, MemoryQueue
 from millstream.memory.results import MemoryResults
 from millstream.memory.state import Moment, State, Waiter
@@ -68,6 +69,7 @@ class MemoryBroker(Broker):
             self._state = State()
         self._inspector = MemoryInspector(self._state, self._now)
         self._results = MemoryResults(self._state, self._now)
+        self._mailbox = MemoryMailbox(self._state, self._now)
 
     @property
     def inspector(self) -> MemoryInspector:
@@ -76,6 +78,10 @@ class MemoryBroker(Broker):
     @property
     def results(self) -> ResultStore:
         return self._results
+
+    @property
+    def mailbox(self) -> MemoryMailbox:
+        return self._mailbox
 
     async def open(self) -> None:
         pass

@@ -184,3 +184,4 @@ class State:
         self.prefixes: set[tuple[str, str]] = set()
         """Groups, and how the names of the topics begin that have them."""
         self.workers: Kept[WorkerInfo] = Kept()
+        self.boxes: Kept[list[bytes]] = Kept()
