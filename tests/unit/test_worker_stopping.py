@@ -16,6 +16,7 @@ from millstream.broker import Broker, Claim
 from millstream.errors import BrokerRefused, BrokerUnavailable
 from millstream.worker import codes, wire
 from millstream.worker.children import Child
+from millstream.worker.circuit import FRUITLESS
 from millstream.worker.plan import Plan
 from millstream.worker.reclaimer import Reclaimer
 from millstream.worker.services.keeper import Keeper
@@ -354,9 +355,9 @@ class Process:
 class Troupe(Supervisor):
     """Its children do what the script says: end with a code at once, having said hello or not, or stay until told to stop."""
 
-    def __init__(self, script: Mapping[int, tuple[bool, int | None]], broker: object) -> None:
+    def __init__(self, script: Mapping[int, tuple[bool, int | None]], broker: object, processes: int = 1) -> None:
         orders = wire.Orders("nothing:app", [], 1, 1, burst=False)
-        super().__init__(Plan(orders), cast(Any, self._open))
+        super().__init__(Plan(orders, processes), cast(Any, self._open))
         self.script = script
         self.spawned = 0
         self.leases: set[tuple[str, str]] = set()
@@ -374,8 +375,8 @@ class Troupe(Supervisor):
             child.hello = wire.Hello("memory://", "n", 60.0, 0.0, 0.0, ["default"], [], [])
             child.served_since = child.started
             child.leases = set(self.leases)
-            self._broker = cast(Any, self._room)
-            self._reclaimer = Reclaimer(self._broker, Keeper(self._broker), self._reporter)
+            room = cast(Any, self._room)
+            self._broker, self._reclaimer = room, Reclaimer(room, Keeper(room), self._reporter)
         child.listening = asyncio.create_task(asyncio.sleep(0))
         return child
 
@@ -412,6 +413,46 @@ async def test_once_one_has_served_a_child_that_cannot_start_is_started_again(
     troupe.stopping.signalled(signal.SIGTERM)
     assert (await running).exit_code == codes.OK
     assert troupe.spawned == 4
+
+
+@pytest.mark.parametrize(("code", "ends"), [(9, codes.CRASHING), (codes.FAILED, codes.CRASHING), (codes.SERVER, codes.SERVER)])
+@looped
+async def test_children_that_die_at_once_are_started_so_often_and_no_more(
+    code: int, ends: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.worker.circuit.RESTART_SECONDS", (0.0,))
+    troupe = Troupe({0: (True, -9)} | dict.fromkeys(range(1, 100), (False, code)), Silent())
+    assert (await troupe.run()).exit_code == ends
+    assert troupe.spawned == FRUITLESS
+
+
+@looped
+async def test_while_others_serve_a_broken_place_is_tried_again_with_one_process_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("millstream.worker.circuit.RESTART_SECONDS", (0.0,))
+    monkeypatch.setattr("millstream.worker.circuit.PROBE_SECONDS", 0.01)
+    monkeypatch.setattr("millstream.worker.place.SOON_SECONDS", 0.05)
+    script: dict[int, tuple[bool, int | None]] = {0: (True, None)}
+    script |= dict.fromkeys(range(1, 2 * FRUITLESS + 6), (False, 9))
+    script |= dict.fromkeys(range(2 * FRUITLESS + 6, 2 * FRUITLESS + 8), (True, None))
+    troupe = Troupe(script, Silent(), 3)
+    at_once = 0
+
+    async def count(orders: wire.Orders) -> Child:
+        nonlocal at_once
+        child = await Troupe.start(troupe, orders)
+        if any(place.circuit.is_open for place in troupe.places):
+            at_once = max(at_once, sum(each.hello is None for each in troupe.children if each.process.returncode is None))
+        return child
+
+    monkeypatch.setattr(troupe, "start", count)
+    running = asyncio.create_task(troupe.run())
+    await until(lambda: troupe.spawned == 2 * FRUITLESS + 8 or running.done())
+    await until(lambda: not any(place.circuit.is_open for place in troupe.places))
+    assert at_once <= 1
+    troupe.stopping.signalled(signal.SIGTERM)
+    assert (await running).exit_code == codes.OK
 
 
 LEASES = {("a", "1"), ("b", "2"), ("c", "3")}

@@ -16,6 +16,7 @@ from millstream.testing.promises.publishing import PublishingPromises
 from millstream.testing.promises.results import ResultPromises
 from millstream.testing.promises.seeking import SeekingPromises
 from millstream.testing.promises.settling import SettlingPromises
+from millstream.testing.promises.supervising import SupervisingPromises
 from millstream.testing.promises.suspects import SuspectPromises
 from millstream.testing.promises.upkeep import UpkeepPromises
 from millstream.testing.promises.waiting import WaitingPromises
@@ -31,6 +32,7 @@ class QueueContract(
     OperatingPromises,
     InspectingPromises,
     ResultPromises,
+    SupervisingPromises,
 ):
     """What a queue promises, and so a group, one test each. ``queue`` and ``other_queue`` are the addresses that are tested."""
 

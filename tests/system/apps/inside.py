@@ -15,7 +15,7 @@ async def main() -> int:
     if "run" in sys.argv:
         summary = await app.run(concurrency=8, threads=2)
         print(summary)
-        return summary.exit_code
+        return int(summary.exit_code)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with app.worker(concurrency=8, threads=2):

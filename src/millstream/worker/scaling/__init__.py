@@ -8,6 +8,7 @@
     scaler.py        the service of a supervisor that does what they say, and what is asked by hand
     requests.py      asking a supervisor by hand, from another process
     wanted.py        the same figures for scalers outside, without a supervisor
+    http.py          these over HTTP
 
 Nothing here imports user code.
 """

@@ -159,4 +159,5 @@ class Scaler:
         self.decisions["refused"] += 1
         if not why or why != self._refusal:
             log.info("%s", text)
-        self._refusal, self.last = why, text
+        self._refusal = why
+        self.last = text
