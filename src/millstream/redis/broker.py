@@ -31,6 +31,7 @@ from millstream.broker import (
     Entry,
     Followed,
     Inspector,
+    Mailbox,
     OrderRules,
     Position,
     Post,
@@ -47,6 +48,7 @@ from millstream.redis.connect import Connector, Locate, ScriptMissing, server_na
 from millstream.redis.inspector import RedisInspector, dead_letter
 from millstream.redis.keys import GROUP, RELEASED, SUSPECTS, channel, namespace_keys, queue_keys
 from millstream.redis.link import Link
+from millstream.redis.mailbox import RedisMailbox
 from millstream.redis.results import RedisResults
 from millstream.redis.scripts import Script
 
@@ -142,6 +144,7 @@ class RedisBroker(Broker):
         client = channel(namespace, secrets.token_hex(8))
         self._results = RedisResults(self._connector, self._run, client)
         self._inspector = RedisInspector(self._run, self._commands.call, self._names)
+        self._mailbox = RedisMailbox(self._run)
 
     def set_clock(self, now: float | None) -> None:
         """For tests: every script reads this time (epoch seconds) instead of the server's; None undoes it."""
@@ -154,6 +157,10 @@ class RedisBroker(Broker):
     @property
     def results(self) -> ResultStore:
         return self._results
+
+    @property
+    def mailbox(self) -> Mailbox:
+        return self._mailbox
 
     async def open(self) -> None:
         await self._commands.call("PING")
