@@ -70,8 +70,6 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """DEAD: the task's name, for filters."""
     letter: Letter | None = None
     """DEAD: why."""
-    then: tuple[bytes, str] | None = None
-    """Not RETRY: the ref and the id of the next one of its key, if this consumer holds it: it has the turn now."""
 
 
 class Ending(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -11,6 +11,7 @@ import msgspec
 
 from millstream.address import shard_addresses, split_address
 from millstream.broker.inspector import Inspector, WorkerInfo
+from millstream.broker.mailbox import Mailbox
 from millstream.broker.results import ResultStore
 from millstream.errors import ShardsInUse
 from millstream.outcome import Outcome
@@ -116,8 +117,6 @@ class Entry(msgspec.Struct, gc=False):
     expires_ms: int = 0
     """Server time in milliseconds at which it expires; 0: never."""
     raw: bytes = b""
-    key: bytes | None = None
-    """Whose order it is in, where a claim may bring several of a key; those it brings follow each other."""
 
 
 class Claim(msgspec.Struct, gc=False):
@@ -193,6 +192,11 @@ class Broker(ABC):
     @abstractmethod
     def results(self) -> ResultStore:
         """Waiting for endings."""
+
+    @property
+    @abstractmethod
+    def mailbox(self) -> Mailbox:
+        """Asking a supervisor, and answering."""
 
     @abstractmethod
     async def open(self) -> None:
@@ -297,7 +301,6 @@ class Broker(ABC):
         wait: float = 0.0,
         alone: bool = False,
         suspect_after: int = SUSPECT_AFTER,
-        in_a_row: int = 1,
     ) -> Claim:
         """Take at most ``count`` messages: what was released or belonged to a lapsed consumer first, then what is ready.
 
@@ -313,10 +316,6 @@ class Broker(ABC):
         What is replayed takes its old place among those that wait. While the one with the turn waits for a retry and
         ``max_pending`` of its key are blocked, what comes dies (``pending_full``). Of a stopped key all that comes dies
         (``stopped``).
-
-        With ``in_a_row`` the consumer that has a message with the turn may be given those behind it, so many by one claim, and
-        handles them one after the other: the turn goes to the one that an outcome names (``Outcome.then``). Those that follow
-        one that does not end, or after which the key is stopped, it must hand back: they are blocked then, as if it dies.
         """
 
     @abstractmethod

@@ -31,6 +31,7 @@ from millstream.broker import (
     Entry,
     Followed,
     Inspector,
+    Mailbox,
     OrderRules,
     Position,
     Post,
@@ -47,6 +48,7 @@ from millstream.redis.connect import Connector, Locate, ScriptMissing, server_na
 from millstream.redis.inspector import RedisInspector, dead_letter
 from millstream.redis.keys import GROUP, RELEASED, SUSPECTS, channel, namespace_keys, queue_keys
 from millstream.redis.link import Link
+from millstream.redis.mailbox import RedisMailbox
 from millstream.redis.results import RedisResults
 from millstream.redis.scripts import Script
 
@@ -74,13 +76,7 @@ IN_LOG = b"L"
 """Marks the ref of an entry that a group has claimed in its topic's log."""
 
 KEYED = b"/"
-"""In the ref of a message that has a key: entry/place/key."""
-
-SOME_KEYED = 4
-"""Of the flags of a claim: some that it brought have keys."""
-
-NOBODY = (b"", "")
-"""Nobody follows."""
+"""In the ref of a message that has a key, which is behind it."""
 
 
 GONE = "was gone from the server, with all that it held"
@@ -136,8 +132,6 @@ class RedisBroker(Broker):
         """Those on which nobody waits now."""
         self._looks: dict[tuple[str, str], float] = {}
         """Seconds after which a consumer's next wait should end, to look at other consumers' leases."""
-        self._rows: dict[tuple[str, str], int] = {}
-        """How many of one key a consumer may be given in a row, if several."""
         self._scripts: dict[tuple[str, bool], Script] = {}
         self._calls: dict[tuple[str, str | None], tuple[str | int, ...]] = {}
         self._queue_keys: dict[str, dict[str, str]] = {}
@@ -150,6 +144,7 @@ class RedisBroker(Broker):
         client = channel(namespace, secrets.token_hex(8))
         self._results = RedisResults(self._connector, self._run, client)
         self._inspector = RedisInspector(self._run, self._commands.call, self._names)
+        self._mailbox = RedisMailbox(self._run)
 
     def set_clock(self, now: float | None) -> None:
         """For tests: every script reads this time (epoch seconds) instead of the server's; None undoes it."""
@@ -162,6 +157,10 @@ class RedisBroker(Broker):
     @property
     def results(self) -> ResultStore:
         return self._results
+
+    @property
+    def mailbox(self) -> Mailbox:
+        return self._mailbox
 
     async def open(self) -> None:
         await self._commands.call("PING")
@@ -365,17 +364,14 @@ class RedisBroker(Broker):
         wait: float = 0.0,
         alone: bool = False,
         suspect_after: int = SUSPECT_AFTER,
-        in_a_row: int = 1,
     ) -> Claim:
         link = self._claiming.get((queue, consumer))
         if link is None:
             link = self._claiming[queue, consumer] = Link(self._connector)
         await link.ready()
-        if in_a_row > 1:
-            self._rows[queue, consumer] = in_a_row
         of_letters = is_dead_address(queue)
         lost_letter = b"" if of_letters else _LOST_LETTER
-        names = (RELEASED, SUSPECTS, lost_letter, self._id_ttl_ms, in_a_row)
+        names = (RELEASED, SUSPECTS, lost_letter, self._id_ttl_ms)
         args = (GROUP, consumer, count, int(alone), suspect_after, link.run_id, *names)
         # Not past the moment when a lease should be looked at: a dead worker's jobs are found within 1.5 s of its lease's end.
         # BLPOP waits for ever on 0: a very short wait must not become one.
@@ -401,8 +397,6 @@ class RedisBroker(Broker):
         if logged:
             each = iter(logged)
             entries += [Entry(IN_LOG + entry, body) for entry, body in zip(each, each, strict=True)]
-        if flags & SOME_KEYED:
-            _tell_keys(entries)
         next_due = None if next_due_ms < 0 else next_due_ms / 1000
         return Claim(entries, now_ms, next_due, bool(flags & 1), bool(flags & 2))
 
@@ -435,17 +429,12 @@ class RedisBroker(Broker):
         # Hot: jobs that are done, with nothing to keep or an ending of the same lifetime, go in bulk.
         plain = [o for o in outcomes if o.kind is DONE and o.result is None and not o.given_id]
         ordered = [o for o in plain if KEYED in o.ref]
-        if ordered and any(KEYED in o.ref for o in outcomes if o.kind is not DONE or o.result is not None or o.given_id):
-            ordered = []  # one may follow another that ended in another way: they are settled in their order
         kept: list[Outcome] = []
         kept_ttl = 0.0
         records: list[Any] = []
         if len(plain) < len(outcomes):
             for o in outcomes:
-                if KEYED in o.ref:
-                    if not ordered:
-                        records += _record(o)
-                elif o.kind is not DONE or o.given_id or (o.result is not None and o.ref.startswith(IN_LOG)):
+                if o.kind is not DONE or o.given_id or (o.result is not None and (o.ref.startswith(IN_LOG) or KEYED in o.ref)):
                     records += _record(o)
                 elif o.result is not None:
                     if not kept:
@@ -455,7 +444,7 @@ class RedisBroker(Broker):
                     else:
                         records += _record(o)
         logged: list[bytes] = []
-        if ordered or records:
+        if ordered:
             plain = [o for o in plain if KEYED not in o.ref]
         if split_address(queue) is not None:
             logged = [o.ref[1:] for o in plain if o.ref.startswith(IN_LOG)]
@@ -474,14 +463,12 @@ class RedisBroker(Broker):
             max(1, _ms(kept_ttl)),
             len(logged),
             len(ordered),
-            self._rows.get((queue, consumer), 1),
             *[o.ref for o in bulk],
             *[o.id for o in bulk],
             *[o.result for o in kept],
             *logged,
             *[o.ref for o in ordered],
             *[o.id for o in ordered],
-            *[part for o in ordered for part in o.then or NOBODY],
             *records,
         )
         return _unless_refused(settled, queue, consumer, outcomes)
@@ -503,7 +490,7 @@ class RedisBroker(Broker):
     async def release(self, queue: str, consumer: str, refs: Sequence[bytes]) -> int:
         if not refs:
             return 0
-        released: int = await self._run("release", queue, GROUP, consumer, RELEASED, self._id_ttl_ms, *refs)
+        released: int = await self._run("release", queue, GROUP, consumer, RELEASED, *refs)
         if released < 0:
             raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}")
         return released
@@ -523,8 +510,7 @@ class RedisBroker(Broker):
                     await self._settle_letters(queue, consumer, [Outcome(Kind.DEAD, ref, "") for ref in gone])
             else:
                 found += [_entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(entries)]
-        _tell_keys(found)
-        return sorted(found, key=_place)
+        return found
 
     async def renew(self, queue: str, leases: Mapping[str, float]) -> set[str]:
         pairs = [part for consumer, lease in leases.items() for part in (consumer, _ms(lease))]
@@ -532,9 +518,8 @@ class RedisBroker(Broker):
         return {name.decode() for name in lost}
 
     async def leave(self, queue: str, consumer: str, *, blameless: bool = False) -> int:
-        left: int = await self._run("leave", queue, GROUP, consumer, int(blameless), RELEASED, self._id_ttl_ms)
+        left: int = await self._run("leave", queue, GROUP, consumer, int(blameless), RELEASED)
         self._looks.pop((queue, consumer), None)
-        self._rows.pop((queue, consumer), None)
         link = self._claiming.pop((queue, consumer), None)
         if link is not None:
             await link.close()
@@ -740,39 +725,23 @@ def _letters(queue: str, taken: Sequence[tuple[bytes, list[bytes]]], crashes: Se
     return [Entry(ref, enclose(dead_letter(group, ref, fields)), crashes[i]) for i, (ref, fields) in enumerate(taken) if fields]
 
 
-def _place(entry: Entry) -> tuple[bytes, int, int]:
-    """Where one with a key is in its order, so that they compare; the others come first, as they came."""
-    if entry.key is None:
-        return b"", 0, 0
-    at, place, _ = entry.ref.split(KEYED, 2)
-    ms, seq = (place[:20], place[20:]) if place else at.removeprefix(IN_LOG).split(b"-")
-    return b"k", int(ms), int(seq)
-
-
 def _unless_refused(settled: int, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
     if settled < 0:
         raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}: {len(outcomes)} outcomes were refused")
     return settled
 
 
-def _tell_keys(entries: list[Entry]) -> None:
-    for entry in entries:
-        if KEYED in entry.ref:
-            entry.key = entry.ref.split(KEYED, 2)[2]
-
-
 def _record(o: Outcome) -> tuple[Any, ...]:
-    then = o.then or NOBODY
     if o.kind is Kind.RETRY:
-        return (1, o.ref, o.id, b"", 0, 0, o.body, _ms(o.delay), o.expires_ms, *then)
+        return (1, o.ref, o.id, b"", 0, 0, o.body, _ms(o.delay), o.expires_ms)
     ttl_ms = _ms(o.result_ttl)
     given = int(o.given_id)
     if o.kind is Kind.DEAD:
         letter = b"" if o.letter is None else encode_letter(o.letter)
-        return (2, o.ref, o.id, o.result or b"", ttl_ms, given, o.body, o.task, letter, *then)
+        return (2, o.ref, o.id, o.result or b"", ttl_ms, given, o.body, o.task, letter)
     if o.kind is Kind.EXPIRED:
-        return (3, o.ref, o.id, EXPIRED, ttl_ms, given, b"", 0, b"", *then)
-    return (0, o.ref, o.id, o.result or b"", ttl_ms, given, b"", 0, b"", *then)
+        return (3, o.ref, o.id, EXPIRED, ttl_ms, given, b"", 0, b"")
+    return (0, o.ref, o.id, o.result or b"", ttl_ms, given, b"", 0, b"")
 
 
 def _after(place: Place) -> str:

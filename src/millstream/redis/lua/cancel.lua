@@ -1,6 +1,6 @@
 -- End a job that is scheduled, blocked or ready.
 -- KEYS: stream index held due stats
--- USES: wake append members keyed turns place ending
+-- USES: wake members keyed turns place ending
 -- ARGV: clock, group, id, ending, ttl_ms, id_ttl_ms
 -- Returns 1 cancelled, 2 running, 0 ended or unknown.
 local group, id = ARGV[2], ARGV[3]

@@ -1,6 +1,6 @@
 -- Let a stopped key go on, some of its letters at a time.
 -- KEYS: stopped barred sweeps
--- USES: clock wake append members ending bury keyed turns letters stopping
+-- USES: clock wake members ending bury keyed turns letters stopping
 -- ARGV: clock, key, replay (0|1), id_ttl_ms
 -- Returns {how many were put back, 1: there is more to do, 0: the key goes on}, or {-1} if it is not stopped.
 local key, replay = ARGV[2], ARGV[3] == '1'

@@ -1,14 +1,13 @@
 -- Give up a lease: what the consumer held can be claimed at once.
 -- KEYS: stream leases overdue lapsed stats
--- USES: clock wake append ending bury hand_back homes members keyed turns supersede stopping aside
+-- USES: wake hand_back homes
 -- OF A GROUP: log_home
--- ARGV: clock, group, consumer, blameless (0|1), released (name), id_ttl_ms
+-- ARGV: clock, group, consumer, blameless (0|1), released (name)
 -- Returns how much it held.
 local consumer, released = ARGV[3], ARGV[5]
 redis.call('HDEL', OVERDUE, consumer)
 if redis.call('ZREM', LEASES, consumer) == 0 then return 0 end
-id_ttl_ms = tonumber(ARGV[6])
-local n, ordered = 0, redis.call('EXISTS', TURNS) == 1
+local n = 0
 for _, home in ipairs(homes) do
   local held = 0
   if ARGV[4] == '1' then
@@ -16,10 +15,7 @@ for _, home in ipairs(homes) do
     repeat
       pending = redis.pcall('XPENDING', home.key, home.group, '-', '+', 200, consumer)
       if pending.err then pending = {} end  -- the group is gone, and with it whatever was claimed
-      for _, p in ipairs(pending) do
-        local found = ordered and redis.call('XRANGE', home.key, p[1], p[1])[1]
-        if not found or keeps_claim(home, found, '') then hand_back(home, released, p[1], p[4]) end
-      end
+      for _, p in ipairs(pending) do hand_back(home, released, p[1], p[4]) end
       n = n + #pending
     until #pending == 0
   else

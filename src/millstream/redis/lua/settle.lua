@@ -1,22 +1,19 @@
 -- End deliveries. The fence comes first: a consumer without its lease changes nothing.
 -- KEYS: stream leases index stats meta
--- USES: clock wake append schedule ending bury members retire homes keyed turns supersede stopping
--- OF A GROUP: log_home
--- ARGV: clock, group, consumer, id_ttl_ms, dead_max_count, dead_oldest_ms (age), plain, kept, kept_ttl_ms, logged, in order,
---   in_a_row (as this consumer claims)
+-- USES: clock wake schedule ending bury members retire homes keyed turns stopping
+-- OF A GROUP: log_home supersede
+-- ARGV: clock, group, consumer, id_ttl_ms, dead_max_count, dead_oldest_ms (age), plain, kept, kept_ttl_ms, logged, in order
 --   plain + kept refs, plain + kept ids, kept endings: jobs that are done, without and with an ending to keep
 --   logged entries of the log that are done
---   refs, then ids, of those that are done, without an ending to keep, and have a key; then the ref and the id of each one's follower,
---   by turns ('', '': it has none)
---   then eleven each: kind (0 done, 1 retry, 2 dead, 3 expired), ref, id, ending, ttl_ms, given (0|1), body, delay_ms or task,
---   expires or letter, the ref and the id of its follower
+--   refs, then ids, of those that are done, without an ending to keep, and have a key
+--   then nine each: kind (0 done, 1 retry, 2 dead, 3 expired), ref, id, ending, ttl_ms, given (0|1), body, delay_ms or task,
+--   expires or letter
 -- Returns how many were settled now, or -1 if the consumer has no lease.
 local group, consumer = ARGV[2], ARGV[3]
 id_ttl_ms = tonumber(ARGV[4])
 if not redis.call('ZSCORE', LEASES, consumer) then return -1 end
 local plain, kept, kept_ttl_ms = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local n, at, logged, ordered = plain + kept, 12, tonumber(ARGV[10]), tonumber(ARGV[11])
-in_a_row = tonumber(ARGV[12])
+local n, at, logged, ordered = plain + kept, 11, tonumber(ARGV[10]), tonumber(ARGV[11])
 local settled, done = 0, 0
 local watched = redis.call('EXISTS', WAITERS) == 1
 
@@ -59,44 +56,27 @@ if logged > 0 then
   at = at + logged
 end
 
--- Those who had the turn of their keys pass it on. By their ids, not by their claims: a call sent again finds that others have it.
--- `followers` at an index: to whom, if they are here as well.
+-- Those who had the turn of their keys pass it on. By their places, not by their claims: a call sent again finds that others have it.
 local passed = 0
-local function pass(ids, keys, followers)
-  local turns, known, changed, free, set = redis.call('HMGET', TURNS, unpack(keys)), {}, {}, {}, {}
+local function pass(places, keys)
+  local turns, whose = redis.call('HMGET', TURNS, unpack(keys)), {}
   for i, key in ipairs(keys) do
-    local noted = known[key]
-    if noted == nil then noted = turns[i] end
-    if noted and holder_of(noted) == ids[i] then
-      local ref = ARGV[followers + 2 * i - 1]
-      if known[key] == nil then changed[#changed + 1] = key end
-      known[key] = ref ~= '' and turn(string.sub(noted, 1, 1), order_of(ref), consumer, ARGV[followers + 2 * i])
-    end
+    if turns[i] and string.sub(turns[i], 2, 41) == places[i] then whose[#whose + 1] = key end
   end
-  for _, key in ipairs(changed) do
-    if known[key] then
-      set[#set + 1] = key
-      set[#set + 1] = known[key]
-    else
-      free[#free + 1] = key
-    end
-  end
-  if #set > 0 then redis.call('HSET', TURNS, unpack(set)) end
-  if #free > 0 then passed = passed + pass_turns(free) end
+  passed = passed + pass_turns(whose)
 end
 
 if ordered > 0 then
-  local refs, ids, keys, acked = { {}, {} }, {}, {}, 0
+  local refs, ids, keys, places, acked = { {}, {} }, {}, {}, {}, 0
   for i = 1, ordered do
     local ref = ARGV[at + i]
     local home, entry = home_of(ref)
-    local _, key = order_of(ref)
+    places[i], keys[i] = order_of(ref)
     local to = refs[home.mark == '' and 1 or 2]
     to[#to + 1] = entry
-    ids[i], keys[i] = ARGV[at + ordered + i], key
+    ids[i] = ARGV[at + ordered + i]
   end
-  local followers = at + 2 * ordered
-  at = at + 4 * ordered
+  at = at + 2 * ordered
   for h, home in ipairs(homes) do
     if #refs[h] > 0 then
       acked = acked + redis.call('XACK', home.key, home.group, unpack(refs[h]))
@@ -107,11 +87,15 @@ if ordered > 0 then
     redis.call('HDEL', INDEX, unpack(ids))
   elseif #refs[1] > 0 then
     for i = 1, ordered do
-      local _, entry = home_of(ARGV[followers - 2 * ordered + i])
+      local _, entry = home_of(ARGV[at - 2 * ordered + i])
       if redis.call('HGET', INDEX, ids[i]) == entry then redis.call('HDEL', INDEX, ids[i]) end
     end
   end
-  pass(ids, keys, followers)
+  if redis.call('EXISTS', BLOCKED) == 1 or acked < ordered then
+    pass(places, keys)
+  else
+    redis.call('HDEL', TURNS, unpack(keys))
+  end
   if watched then
     for i = 1, ordered do tell(ids[i], '') end
   end
@@ -119,7 +103,7 @@ if ordered > 0 then
 end
 
 local retried, expired, buried, earlier = 0, 0, 0, false
-for i = at + 1, #ARGV, 11 do
+for i = at + 1, #ARGV, 9 do
   local kind, ref, id, ending, ttl_ms = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], tonumber(ARGV[i + 4])
   local forget_ms = ARGV[i + 5] == '1' and id_ttl_ms or 0
   local home, entry = home_of(ref)
@@ -131,18 +115,19 @@ for i = at + 1, #ARGV, 11 do
       earlier = schedule(id, now + ARGV[i + 7], ARGV[i + 8], ARGV[i + 6]) or earlier
       if key then
         redis.call('HSET', KEYED, id, order_note(place, '', key))
-        if holder_of(redis.call('HGET', TURNS, key)) == id then redis.call('HSET', TURNS, key, turn('b', place, '', id)) end
+        local turn = redis.call('HGET', TURNS, key)
+        if turn and string.sub(turn, 2, 41) == place then give_turn(key, 'b', place, id) end
       end
       retried = retried + 1
     elseif kind == '2' then
       bury(id, ARGV[i + 7], ARGV[i + 6], ARGV[i + 8], home.mark .. entry, key, place)
       ended(id, ending, ttl_ms, forget_ms)
-      if key and redis.call('HGET', META, 'stop') == '1' then stop_key(key, place, id) elseif key then pass({ id }, { key }, i + 8) end
+      if key and redis.call('HGET', META, 'stop') == '1' then stop_key(key, place, id) elseif key then pass({ place }, { key }) end
       buried = buried + 1
     else
       if not in_group or redis.call('HGET', INDEX, id) == entry then redis.call('HDEL', INDEX, id) end
       ended(id, ending, ttl_ms, forget_ms)
-      if key then pass({ id }, { key }, i + 8) end
+      if key then pass({ place }, { key }) end
       if kind == '0' then done = done + 1 else expired = expired + 1 end
     end
   end

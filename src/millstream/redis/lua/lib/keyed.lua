@@ -1,7 +1,6 @@
 -- KEYS: stream keyed
--- Messages that have a key. In a stream their fields are d, k (key), i (id), then t (task, of a job), x (expiry), o (its place
--- in the order, if that is not where its entry is) and n (it was appended right behind another of its key). A ref of one:
--- entry/place/key, the place empty if it is the entry's.
+-- Messages that have a key. In a stream their fields are d, k (key), i (id), then t (task, of a job), x (expiry) and o (its place
+-- in the order, if that is not where its entry is). A ref of one: entry/place/key, the place empty if it is the entry's.
 
 -- The place and key that a ref names, or nothing.
 local function order_of(ref)
@@ -31,8 +30,8 @@ local function as_claimed(words)
 end
 
 -- Appends one to the queue's own stream.
-local function append_keyed(id, body, expires, key, place, task, follows)
-  if task == '' and expires == '0' and place ~= '' and not follows then  -- the most common
+local function append_keyed(id, body, expires, key, place, task)
+  if task == '' and expires == '0' and place ~= '' then  -- the most common
     return redis.call('XADD', STREAM, '*', 'd', body, 'k', key, 'i', id, 'o', place)
   end
   local entry = { 'd', body, 'k', key, 'i', id }
@@ -47,10 +46,6 @@ local function append_keyed(id, body, expires, key, place, task, follows)
   if place ~= '' then
     entry[#entry + 1] = 'o'
     entry[#entry + 1] = place
-  end
-  if follows then
-    entry[#entry + 1] = 'n'
-    entry[#entry + 1] = '1'
   end
   return redis.call('XADD', STREAM, '*', unpack(entry))
 end
