@@ -446,7 +446,10 @@ class Millstream:
         return run_sync("enqueue_many", self.enqueue_many, calls, return_exceptions=return_exceptions)
 
     def job(self, id: str, *, queue: str = DEFAULT_QUEUE) -> Job[Any]:
-        """A job by its id alone; its result comes as plain values. ``task.job(id)`` knows the type."""
+        """A job by its id alone; its result comes as plain values. ``task.job(id)`` knows the type.
+
+        In a queue with shards it is looked for in all of them, whenever it is asked about.
+        """
         origin = Origin(self._clients, checked_name(queue, "queue"), "", msgspec.msgpack.decode, True)
         return Job(job_id(id), False, origin)
 

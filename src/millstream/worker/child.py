@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from millstream.errors import BrokerRefused, BrokerUnavailable, UsageError
+from millstream.errors import BrokerRefused, BrokerUnavailable, ShardsChanged, UsageError
 from millstream.handler import Handler
 from millstream.settings import whole
 from millstream.worker import codes, wire
@@ -199,10 +199,14 @@ async def serve(app: Millstream, orders: wire.Orders, strategy: Strategy | None 
         connecting.cancel()
         return codes.OK
     try:
-        broker = await connecting
+        await connecting
+        broker = await app.broker_to_serve(queues)
     except (BrokerUnavailable, BrokerRefused) as error:
         log.critical("%s", error)
         return codes.SERVER
+    except ShardsChanged as error:
+        log.critical("%s", error)
+        return codes.USAGE
     reader, writer = await wire.streams(socket.socket(fileno=orders.fd))
     handlers: dict[str, Handler] = {**app.tasks, **app.subscriptions_at(queues)}
     hello = wire.Hello(
