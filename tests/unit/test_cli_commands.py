@@ -21,9 +21,9 @@ from tests.unit.stage import dead, done, work
 NO_ARGUMENTS = msgspec.Raw(b"\x90")
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
-QUEUE_FIELDS = ["queue", "ready", "running", "scheduled", "dead", "paused", "workers"]
+QUEUE_FIELDS = ["queue", "ready", "running", "scheduled", "dead", "paused", "workers", "shards", "blocked", "stopped"]
 JOB_FIELDS = ["id", "task", "queue", "status", "attempt", "enqueued_at"]
-DEAD_FIELDS = ["id", "task", "queue", "group", "reason", "error", "traceback", "attempts", "crashes", "died_at"]
+DEAD_FIELDS = ["id", "task", "queue", "group", "reason", "error", "traceback", "attempts", "crashes", "died_at", "key"]
 WORKER_FIELDS = ["id", "host", "pid", "version", "queues", "started_at", "done", "retried", "dead", "refused"]
 
 
@@ -108,7 +108,7 @@ def test_queues(console: Console) -> None:
     )
     rows = console.json("queues")
     assert [list(row) for row in rows] == [QUEUE_FIELDS, QUEUE_FIELDS]
-    assert rows[1] == dict(zip(QUEUE_FIELDS, ["mail", 1, 0, 0, 0, True, 1], strict=True))
+    assert rows[1] == dict(zip(QUEUE_FIELDS, ["mail", 1, 0, 0, 0, True, 1, 0, 0, 0], strict=True))
 
 
 def test_where_there_are_no_queues_there_is_an_empty_list(console: Console) -> None:
@@ -123,7 +123,7 @@ def test_a_queue_in_detail(console: Console) -> None:
 
     console.do(scenario)
     fields = console.json("queues", "show", "default")
-    assert list(fields) == [*QUEUE_FIELDS, "next_ready_since", "next_due_at", "totals"]
+    assert list(fields) == [*QUEUE_FIELDS, "next_ready_since", "next_due_at", "totals", "stopped_keys"]
     assert MOMENT.fullmatch(fields["next_ready_since"]) and MOMENT.fullmatch(fields["next_due_at"])
     assert fields["totals"]["published"] == 2
     printed = console("queues", "show", "default")
@@ -160,7 +160,7 @@ def test_purging_a_queue_cancels_what_waits_and_nothing_else(console: Console) -
     console("queues", "purge", "default", code=2, err=f"{question} There is no terminal to ask: say --yes if it is meant")
     assert console.json("queues")[0]["ready"] == 447
     assert console("queues", "purge", "default", "--yes") == "697 jobs of queue default cancelled\n"
-    assert console.json("queues") == [dict(zip(QUEUE_FIELDS, ["default", 0, 3, 0, 1, False, 0], strict=True))]
+    assert console.json("queues") == [dict(zip(QUEUE_FIELDS, ["default", 0, 3, 0, 1, False, 0, 0, 0, 0], strict=True))]
     assert [console.status(ids[at]) for at in (0, 3, -1)] == ["running", "cancelled", "cancelled"]
     assert console("queues", "purge", "default", "-y") == "0 jobs of queue default cancelled\n"
 
@@ -320,6 +320,7 @@ def test_dead_letters_are_listed_and_filtered(console: Console) -> None:
         "traceback": "Traceback: …",
         "attempts": 3,
         "crashes": 0,
+        "key": None,
     }
     for words, ids in {
         ("--queue", "mail"): ["m"],

@@ -159,7 +159,7 @@ def test_no_means_that_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
         (["jobs", "nonsense"], "No such command 'nonsense'. See millstream jobs --help"),
         (["jobs", "--nonsense"], "No such option: --nonsense. See millstream jobs ls --help"),
         (["jobs", "show"], "Missing argument 'ID'. See millstream jobs show --help"),
-        (["jobs", "--state", "done"], "--state done: jobs are listed as running, ready, scheduled, dead"),
+        (["jobs", "--state", "done"], "--state done: jobs are listed as running, ready, blocked, scheduled, dead"),
         (["jobs", "--limit", "0"], "--limit"),
         (["dead", "--reason", "bored"], "--reason bored is no reason; the reasons are exhausted, rejected,"),
         (["queues", "--url", "memory://"], "memory:// is inside one process"),

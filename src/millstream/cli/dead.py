@@ -11,6 +11,7 @@ import typer
 from millstream.address import split_address
 from millstream.cli.noun import noun
 from millstream.cli.options import InQueue, JobId, Json, Limit, Namespace, OfTask, Url, Yes
+from millstream.cli.order import key_text, with_order
 from millstream.cli.output import confirm, more_than, print_details, print_list, progress, say
 from millstream.cli.table import Column
 from millstream.errors import MillstreamError, UsageError
@@ -59,13 +60,13 @@ class Choice:
             raise UsageError("which? Say ids, a filter (--queue, --reason, --task), or --all")
 
     async def find(self, app: Millstream) -> dict[str, list[str]]:
-        """Their ids by queue, all of them before the first is moved: one that is replayed may die again, and come back.
+        """Their ids by queue, or shard, all of them before the first is moved: one that is replayed may die again.
 
         MillstreamError if there is no letter of a given id.
         """
         from millstream.cli.target import queues_of
 
-        names = await queues_of(app, self.queue)
+        names = [at for name in await queues_of(app, self.queue) for at in await app.inspector.spread(name)]
         if self.ids:
             chosen = {name: await self._given(app, name) for name in names}
         else:
@@ -114,7 +115,9 @@ def list_dead(
         return await app.dead.list(queue=queue, reason=wanted, task=task, limit=limit + 1)
 
     found = at(url, namespace, find)
-    print_list([_row(letter) for letter in found[:limit]], COLUMNS, json=json, empty="there are no such dead letters")
+    rows = [_row(letter) for letter in found[:limit]]
+    columns = with_order(COLUMNS, rows, Column("key", give="cut"), before="reason")
+    print_list(rows, columns, json=json, empty="there are no such dead letters")
     if len(found) > limit and not json:
         more_than(limit, "--queue, --reason, --task")
 
@@ -219,4 +222,5 @@ def _row(letter: DeadJob) -> dict[str, Any]:
         "attempts": letter.attempts,
         "crashes": letter.crashes,
         "died_at": letter.died_at,
+        "key": None if letter.order_key is None else key_text(letter.order_key),
     }

@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from millstream.cli.options import App, Json, Namespace, Url
+from millstream.cli.order import given_key
 from millstream.cli.output import note, say
 from millstream.cli.text import json_text
 from millstream.errors import UsageError
@@ -37,6 +38,7 @@ def enqueue(
     expires: Annotated[float | None, typer.Option("--expires", metavar="SECONDS", help="Not started after so long.")] = None,
     timeout: Annotated[float | None, typer.Option("--timeout", metavar="SECONDS", help="How long it may run.")] = None,
     retry: Annotated[int | None, typer.Option("--retry", metavar="N", help="How often it is tried again.")] = None,
+    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Its key in the order, without an app.")] = None,
     wait: Annotated[float | None, typer.Option("--wait", metavar="SECONDS", help="Wait for the result and print it.")] = None,
     json: Json = False,
     url: Url = None,
@@ -45,7 +47,7 @@ def enqueue(
     """Enqueue a job.
 
     Prints its id, or with --wait its result as JSON. If an app is named it is imported, and the arguments are checked against
-    the task. Without one the job is sent as it is.
+    the task, which also knows the key if it is ordered. Without one the job is sent as it is.
     """
     from millstream.cli.target import run
 
@@ -54,8 +56,15 @@ def enqueue(
     options: Any = {name: value for name, value in given.items() if value is not None}
     sender, checked = sender_app(app, url, namespace)
     with sender.override(url) if checked and url is not None else nullcontext():
-        chosen = _known(sender, task) if checked else _unchecked(sender, task, options.pop("queue", "default"))
-        run(sender, lambda _: _send(chosen, options, args, kwargs, wait, json))
+        if checked and key is not None:
+            raise UsageError(f"--key {key}: the app itself says which key a job has")
+        known = _known(sender, task) if checked else None
+
+        async def send(app: Millstream) -> None:
+            chosen = known or await _unchecked(app, task, options.pop("queue", "default"), key)
+            await _send(chosen, options, args, kwargs, wait, json)
+
+        run(sender, send)
 
 
 def _parse(arguments: str) -> tuple[list[Any], dict[str, Any]]:
@@ -101,13 +110,16 @@ def _known(app: Millstream, task: str) -> Task[..., Any]:
     return app.tasks[task]
 
 
-def _unchecked(app: Millstream, task: str, queue: str) -> Task[..., Any]:
-    """A task of that name which takes anything."""
+async def _unchecked(app: Millstream, task: str, queue: str, key: str | None) -> Task[..., Any]:
+    """A task of that name which takes anything, to a queue as it is."""
 
     async def anything(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError("never run here")
 
-    declared: Task[..., Any] = app.task(name=task, queue=queue)(anything)
+    if shards := await app.inspector.shards(queue):
+        app.queue(queue, shards=shards)
+    order_by = None if key is None else (lambda **_: given_key(key))
+    declared: Task[..., Any] = app.task(name=task, queue=queue, order_by=order_by)(anything)
     return declared
 
 

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millstream.address import shard_of, whole
 from millstream.cli.noun import noun
 from millstream.cli.options import InQueue, JobId, JobIds, Json, Limit, Namespace, OfTask, Url, Yes
+from millstream.cli.order import key_text
 from millstream.cli.output import confirm, more_than, print_details, print_list, progress, say
 from millstream.cli.table import Column
 from millstream.cli.text import json_text, moment, unpacked
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from millstream.app import Millstream
     from millstream.broker import Broker, JobView, Listed, WorkerInfo
 
-STATES: tuple[Listed, ...] = ("running", "ready", "scheduled", "dead")
+STATES: tuple[Listed, ...] = ("running", "ready", "blocked", "scheduled", "dead")
 """The order of the list, too."""
 
 COLUMNS = (
@@ -52,7 +54,8 @@ def list_jobs(
 ) -> None:
     """List jobs.
 
-    Running ones first, ready ones as they will be claimed, scheduled ones by due time, dead ones by age.
+    Running ones first, ready ones as they will be claimed, blocked ones, which wait for the turn of their key, scheduled ones
+    by due time, dead ones by age.
     """
     from millstream.cli.target import at
 
@@ -184,7 +187,8 @@ async def _one(app: Millstream, job_id: str, queue: str | None) -> JobView:
         where = "" if queue is None else f" in queue {queue!r}"
         raise MillstreamError(f"there is no job {job_id!r}{where}: it ended and left no result, or its id is another")
     if len(found) > 1:
-        raise UsageError(f"there is a job {job_id!r} in queues {', '.join(view.queue for view in found)}: say --queue")
+        names = ", ".join(whole(view.queue) for view in found)
+        raise UsageError(f"there is a job {job_id!r} in queues {names}: say --queue")
     return found[0]
 
 
@@ -205,7 +209,7 @@ def _row(view: JobView) -> dict[str, Any]:
     return {
         "id": view.id or None,
         "task": _task(view) or None,
-        "queue": view.queue,
+        "queue": whole(view.queue),
         "status": view.status,
         "attempt": letter.attempts if letter else message.attempt if message else None,
         "enqueued_at": moment(enqueued_ms / 1000) if enqueued_ms else None,
@@ -221,6 +225,8 @@ def describe(view: JobView, workers: Sequence[WorkerInfo]) -> tuple[dict[str, An
     runs_on = next((f"{worker.host}, process {worker.pid}" for worker in workers if worker.id == holder), None)
     fields: dict[str, Any] = {
         **_row(view),
+        "shard": shard_of(view.queue),
+        "key": key_text(letter.key) if letter and letter.key is not None else None,
         "due_at": moment(view.due_at),
         "expires_at": moment(view.expires_at),
         "running_since": moment(view.since),

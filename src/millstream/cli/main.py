@@ -21,7 +21,7 @@ from millstream.cli.tasks import list_tasks
 from millstream.cli.text import line
 from millstream.cli.topics import groups, topics
 from millstream.cli.workers import workers
-from millstream.errors import BrokerError, MillstreamError, UsageError
+from millstream.errors import BrokerError, MillstreamError, ShardsChanged, ShardsInUse, UsageError
 from millstream.worker import codes
 
 INTERRUPTED = 130
@@ -62,6 +62,8 @@ def run(args: list[str]) -> int:
         return codes.USAGE if not args else code if isinstance(code, int) else codes.OK
     except UsageError as error:
         return _fail(error, codes.USAGE)
+    except (ShardsChanged, ShardsInUse) as error:
+        return _fail(error, codes.FAILED)  # the server is well
     except BrokerError as error:
         return _fail(error, codes.SERVER)
     except MillstreamError as error:

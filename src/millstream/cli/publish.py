@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import msgspec
 import typer
 
+from millstream.address import topic_address
 from millstream.cli.enqueue import sender_app
 from millstream.cli.options import App, Json, Namespace, Url
+from millstream.cli.order import given_key
 from millstream.cli.output import say
 from millstream.cli.text import json_text
 from millstream.errors import UsageError
@@ -27,14 +29,15 @@ def publish(
     delay: Annotated[float | None, typer.Option("--delay", metavar="SECONDS", help="Not before so long from now.")] = None,
     expires: Annotated[float | None, typer.Option("--expires", metavar="SECONDS", help="Not handled after so long.")] = None,
     header: Annotated[list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Repeat for more.")] = None,
+    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Its key in the order, without an app.")] = None,
     json: Json = False,
     url: Url = None,
     namespace: Namespace = None,
 ) -> None:
     """Publish an event to a topic.
 
-    Prints its id. If an app is named it is imported, and the event is checked against the topic's type. Without one it is sent
-    as it is.
+    Prints its id. If an app is named it is imported, and the event is checked against the topic's type; of an ordered topic the
+    app knows the key. Without one it is sent as it is.
     """
     from contextlib import nullcontext
 
@@ -48,8 +51,14 @@ def publish(
     options = {name: each for name, each in given.items() if each}
     sender, checked = sender_app(app, url, namespace)
     with sender.override(url) if checked and url is not None else nullcontext():
-        chosen = _known(sender, topic) if checked else sender.topic(topic, cast(type[Any], Any))
-        run(sender, lambda _: _send(chosen, value, options, json))
+        if checked and key is not None:
+            raise UsageError(f"--key {key}: the app itself says which key an event has")
+        known = _known(sender, topic) if checked else None
+
+        async def send(app: Millstream) -> None:
+            await _send(known or await _unchecked(app, topic, key), value, options, json)
+
+        run(sender, send)
 
 
 def _headers(said: list[str]) -> dict[str, str]:
@@ -64,6 +73,18 @@ def _known(app: Millstream, topic: str) -> Topic[Any]:
     if topic not in app.topics:
         raise UsageError(f"the app has no topic {topic!r}; it has {', '.join(app.topics) or 'none'}")
     return app.topics[topic]
+
+
+async def _unchecked(app: Millstream, topic: str, key: str | None) -> Topic[Any]:
+    """A topic of that name which takes anything, in the order that there is."""
+    anything, shards = cast(type[Any], Any), await app.inspector.shards(topic_address(topic))
+    if not shards:
+        if key is not None:
+            raise UsageError(f"--key {key}: topic {topic!r} has no order")
+        return app.topic(topic, anything)
+    if key is None:
+        raise UsageError(f"topic {topic!r} has an order: name the app that knows the keys with --app, or say --key")
+    return app.topic(topic, anything, order_by=lambda _: given_key(key), shards=shards)
 
 
 async def _send(topic: Topic[Any], value: Any, options: Any, json: bool) -> None:

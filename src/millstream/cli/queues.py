@@ -5,8 +5,24 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from millstream.address import whole
 from millstream.cli.noun import noun
 from millstream.cli.options import Json, Namespace, QueueName, Url, Yes
+from millstream.cli.order import (
+    BLOCKED,
+    SHARDS,
+    STOPPED,
+    KeyText,
+    Number,
+    Replay,
+    clear,
+    cleared,
+    holder,
+    print_stopped,
+    reshard,
+    stopped_rows,
+    with_order,
+)
 from millstream.cli.output import confirm, note, print_details, print_list, progress, say
 from millstream.cli.table import Column
 from millstream.cli.text import moment
@@ -14,6 +30,7 @@ from millstream.cli.text import moment
 if TYPE_CHECKING:
     from millstream.app import Millstream
     from millstream.broker import Broker, Listed
+    from millstream.cli.output import Advance
 
 COLUMNS = (
     Column("queue"),
@@ -24,6 +41,8 @@ COLUMNS = (
     Column("paused"),
     Column("workers", number=True),
 )
+
+_OF_ORDER = ("shards", "blocked", "stopped")
 
 AT_ONCE = 50
 """Queues asked about at a time."""
@@ -40,15 +59,52 @@ def list_queues(json: Json = False, url: Url = None, namespace: Namespace = None
     from millstream.cli.target import at
 
     rows = at(url, namespace, _rows)
-    print_list(rows, COLUMNS, json=json, empty="there are no queues yet")
+    columns = with_order(COLUMNS, rows, SHARDS, BLOCKED, STOPPED, before="dead")
+    print_list(rows, columns, json=json, empty="there are no queues yet")
 
 
 @queues.command("show")
 def show_queue(queue: QueueName, json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
-    """Show one queue: numbers, workers, what is next, totals."""
+    """Show one queue: numbers, workers, what is next, totals, and the keys that are stopped."""
     from millstream.cli.target import at
 
-    print_details(at(url, namespace, lambda app: _details(app, queue)), {}, json=json)
+    details = at(url, namespace, lambda app: _details(app, queue))
+    if json:
+        print_details(details, {}, json=True)
+        return
+    stopped = details.pop("stopped_keys")
+    print_details({name: value for name, value in details.items() if value or name not in _OF_ORDER}, {}, json=False)
+    print_stopped(stopped)
+
+
+@queues.command("clear")
+def clear_key(queue: QueueName, key: KeyText, replay: Replay = True, url: Url = None, namespace: Namespace = None) -> None:
+    """Let a stopped key of ordered jobs go on."""
+    from millstream.cli.target import at, queues_of
+
+    what = f"queue {queue}"
+
+    async def clear_it(app: Millstream) -> int:
+        return await clear(app, await queues_of(app, queue), what, key, replay)
+
+    cleared(what, key, at(url, namespace, clear_it), replay)
+
+
+@queues.command("reshard")
+def reshard_queue(queue: QueueName, shards: Number, yes: Yes = False, url: Url = None, namespace: Namespace = None) -> None:
+    """Change how many shards a queue has.
+
+    Only while nothing is on its way: no job ready, running, scheduled or blocked, nor dead in a shard that goes. Then every
+    app must declare that number; those that do not are refused.
+    """
+    from millstream.cli.target import at, queues_of
+
+    async def change(app: Millstream) -> None:
+        await queues_of(app, queue)
+        await reshard(app, queue, app.queue(queue), shards, yes)
+
+    at(url, namespace, change)
+    say(f"queue {queue} has {shards or 'no'} shards")
 
 
 @queues.command("pause")
@@ -58,7 +114,7 @@ def pause_queue(queue: QueueName, url: Url = None, namespace: Namespace = None) 
 
     async def pause(app: Millstream) -> None:
         await queues_of(app, queue)
-        await (await app.broker()).pause(queue)
+        await holder(app, queue).pause()
 
     at(url, namespace, pause)
     say(f"queue {queue} is paused")
@@ -71,7 +127,7 @@ def resume_queue(queue: QueueName, url: Url = None, namespace: Namespace = None)
 
     async def resume(app: Millstream) -> None:
         await queues_of(app, queue)
-        await (await app.broker()).resume(queue)
+        await holder(app, queue).resume()
 
     at(url, namespace, resume)
     say(f"queue {queue} is resumed")
@@ -79,7 +135,7 @@ def resume_queue(queue: QueueName, url: Url = None, namespace: Namespace = None)
 
 @queues.command("purge")
 def purge_queue(queue: QueueName, yes: Yes = False, url: Url = None, namespace: Namespace = None) -> None:
-    """Cancel every ready and scheduled job of a queue.
+    """Cancel every ready, scheduled and blocked job of a queue.
 
     What runs goes on, and dead letters stay: for those there is millstream dead purge. How they ended, cancelled, is kept for
     ten minutes.
@@ -92,12 +148,13 @@ def purge_queue(queue: QueueName, yes: Yes = False, url: Url = None, namespace: 
 
 async def _rows(app: Millstream) -> list[dict[str, Any]]:
     names = await app.inspector.queues()
-    served = [queue for worker in await app.inspector.workers() for queue in worker.queues]
+    served = [queue for worker in await app.inspector.workers() for queue in {whole(queue) for queue in worker.queues}]
     rows: list[dict[str, Any]] = []
     for start in range(0, len(names), AT_ONCE):
         for state in await asyncio.gather(*map(app.inspector.queue, names[start : start + AT_ONCE])):
             row = {column.field: getattr(state, column.field) for column in COLUMNS[:-1]}
-            rows.append({**row, "workers": served.count(state.queue)})
+            order = {field: getattr(state, field) for field in _OF_ORDER}
+            rows.append({**row, "workers": served.count(state.queue), **order})
     return rows
 
 
@@ -107,15 +164,17 @@ async def _details(app: Millstream, queue: str) -> dict[str, Any]:
     await queues_of(app, queue)
     inspector = app.inspector
     state = await inspector.queue(queue)
-    workers = [worker.id for worker in await inspector.workers() if queue in worker.queues]
+    workers = [worker.id for worker in await inspector.workers() if queue in map(whole, worker.queues)]
     ready = [view.message for view in await inspector.jobs(queue, "ready", limit=1)]
     scheduled = await inspector.jobs(queue, "scheduled", limit=1)
     return {
         **{column.field: getattr(state, column.field) for column in COLUMNS[:-1]},
         "workers": workers,
+        **{field: getattr(state, field) for field in _OF_ORDER},
         "next_ready_since": moment(ready[0].enqueued_ms / 1000) if ready and ready[0] else None,
         "next_due_at": moment(scheduled[0].due_at) if scheduled else None,
         "totals": state.totals,
+        "stopped_keys": await stopped_rows(app, [queue]),
     }
 
 
@@ -124,28 +183,39 @@ async def _purge(app: Millstream, queue: str, yes: bool) -> int:
 
     await queues_of(app, queue)
     state = await app.inspector.queue(queue)
-    waiting = state.ready + state.scheduled
+    waiting = state.ready + state.scheduled + state.blocked
     if not waiting:
         return 0
-    confirm(f"Cancel {state.ready:,} ready and {state.scheduled:,} scheduled jobs of queue {queue}?", yes)
+    blocked = f", {state.blocked:,} blocked" if state.blocked else ""
+    confirm(f"Cancel {state.ready:,} ready{blocked} and {state.scheduled:,} scheduled jobs of queue {queue}?", yes)
     broker = await app.broker()
     cancelled = strange = 0
-    states: tuple[Listed, ...] = ("scheduled", "ready")
     with progress(f"purging {queue}", waiting) as advance:
-        for status in states:
-            # Only so many as there are now: what producers add meanwhile would keep us here for ever.
-            left: int = getattr(await broker.inspector.queue(queue), status)
-            after = ""
-            while left > 0 and (page := await broker.inspector.jobs(queue, status, after=after, limit=min(PAGE, left))):
-                ids = [view.id for view in page if view.id]
-                cancelled += await _cancel(broker, queue, ids)
-                strange += len(page) - len(ids)
-                left -= len(page)
-                after = page[-1].cursor
-                advance(len(page))
+        for address in await app.inspector.spread(queue):
+            done, left = await _purge_at(broker, address, advance)
+            cancelled += done
+            strange += left
     if strange:
         note(f"{strange} entries that are no jobs of ours were left; a worker makes them dead letters (malformed)")
     return cancelled
+
+
+async def _purge_at(broker: Broker, queue: str, advance: Advance) -> tuple[int, int]:
+    """Of a queue, or one of its shards: how many were cancelled, and how many were no jobs."""
+    cancelled = strange = 0
+    states: tuple[Listed, ...] = ("blocked", "scheduled", "ready")  # blocked ones first: they would follow those they wait for
+    for status in states:
+        # Only so many as there are now: what producers add meanwhile would keep us here for ever.
+        left: int = getattr(await broker.inspector.queue(queue), status)
+        after = ""
+        while left > 0 and (page := await broker.inspector.jobs(queue, status, after=after, limit=min(PAGE, left))):
+            ids = [view.id for view in page if view.id]
+            cancelled += await _cancel(broker, queue, ids)
+            strange += len(page) - len(ids)
+            left -= len(page)
+            after = page[-1].cursor
+            advance(len(page))
+    return cancelled, strange
 
 
 async def _cancel(broker: Broker, queue: str, ids: list[str]) -> int:

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 import typer
 
+from millstream.address import group_address, shard_addresses, topic_address
 from millstream.cli.noun import noun
 from millstream.cli.options import Json, Namespace, Url, Yes
+from millstream.cli.order import (
+    BLOCKED,
+    SHARDS,
+    STOPPED,
+    KeyText,
+    Number,
+    Replay,
+    clear,
+    cleared,
+    print_stopped,
+    reshard,
+    stopped_rows,
+    with_order,
+)
 from millstream.cli.output import confirm, print_details, print_list, say
 from millstream.cli.table import Column
 from millstream.errors import MillstreamError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from millstream.app import Millstream
     from millstream.broker import GroupState, TopicState
@@ -39,6 +54,13 @@ GROUP_COLUMNS = (
     Column("consumers", number=True),
 )
 
+SHARD_COLUMNS = (
+    Column("shard"),
+    Column("length", number=True),
+    Column("delayed", number=True),
+    Column("published", number=True),
+)
+
 TopicName: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
 GroupName: TypeAlias = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.", show_default=False)]
 OfTopic: TypeAlias = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic. Default: all.")]
@@ -56,22 +78,79 @@ def list_topics(json: Json = False, url: Url = None, namespace: Namespace = None
     """List every topic with its numbers."""
     from millstream.cli.target import at
 
-    states = at(url, namespace, lambda app: _topics(app, None))
-    print_list([_topic_row(state) for state in states], TOPIC_COLUMNS, json=json, empty="there are no topics yet")
+    rows = [_topic_row(state) for state in at(url, namespace, lambda app: _topics(app, None))]
+    columns = with_order(TOPIC_COLUMNS, rows, SHARDS, before="length")
+    print_list(rows, columns, json=json, empty="there are no topics yet")
 
 
 @topics.command("show")
 def show_topic(topic: TopicName, json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
-    """Show one topic and its groups."""
+    """Show one topic, its groups, its shards, and the keys that are stopped."""
     from millstream.cli.target import at
 
-    (state,) = at(url, namespace, lambda app: _topics(app, topic))
+    async def look(app: Millstream) -> tuple[TopicState, list[dict[str, Any]], list[dict[str, Any]]]:
+        (state,) = await _topics(app, topic)
+        names = shard_addresses(topic, state.shards) if state.shards else []
+        shards = [{**_topic_row(await app.inspector.topic(name)), "shard": name} for name in names]
+        stopped = [group_address(topic, group.name) for group in state.groups if group.stopped]
+        return state, shards, await stopped_rows(app, stopped)
+
+    state, shards, stopped = at(url, namespace, look)
+    row, groups_of_it = _topic_row(state), [_group_row(topic, group) for group in state.groups]
     if json:
-        print_details({**_topic_row(state), "groups": [_group_row(topic, group) for group in state.groups]}, {}, json=True)
+        per_shard = [{column.field: each[column.field] for column in SHARD_COLUMNS} for each in shards]
+        print_details({**row, "groups": groups_of_it, "per_shard": per_shard, "stopped_keys": stopped}, {}, json=True)
         return
-    print_details({name: value for name, value in _topic_row(state).items() if name != "groups"}, {}, json=False)
+    del row["groups"]
+    print_details({**row, "shards": row["shards"] or None}, {}, json=False)
     say("")
-    print_list([_group_row(topic, group) for group in state.groups], GROUP_COLUMNS[1:], json=False, empty="it has no groups")
+    columns = with_order(GROUP_COLUMNS[1:], groups_of_it, BLOCKED, STOPPED, before="dead")
+    print_list(groups_of_it, columns, json=False, empty="it has no groups")
+    if shards:
+        say("")
+        print_list(shards, SHARD_COLUMNS, json=False, empty="")
+    print_stopped(stopped)
+
+
+@topics.command("clear")
+def clear_key(
+    topic: TopicName,
+    key: KeyText,
+    group: Annotated[str | None, typer.Option("--group", "-g", metavar="GROUP", help="Only there. Default: all.")] = None,
+    replay: Replay = True,
+    url: Url = None,
+    namespace: Namespace = None,
+) -> None:
+    """Let a stopped key of an ordered topic go on."""
+    from millstream.cli.target import at
+
+    what = f"topic {topic}"
+
+    async def clear_it(app: Millstream) -> int:
+        (state,) = await _topics(app, topic)
+        names = [each.name for each in state.groups]
+        if group is not None:
+            _check_group(topic, group, names)
+        return await clear(app, [group_address(topic, name) for name in names if group in (None, name)], what, key, replay)
+
+    cleared(what, key, at(url, namespace, clear_it), replay)
+
+
+@topics.command("reshard")
+def reshard_topic(topic: TopicName, shards: Number, yes: Yes = False, url: Url = None, namespace: Namespace = None) -> None:
+    """Change how many shards an ordered topic has.
+
+    Only while nothing is on its way: no event ready, running, scheduled, delayed or blocked, nor dead in a shard that goes.
+    Then every app must declare that number; those that do not are refused.
+    """
+    from millstream.cli.target import at
+
+    async def change(app: Millstream) -> None:
+        await _topics(app, topic)
+        await reshard(app, topic_address(topic), app.topic(topic, cast(type[Any], Any)), shards, yes)
+
+    at(url, namespace, change)
+    say(f"topic {topic} has {shards or 'no'} shards")
 
 
 @groups.command("ls")
@@ -81,7 +160,8 @@ def list_groups(topic: OfTopic = None, json: Json = False, url: Url = None, name
 
     states = at(url, namespace, lambda app: _topics(app, topic))
     rows = [_group_row(state.name, group) for state in states for group in state.groups]
-    print_list(rows, GROUP_COLUMNS, json=json, empty="there are no groups yet")
+    columns = with_order(GROUP_COLUMNS, rows, BLOCKED, STOPPED, before="dead")
+    print_list(rows, columns, json=json, empty="there are no groups yet")
 
 
 @groups.command("rewind")
@@ -181,15 +261,18 @@ def _do(
 
     async def find_and_act(app: Millstream) -> None:
         (state,) = await _topics(app, topic)
-        names = [each.name for each in state.groups]
-        if group not in names:
-            known = f"it has {', '.join(names)}" if names else "it has none"
-            raise MillstreamError(f"topic {topic!r} has no group {group!r}; {known}")
+        _check_group(topic, group, [each.name for each in state.groups])
         if ask:
             confirm(ask, yes)
         await act(app.group(topic, group))
 
     at(url, namespace, find_and_act)
+
+
+def _check_group(topic: str, group: str, names: Sequence[str]) -> None:
+    if group not in names:
+        known = f"it has {', '.join(names)}" if names else "it has none"
+        raise MillstreamError(f"topic {topic!r} has no group {group!r}; {known}")
 
 
 async def _topics(app: Millstream, topic: str | None) -> list[TopicState]:
@@ -209,13 +292,15 @@ def _topic_row(state: TopicState) -> dict[str, Any]:
         "delayed": state.delayed,
         "published": state.totals["published"],
         "broadcast": state.followed,
+        "shards": state.shards,
         "groups": [group.name for group in state.groups],
     }
 
 
 def _group_row(topic: str, state: GroupState) -> dict[str, Any]:
     numbers = {column.field: getattr(state, column.field) for column in GROUP_COLUMNS[2:]}
-    return {"topic": topic, "group": state.name, **numbers, "place": state.place}
+    order = {"blocked": state.blocked, "stopped": state.stopped}
+    return {"topic": topic, "group": state.name, **numbers, **order, "place": state.place}
 
 
 def _place(to: str) -> datetime | str:

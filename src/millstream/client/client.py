@@ -18,7 +18,7 @@ from millstream.backoff import pauses
 from millstream.broker import Broker, Post, Receipt
 from millstream.client.opening import Opening, PrefixDeclaration, TopicDeclaration, shards_changed, share
 from millstream.client.outbox import PATIENCE_SECONDS, Outbox
-from millstream.client.shards import addresses_of
+from millstream.client.shards import addresses_of, base
 from millstream.client.template import Template
 from millstream.errors import BrokerError, BrokerUnavailable, IdConflict, QueueFull, ShardsChanged, TopicFull
 from millstream.observers import Observers
@@ -164,7 +164,12 @@ class Client:
 
     async def addresses(self, address: str) -> Sequence[str]:
         """Where the messages of a queue or group are: its own address, or those of its shards, as many as the server knows."""
-        return await self.ask(lambda broker: addresses_of(broker, address))
+
+        async def look(broker: Broker) -> Sequence[str]:
+            await self.opening.note(broker, base(address))
+            return await addresses_of(broker, address)
+
+        return await self.ask(look)
 
     async def find_job(self, addresses: Sequence[str], job_id: str) -> str | None:
         """At which of these addresses a job is known; None: at none."""

@@ -52,6 +52,10 @@ class ClientInspector(Inspector):
         groups = [group_address(name, group.name) for name in await self.topics() for group in (await self.topic(name)).groups]
         return [*await self.queues(), *groups]
 
+    async def spread(self, address: str) -> list[str]:
+        """Where the messages of a queue or group are: the addresses of its shards, or its own if it has none."""
+        return list(await self._clients.here().addresses(address))
+
     async def shards(self, address: str) -> int:
         return await self._clients.here().ask(lambda broker: broker.inspector.shards(address))
 
@@ -95,6 +99,7 @@ class ClientInspector(Inspector):
     topics_sync = twin(topics)
     topic_sync = twin(topic)
     addresses_sync = twin(addresses)
+    spread_sync = twin(spread)
     shards_sync = twin(shards)
     stopped_keys_sync = twin(stopped_keys)
     jobs_sync = twin(jobs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from millstream.address import shard_addresses, split_address, topic_address, whole
@@ -112,6 +113,13 @@ class Opening:
                 await self._check(broker, name)
             elif parts[0] in self._topics:
                 await self.topic(broker, self._topics[parts[0]])
+
+    async def note(self, broker: Broker, address: str) -> None:
+        """Make known how many shards a queue, or a topic by its address, has, if the app declares some and none are known."""
+        parts = split_address(address)
+        if self.declared_shards(address):
+            with suppress(ShardsChanged):  # it has others, and whoever looks after it means these
+                await (self._check(broker, address) if parts is None else self.topic(broker, self._topics[parts[0]]))
 
     async def queue(self, broker: Broker, queue: str) -> None:
         """Make a queue known, or a shard of one. ShardsChanged."""

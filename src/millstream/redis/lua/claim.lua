@@ -226,14 +226,14 @@ end
 -- Reads on behind what is set aside while there is nothing to give, but not for ever.
 local READ_ON, ROUNDS, unread = 400, 50, true
 local function read(home)
-  local flat, aside, rounds = {}, 0, 0
+  local flat, aside, seen, rounds = {}, 0, 0, 0
   repeat
     rounds = rounds + 1
     local found = redis.call('XREADGROUP', 'GROUP', home.group, consumer, 'COUNT', left, 'STREAMS', home.key, '>')
     if not found then return flat end
     local fresh = found[1][2]
     local given = in_turn(home.mark ~= '' and new_in_log(fresh) or fresh, home)
-    aside = aside + #fresh - #given
+    aside, seen = aside + #fresh - #given, seen + #fresh
     if #flat == 0 then
       flat = put(given, home.mark)
     else
@@ -241,13 +241,26 @@ local function read(home)
     end
   until left < asked or #fresh == #given or aside >= READ_ON or rounds == ROUNDS
   if left > 0 and aside > 0 then unread = false end
-  return flat
+  return flat, seen > 8 and aside > 0.75 * seen
 end
 
-local logged = {}
+local DRY_MS = 20
+local logged, dry = {}, tonumber(meta[9] or '0')
 if left > 0 and not paused and not alone then
   plain = read(homes[1])
-  if in_group and left > 0 then logged = read(homes[2]) end
+  if in_group and left > 0 then
+    -- Where most of what is read must wait for its turn, those that wait come first for a moment. (Measured: without that they never
+    -- grow fewer, and all that is published takes the dear way, with 1,000 keys a quarter as fast.)
+    if now >= dry then
+      local futile
+      logged, futile = read(homes[2])
+      if futile and ARGV[1] == '0' then
+        dry = now + DRY_MS
+        redis.call('HSET', META, 'dry', dry)
+      end
+    end
+    if dry > now and (not unread or #logged == 0) then unread = 'later' end
+  end
 end
 
 local flags = paused and 1 or 0
@@ -275,5 +288,9 @@ if in_group then
   if publishes and (not next_due or publishes < next_due) then next_due = publishes end
   if not trimmed then next_due = now end  -- nobody sleeps before the rest is removed
 end
-if not unread then next_due = now end  -- nor before the rest is read
+if not unread then
+  next_due = now  -- nor before the rest is read
+elseif unread == 'later' and (not next_due or next_due > dry) then
+  next_due = dry
+end
 return { now, next_due and math.max(0, next_due - now) or -1, flags, taken, counts, plain, look, logged }

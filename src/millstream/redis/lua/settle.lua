@@ -56,25 +56,25 @@ if logged > 0 then
   at = at + logged
 end
 
--- Those who had the turn of their keys pass it on. By their ids, not by their claims: a call sent again finds that others have it.
+-- Those who had the turn of their keys pass it on. By their places, not by their claims: a call sent again finds that others have it.
 local passed = 0
-local function pass(ids, keys)
+local function pass(places, keys)
   local turns, whose = redis.call('HMGET', TURNS, unpack(keys)), {}
   for i, key in ipairs(keys) do
-    if holder_of(turns[i]) == ids[i] then whose[#whose + 1] = key end
+    if turns[i] and string.sub(turns[i], 2, 41) == places[i] then whose[#whose + 1] = key end
   end
   passed = passed + pass_turns(whose)
 end
 
 if ordered > 0 then
-  local refs, ids, keys, acked = { {}, {} }, {}, {}, 0
+  local refs, ids, keys, places, acked = { {}, {} }, {}, {}, {}, 0
   for i = 1, ordered do
     local ref = ARGV[at + i]
     local home, entry = home_of(ref)
-    local _, key = order_of(ref)
+    places[i], keys[i] = order_of(ref)
     local to = refs[home.mark == '' and 1 or 2]
     to[#to + 1] = entry
-    ids[i], keys[i] = ARGV[at + ordered + i], key
+    ids[i] = ARGV[at + ordered + i]
   end
   at = at + 2 * ordered
   for h, home in ipairs(homes) do
@@ -92,7 +92,7 @@ if ordered > 0 then
     end
   end
   if redis.call('EXISTS', BLOCKED) == 1 or acked < ordered then
-    pass(ids, keys)
+    pass(places, keys)
   else
     redis.call('HDEL', TURNS, unpack(keys))
   end
@@ -115,18 +115,19 @@ for i = at + 1, #ARGV, 9 do
       earlier = schedule(id, now + ARGV[i + 7], ARGV[i + 8], ARGV[i + 6]) or earlier
       if key then
         redis.call('HSET', KEYED, id, order_note(place, '', key))
-        if holder_of(redis.call('HGET', TURNS, key)) == id then give_turn(key, 'b', place, id) end
+        local turn = redis.call('HGET', TURNS, key)
+        if turn and string.sub(turn, 2, 41) == place then give_turn(key, 'b', place, id) end
       end
       retried = retried + 1
     elseif kind == '2' then
       bury(id, ARGV[i + 7], ARGV[i + 6], ARGV[i + 8], home.mark .. entry, key, place)
       ended(id, ending, ttl_ms, forget_ms)
-      if key and redis.call('HGET', META, 'stop') == '1' then stop_key(key, place, id) elseif key then pass({ id }, { key }) end
+      if key and redis.call('HGET', META, 'stop') == '1' then stop_key(key, place, id) elseif key then pass({ place }, { key }) end
       buried = buried + 1
     else
       if not in_group or redis.call('HGET', INDEX, id) == entry then redis.call('HDEL', INDEX, id) end
       ended(id, ending, ttl_ms, forget_ms)
-      if key then pass({ id }, { key }) end
+      if key then pass({ place }, { key }) end
       if kind == '0' then done = done + 1 else expired = expired + 1 end
     end
   end

@@ -64,6 +64,8 @@ class Claimer:
         """Server time less loop time, as of the last claim."""
         self._careful_until = 0.0
         """Loop time until which nothing is claimed that might not start: the last could not."""
+        self.at_rest = True
+        """No claim is on its way, and none will be until the lane may claim."""
         self.paused = False
         self.empty = asyncio.Event()
         """Set while the last claim brought nothing: for ``--burst``."""
@@ -115,9 +117,11 @@ class Claimer:
         lane, hold = self.lane, self._hold
         if not lane.claims:
             self._emptied()
+            self.at_rest = True
             lane.stirred.clear()
             await lane.stirred.wait()
             return
+        self.at_rest = False
         if lane.batch is not None:
             room = min(await self._room_for_batch(lane.batch.size), self._most())
         else:

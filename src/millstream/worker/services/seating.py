@@ -128,7 +128,7 @@ class Seating:
             while lane.consumer == consumer:  # else it was lost meanwhile
                 try:
                     await claimer.hand_back(0.0)
-                    if not self._held(lane):
+                    if claimer.at_rest and not self._held(lane):  # else a claim may still bring something
                         await self._leases.give_up(lane)
                         log.debug("%r is left to others", lane.queue)
                         return
