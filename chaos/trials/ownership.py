@@ -6,6 +6,7 @@ import asyncio
 import random
 import signal
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
 from chaos.history import Fault
@@ -91,23 +92,25 @@ async def run(test: OwnershipTest, engine: Engine, seed: int, *, bounded: bool =
     async with open_yard(Rules(shards=test.shards, asks=True), test.lease, engine) as yard:
         result.server = yard.server.name
         producing = asyncio.create_task(yard.produce(test.keys, test.rate, (0.005, 0.05), rng))
+        trial = _Trial(yard, test, result, rng)
         try:
-            await beside(producing, _Trial(yard, test, result, rng).play())
+            await beside(producing, trial.play())
         except Stuck as stuck:
             result.verdict.breaches.append(str(stuck))
         finally:
             producing.cancel()
             await asyncio.gather(producing, return_exceptions=True)
-        await _judge(yard, result, bounded)
+        await _judge(yard, trial, result, bounded)
         result.logs = yard.logs if result.breaches else ""
     result.seconds = time.monotonic() - began
     return result
 
 
-async def _judge(yard: Yard, result: OwnershipResult, bounded: bool) -> None:
+async def _judge(yard: Yard, trial: _Trial, result: OwnershipResult, bounded: bool) -> None:
     breaches = result.verdict.breaches
     try:
         await yard.drained()
+        trial.judge_late()
     except Stuck as stuck:
         breaches.append(str(stuck))
     verdict = judge_order(yard.course(), stop=False, left=await yard.left())
@@ -130,6 +133,8 @@ class _Trial:
         self._result = result
         self._rng = rng
         self._workers: list[Worker] = []
+        self.stopped = 0, 0.0, 0.0
+        """The process of the owner that was stopped, when, and until when."""
 
     async def play(self) -> None:
         yard, workers, rng = self._yard, self._workers, self._rng
@@ -167,23 +172,22 @@ class _Trial:
             ended = send(signal.SIGCONT, reversed(pids))
         yard.faults.append(Fault("SIGSTOP of an owner", at, ended, (child,), fences=True))
         await self._settle("an owner was stopped until others had its shards, and went on", at)
-        late = [each for each in yard.handlings() if each.pid == child and each.began < at and (each.ended or ended) >= ended]
-        await yard.drained()
-        self._judge_late([each for each in yard.handlings() if each.event in {one.event for one in late}], child, at)
+        self.stopped = child, at, ended
 
-    def _judge_late(self, handlings: list[Handling], child: int, at: float) -> None:
-        """What it was doing when it was stopped is another's: its own outcomes were refused."""
-        breaches = self._result.verdict.breaches
-        events = {each.event for each in handlings}
-        if not events:
+    def judge_late(self) -> None:
+        """What the owner was doing when it was stopped is another's: its own outcomes were refused."""
+        child, at, ended = self.stopped
+        breaches, late, taken = self._result.verdict.breaches, set[str](), Counter[str]()
+        for each in self._yard.handlings():
+            taken[each.event] += each.settled is True
+            if each.pid == child and each.began <= at and (each.ended is None or each.ended >= ended):
+                late.add(each.event)
+                self._result.refused += each.settled is not True
+                if each.settled:
+                    breaches.append(f"{each.event}: an owner that had lost its shard settled it")
+        if not late:
             breaches.append("the owner that was stopped had nothing in its hands")
-        for event in events:
-            mine = [each for each in handlings if each.event == event]
-            if any(each.settled and each.pid == child and each.began < at for each in mine):
-                breaches.append(f"{event}: an owner that had lost its shard settled it")
-            if [each.settled for each in mine].count(True) != 1:
-                breaches.append(f"{event}: {[each.settled for each in mine].count(True)} outcomes were taken instead of one")
-        self._result.refused = sum(each.settled is False and each.pid == child for each in handlings)
+        breaches += [f"{event}: {taken[event]} outcomes were taken instead of one" for event in late if taken[event] != 1]
 
     async def _settle(self, what: str, began: float) -> None:
         """Wait until those that are there share evenly."""
