@@ -31,6 +31,8 @@ class Look(NamedTuple):
     at: float
     owners: tuple[tuple[str, ...], ...]
     """By shard: the consumers that have a lease, but for those that run suspects there, alone and without a seat."""
+    members: frozenset[int] = frozenset()
+    """The processes that share them."""
 
     def shares(self) -> Counter[int]:
         """How many shards each process has."""
@@ -95,7 +97,7 @@ class Seats:
         members, *shards = [[name.decode() for name in names] for names in found]
         self._members.update(members)
         owners = (tuple(name for name in names if name.rpartition(".")[0] in self._members) for names in shards)
-        self.looks.append(Look(time.monotonic(), tuple(owners)))
+        self.looks.append(Look(time.monotonic(), tuple(owners), frozenset(map(process_of, members))))
 
     # -- what they tell ----------------------------------------------------------------------------------------------------
 

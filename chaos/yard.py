@@ -57,15 +57,14 @@ class Yard:
         )
 
     async def child_of(self, worker: Worker) -> int:
-        """Its process, once it serves."""
+        """Its process, once it is among those that share the shards."""
+        await until(lambda: self._child(worker), "a worker to serve")
+        return self._child(worker)
 
-        async def serves() -> set[int]:
-            if worker.code is not None:
-                raise Stuck(f"a worker ended with {worker.code}:\n{worker.log}")
-            return {info.pid for info in await self._app.inspector.workers()} & set(worker.children())
-
-        await until(serves, "a worker to serve")
-        return min(await serves() or {0})
+    def _child(self, worker: Worker) -> int:
+        if worker.code is not None:
+            raise Stuck(f"a worker ended with {worker.code}:\n{worker.log}")
+        return max(self.seats.now().members.intersection(worker.children()), default=0)
 
     def kill_worker(self, worker: Worker) -> None:
         """Supervisor and children at once: nobody gives their leases up, they have to lapse."""
@@ -89,8 +88,12 @@ class Yard:
 
     async def until_even(self, workers: Iterable[Worker]) -> float:
         """Wait until these share all shards evenly; the seconds it took."""
-        pids = [await self.child_of(worker) for worker in workers]
-        return await until(lambda: self.seats.now().is_even_over(pids), f"{len(pids)} processes to share all shards evenly")
+        workers = list(workers)
+
+        def even() -> bool:
+            return self.seats.now().is_even_over(self._child(worker) for worker in workers)
+
+        return await until(even, f"{len(workers)} workers to share all shards evenly")
 
     # -- events ------------------------------------------------------------------------------------------------------------
 

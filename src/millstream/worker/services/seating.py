@@ -38,7 +38,8 @@ class Table:
 
     def __init__(self, serving: Serving, lanes: Sequence[Lane]) -> None:
         self.serving = serving
-        self.lanes = lanes
+        # In an order of its own, so that two who seek do not meet at each; and always the same, so that each is looked at as often.
+        self.lanes = random.sample(lanes, len(lanes))
 
     @property
     def taken(self) -> list[Lane]:
@@ -115,7 +116,6 @@ class Seating:
     async def _take(self, table: Table, wanted: int) -> bool:
         """Whether all that was wanted could be had."""
         free = [lane for lane in table.lanes if not lane.consumer]
-        random.shuffle(free)  # so that two who seek do not meet at each
         for lane in free:
             if STOPPING in self._hold.shut:
                 return True
