@@ -55,8 +55,10 @@ from millstream.task import AsyncTask, SyncTask, Task, TaskDecorator, default_na
 from millstream.topic import Topic
 from millstream.types import Seconds
 from millstream.worker.inside import run_until_stopped
+from millstream.worker.scaling.requests import HOLD_SECONDS, scale
 from millstream.worker.services.keeper import KeeperThread
-from millstream.worker.worker import Summary, Worker
+from millstream.worker.summary import Summary
+from millstream.worker.worker import Worker
 
 WORKER_CONCURRENCY, WORKER_THREADS = 32, 8
 """How many coroutines, and how many functions in threads, a worker runs at once."""
@@ -444,7 +446,10 @@ class Millstream:
         return run_sync("enqueue_many", self.enqueue_many, calls, return_exceptions=return_exceptions)
 
     def job(self, id: str, *, queue: str = DEFAULT_QUEUE) -> Job[Any]:
-        """A job by its id alone; its result comes as plain values. ``task.job(id)`` knows the type."""
+        """A job by its id alone; its result comes as plain values. ``task.job(id)`` knows the type.
+
+        In a queue with shards it is looked for in all of them, whenever it is asked about.
+        """
         origin = Origin(self._clients, checked_name(queue, "queue"), "", msgspec.msgpack.decode, True)
         return Job(job_id(id), False, origin)
 
@@ -521,6 +526,17 @@ class Millstream:
         """End ``run()`` as a signal would. Safe to call from any thread."""
         for stop in list(self._stops):
             stop()
+
+    async def scale(self, processes: int, *, worker: str | None = None, hold: Seconds = HOLD_SECONDS) -> str:
+        """Have a ``millstream worker --processes MIN..MAX`` keep so many processes, whatever its strategy wants for ``hold``
+        seconds; what it says of it. ``worker``: its id, or how that begins; None: the only one there is.
+
+        Only processes that do nothing end; those that are busy do so when they are not. UsageError: why it is refused.
+        """
+        wanted, held = whole(processes, "processes", minimum=0), seconds(hold, "hold")
+        return await self._clients.here().ask(lambda broker: scale(broker, wanted, worker, held))
+
+    scale_sync = twin(scale)
 
     def queues_to_serve(self, wanted: Iterable[str]) -> list[str]:
         """What a worker serves: those wanted, else every queue its tasks are sent to, every group it subscribes, and every

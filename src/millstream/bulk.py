@@ -16,7 +16,7 @@ from millstream.broker import Post, Receipt
 from millstream.call import Call
 from millstream.client import Clients
 from millstream.client.outbox import MAX_BYTES, MAX_POSTS, Answer, Outbox
-from millstream.errors import BrokerError, BrokerUnavailable, MillstreamError, UsageError
+from millstream.errors import BrokerError, BrokerUnavailable, MillstreamError, ShardsChanged, UsageError
 from millstream.job import Job, Origin
 from millstream.task import Task
 
@@ -138,8 +138,11 @@ class Bulk:
         """The lot of this round that a task's calls to this queue, or shard, go into."""
         if task.origin.clients is not self._clients:
             raise UsageError(f"{task!r} belongs to another app: enqueue it with that one")
-        if queue in self._gone:
-            raise BrokerUnavailable(f"not sent: queue {queue!r} could not be reached earlier in this call: {self._gone[queue]}")
+        gone = self._gone.get(queue)
+        if isinstance(gone, ShardsChanged):
+            raise gone
+        if gone is not None:
+            raise BrokerUnavailable(f"not sent: queue {queue!r} could not be reached earlier in this call: {gone}")
         lot = lots.get(queue)
         if lot is None:
             lot = lots[queue] = Lot(queue, self._client.outbox(queue))

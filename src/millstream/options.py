@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypedDict
@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 from millstream.broker.contract import BEGINNING, END, OrderRules, Place, parse_entry
 from millstream.errors import UsageError
 from millstream.message import CallOverrides
-from millstream.ordering import Key, OnFailure, order_rules
+from millstream.ordering import KeyFunction, OnFailure, order_rules
 from millstream.policy import RetryPolicy, RetryRule, as_policy
 from millstream.settings import AppSettings, TaskSettings, seconds, whole
 from millstream.settings import name as checked_name
@@ -41,7 +41,7 @@ class TaskOptions(TypedDict, total=False):
     """A count alone changes the count of the app's policy."""
     max_payload_bytes: int | None
     """None: no cap."""
-    order_by: Callable[..., Key] | None
+    order_by: KeyFunction | None
     """Takes the task's parameters by name and returns a key: jobs of one key run one at a time, in the order in which they were
     enqueued."""
     on_failure: OnFailure

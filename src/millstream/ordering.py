@@ -18,7 +18,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from millstream.broker.contract import OrderRules
 from millstream.errors import UsageError
@@ -26,6 +26,16 @@ from millstream.settings import whole
 
 Key = str | bytes | int | float
 """What a function for ``order_by`` returns: text, bytes, or a number."""
+
+
+class _KeyOfOne(Protocol):
+    """What a checker takes ``lambda customer, **_: customer`` for: of ``Callable[..., Key]`` alone it knows no parameters."""
+
+    def __call__(self, first: Any, /, **others: Any) -> Key: ...
+
+
+KeyFunction = _KeyOfOne | Callable[..., Key]
+"""A function for ``order_by`` of a task: takes the parameters of the task, by name."""
 
 OnFailure = Literal["skip", "stop"]
 """When a message of a key is dead: go on with the next, or stop the key until somebody clears it."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from millstream.address import split_address
+from millstream.address import split_address, whole
 
 During = Literal["read", "reclaim", "renew", "promote", "settle", "publish", "decode", "handler", "maintenance", "unclosed"]
 """What was being done.
@@ -33,7 +33,7 @@ class Problem:
     at: datetime
     """By the clock of this machine."""
     address: str | None = None
-    """Of which queue, topic or group; ``queue``, ``topic`` and ``group`` take it apart. None: of no single one."""
+    """Of which queue, topic or group, or shard of one; ``queue``, ``topic`` and ``group`` take it apart. None: of no single one."""
     worker: str | None = None
     """The id of the worker, as ``millstream workers`` lists it."""
     job_id: str | None = None
@@ -51,13 +51,13 @@ class Problem:
 
     @property
     def queue(self) -> str | None:
-        """The queue, if it is about one."""
-        return None if self.address is None or split_address(self.address) is not None else self.address
+        """The queue, if it is about one; of a shard, the whole's name."""
+        return None if self.address is None or split_address(self.address) is not None else whole(self.address)
 
     @property
     def topic(self) -> str | None:
-        """The topic, if it is about one or about a group of it."""
-        parts = None if self.address is None else split_address(self.address)
+        """The topic, if it is about one or about a group of it; of a shard, the whole's name."""
+        parts = None if self.address is None else split_address(whole(self.address))
         return None if parts is None else parts[0]
 
     @property

@@ -85,7 +85,7 @@ class Task(Generic[P, R]):
         return changed
 
     def job(self, id: str) -> Job[R]:
-        """A job of this task that was enqueued before, by whomever, in the queue this task sends to."""
+        """A job of this task that was enqueued before, by whomever, in the queue this task sends to, or any shard of it."""
         return Job(job_id(id), False, self.origin)
 
     def origin_at(self, address: str) -> Origin:

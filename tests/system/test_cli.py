@@ -58,7 +58,8 @@ def test_a_job_is_enqueued_seen_running_and_waited_for(server: Server, workers: 
 
     shown = printed("jobs", "show", job_id, url=server.url)
     assert (shown["status"], shown["task"], shown["arguments"]) == ("running", "hold", ["k", str(gate)])
-    (seen,) = printed("workers", url=server.url)
+    supervisor, seen = printed("workers", url=server.url)
+    assert (supervisor["pid"], supervisor["processes"], seen["supervisor"]) == (worker.pid, 1, supervisor["id"])
     assert (seen["pid"], shown["worker"]) == (worker.child, seen["id"])
     assert shown["runs_on"].endswith(f"process {worker.child}")
     (queue,) = (row for row in printed("queues", url=server.url) if row["queue"] == "default")

@@ -20,13 +20,17 @@ from types import CodeType
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
 from millstream import Millstream
 from millstream.cli.demo.show import FIRST_APP
-from millstream.embedded import stop_server
+from millstream.embedded import data_folder, stop_server
+from millstream.embedded.folder import socket_path
+from millstream.ordering import fnv1a, key_bytes, shard_of_key
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+ORDER = (ROOT / "docs" / "ORDER.md").read_text()
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 # Seconds after which anything here is given up.
@@ -153,6 +157,44 @@ def test_the_page_about_events_runs_as_written(folder: Path) -> None:
             await names["consume_for_a_while"]()
 
     asyncio.run(main())
+
+
+def test_the_page_about_order_runs_as_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {"__name__": "shop"}
+    for language, block in FENCE.findall(ORDER):
+        assert language == "python"
+        exec(compile(block, "ORDER.md", "exec", dont_inherit=True), names)
+    app: Millstream = names["app"]
+    orders, kind = names["orders"], names["Order"]
+
+    async def main() -> None:
+        async with app, app.worker():
+            await orders.publish_many([kind(1, "ada"), kind(2, "ada")])
+            await names["send_mail"].enqueue("ada", "Hello")
+            redis = Redis(unix_socket_path=socket_path(data_folder()))
+            await names["publish_from_elsewhere"](redis, 8, {"number": 3, "customer": "ada"}, 1_767_225_600_000)
+            await redis.aclose()
+            printed = ""
+            async with asyncio.timeout(PATIENCE):
+                while printed.count("\n") < 4:
+                    printed += capsys.readouterr().out
+                    await asyncio.sleep(0.01)
+            await names["look_after_it"]()
+        orders_of_ada = [f"order {n} of ada, attempt 1" for n in (1, 2, 3)]
+        assert [line for line in printed.splitlines() if line.startswith("order")] == orders_of_ada
+        assert "Hello for ada" in printed
+
+    asyncio.run(main())
+
+
+def test_the_hashes_on_the_page_about_order_are_those_of_keys() -> None:
+    rows = re.findall(r"^\| `(.+)` \| ([0-9a-f ]*?) ?\| (\d+) \| (\d+) \| (\d+) \|$", ORDER, re.MULTILINE)
+    assert len(rows) == 8
+    for written, data, hashed, of_8, of_16 in rows:
+        key = key_bytes(ast.literal_eval(written))
+        assert key == bytes.fromhex(data)
+        assert fnv1a(key) == int(hashed)
+        assert (shard_of_key(key, 8), shard_of_key(key, 16)) == (int(of_8), int(of_16))
 
 
 def split(block: str) -> tuple[CodeType, CodeType]:

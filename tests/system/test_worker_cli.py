@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from chaos.trials.refusals import old_server
+from millstream import Millstream
 from tests.system.apps import jobs
 from tests.system.harness import APPS, Ledger, Server, Workers, eventually, running_server, state, totals, until_done
 
@@ -37,6 +38,15 @@ def test_usage_and_imports_end_it_with_2(workers: Workers) -> None:
     for arguments, worker in launched.items():
         assert worker.wait() == 2, worker.log
         assert wrong[arguments] in worker.log
+
+
+def test_another_number_of_shards_than_there_is_ends_it_with_2(workers: Workers, server: Server) -> None:
+    with_shards = Millstream(server.url)
+    with_shards.topic("numbers", int, order_by=str, shards=2).publish_sync(1)
+    worker = workers.launch(app="events:app")
+    assert worker.wait() == 2, worker.log
+    assert worker.log.count("topic 'numbers' has 2 shards, and this app declares none") == 1
+    assert "millstream topics reshard numbers 0" in worker.log
 
 
 def test_a_lifespan_that_fails_ends_it_with_1(workers: Workers) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from use import Order, app, conf, mail, orders, resize, send_mail, ship
+from use import Order, app, conf, in_order, mail, ordered, orders, resize, send_mail, ship
 
 from millstream import Batch, DeadEvent, Delivery, Job, Millstream, Problem, RetryPolicy
 
@@ -138,3 +138,42 @@ async def late_observer(problem: Problem) -> None: ...
 def observe(problem: Problem) -> None:
     problem.streak = 2  # E frozen
     problem.during == "reading"  # E no such thing
+
+
+def no_key(order: Order) -> list[int]:
+    return [order.n]
+
+
+def of_text(text: str) -> str:
+    return text
+
+
+def no_key_of_call(customer: str) -> None: ...
+
+
+app.topic("x", Order, order_by=no_key)  # E neither text, bytes nor a number
+app.topic("x", Order, order_by=of_text)  # E takes no order
+app.topic("x", Order, order_by=lambda order: order.name)  # E an order has no name
+app.topic("x", Order, order_by=lambda order: order.n, on_failure="halt")  # E no such way
+app.topic("x", Order, order_by=lambda order: order.n, shards="8")  # E not a number
+app.queue("wide", consumers=3)  # E two numbers
+app.queue("wide", consumers=(1, 2, 3))  # E two numbers
+
+
+@app.task(order_by=no_key_of_call)  # E returns nothing
+async def unordered(customer: str) -> None: ...
+
+
+@app.task(order_by=lambda customer: customer, on_failure="halt")  # E no such way
+async def halting(customer: str) -> None: ...
+
+
+@ordered.subscribe("x", on_failure="halt")  # E no such way
+async def halting_group(order: Order) -> None: ...
+
+
+async def order() -> None:
+    await in_order.enqueue(7, 7)  # E a customer is text
+    await ordered.group("x").clear(None)  # E no key
+    await ordered.group("x").clear("ann", False)  # E by keyword only
+    await ordered.reshard("8")  # E not a number

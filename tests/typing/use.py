@@ -27,6 +27,7 @@ from millstream import (
     SyncTask,
     Topic,
 )
+from millstream.broker import StoppedKey
 from millstream.errors import BulkError, JobFailed
 
 
@@ -280,3 +281,48 @@ def observe(problem: Problem) -> None:
 problems: list[Problem] = []
 app.on_error(problems.append)
 observe(problems[0])
+
+
+# -- order per key ---------------------------------------------------------------------------------------------------------
+
+
+def by_number(order: Order) -> int:
+    return order.n
+
+
+ordered = app.topic("ordered", Order, order_by=lambda order: str(order.n), shards=16, on_failure="stop", max_pending_per_key=10)
+assert_type(ordered, Topic[Order])
+assert_type(app.topic("numbered", Order, order_by=by_number), Topic[Order])
+assert_type(app.queue("wide", shards=8, consumers=(1, 4)), Queue)
+
+
+@ordered.subscribe("billing", on_failure="skip", max_pending_per_key=5, consumers=(1, 2))
+async def bill_in_order(order: Order, delivery: Delivery) -> None: ...
+
+
+@app.task(queue="wide", order_by=lambda customer, **_: customer, on_failure="stop", max_pending_per_key=10)
+async def in_order(customer: str, amount: int) -> int:
+    return amount
+
+
+def by_customer(customer: str, amount: int) -> bytes:
+    return customer.encode()
+
+
+@app.task(order_by=by_customer)
+def named_order(customer: str, amount: int) -> None: ...
+
+
+async def look_after_order() -> None:
+    group, wide = ordered.group("billing"), app.queue("wide", shards=8)
+    assert_type(await in_order.enqueue("ann", amount=7), Job[int])
+    assert_type(await group.stopped_keys(), list[StoppedKey])
+    assert_type(await group.clear("ann", replay=True), int)
+    assert_type(await wide.clear(7), int)
+    assert_type(wide.clear_sync(b"x", replay=False), int)
+    assert_type(wide.stopped_keys_sync()[0].key, bytes)
+    await ordered.reshard(32)
+    ordered.reshard_sync(32)
+    await wide.reshard(0)
+    assert_type(ordered.streams[0], str)
+    assert_type((await app.dead.list())[0].order_key, bytes | None)

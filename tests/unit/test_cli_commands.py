@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from millstream import Millstream, __version__
-from millstream.broker import WorkerInfo
+from millstream.broker import Team, WorkerInfo
 from millstream.cli.main import run
 from tests.unit.stage import dead, done, work
 
@@ -413,10 +413,28 @@ def test_workers(console: Console) -> None:
     console.do(register)
     (row,) = console.json("workers")
     values = ["w-1", "host", 4711, __version__, ["a", "b"], "2001-09-09T01:46:40.000Z", 1200, 2, 3, 0]
-    assert row == dict(zip(WORKER_FIELDS, values, strict=True))
+    assert {field: row[field] for field in WORKER_FIELDS} == dict(zip(WORKER_FIELDS, values, strict=True))
+    assert {value for field, value in row.items() if field not in WORKER_FIELDS} == {None}
     assert console("workers").splitlines()[1].split() == (
-        ["w-1", "host", "4711", __version__, "2001-09-09T01:46:40.000Z", "1200", "2", "3", "a,", "b"]
+        ["w-1", "host", "4711", __version__, "-", "-", "2001-09-09T01:46:40.000Z", "1200", "2", "3", "a,", "b"]
     )
+
+
+def test_supervisors_are_listed_with_their_processes_below_them(console: Console) -> None:
+    async def register(app: Millstream) -> None:
+        team = Team(2, 1, 4, "backlog", {"up": 3, "down": 2, "hold": 9, "refused": 1}, "scaled up", rates={"a": 12.5})
+        broker = await app.broker()
+        await broker.register(WorkerInfo("alone", "host", 3, __version__, ["a"], 1e9, {}), 60)
+        await broker.register(WorkerInfo("child", "host", 2, __version__, ["a"], 2e9, {}, supervisor="boss"), 60)
+        await broker.register(WorkerInfo("boss", "host", 1, __version__, ["a"], 3e9, {"done": 7}, team=team), 60)
+
+    console.do(register)
+    rows = console.json("workers")
+    assert [(row["id"], row["supervisor"]) for row in rows] == [("boss", None), ("child", "boss"), ("alone", None)]
+    boss = {name: rows[0][name] for name in ("processes", "minimum", "maximum", "strategy", "last_decision", "rates", "done")}
+    assert list(boss.values()) == [2, 1, 4, "backlog", "scaled up", {"a": 12.5}, 7]
+    assert rows[0]["decisions"] == {"up": 3, "down": 2, "hold": 9, "refused": 1}
+    assert console("workers").splitlines()[1].split()[:6] == ["boss", "host", "1", __version__, "2", "1..4"]
 
 
 APP = """

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from millstream import Batch, DeadEvent, Delivery, Millstream, Reject, RetryPolicy, Topic
+from millstream import Batch, DeadEvent, Delivery, Millstream, Problem, Reject, RetryPolicy, Topic
 from millstream.broker import OrderRules
 from millstream.errors import BulkError, ShardsChanged, ShardsInUse, TopicFull, UsageError
 from millstream.ordering import shard_of_key
@@ -229,6 +229,47 @@ async def test_max_length_is_divided_among_the_shards() -> None:
 
 @in_every_room
 @looped
+async def test_a_publish_waits_while_somebody_looks_whether_the_shards_can_change() -> None:
+    app, orders = make(shards=2)
+    refused = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    problems: list[Problem] = []
+
+    @app.on_error
+    def told(problem: Problem) -> None:
+        problems.append(problem)
+        loop.call_soon_threadsafe(refused.set)
+
+    async with app:
+        await orders.publish(Order(0))
+        broker = await app.broker()
+        shard = f"orders:{shard_of_key(b'ann', 2)}>"
+        await broker.fence_shard(shard, 0)
+        publishing = asyncio.create_task(orders.publish(Order(1)))
+        await refused.wait()
+        await broker.fence_shard(shard, 2)
+        assert await publishing
+        assert (await app.inspector.topic("orders")).length == 2
+    assert {(problem.during, problem.topic, problem.address) for problem in problems} == {("publish", "orders", shard)}
+
+
+@in_every_room
+@looped
+async def test_a_change_in_the_middle_of_many_is_told_for_each_that_was_not_sent() -> None:
+    app, orders = make(shards=2)
+    async with app:
+        await orders.publish(Order(0))
+        broker = await app.broker()
+        await broker.note_shards("orders>", 3, anew=True)
+        for shard in range(2):
+            await broker.fence_shard(f"orders:{shard}>", 3)
+        results = await orders.publish_many(sent(2_000, 50), return_exceptions=True)
+        assert {type(result) for result in results} == {ShardsChanged}
+        assert [(await app.inspector.topic(f"orders:{shard}")).length for shard in range(2)].count(1) == 1
+
+
+@in_every_room
+@looped
 async def test_publishing_from_two_loops_to_one_topic_works_with_sync_twins() -> None:
     app, orders = make()
 
@@ -272,6 +313,43 @@ async def test_events_of_a_key_are_handled_one_at_a_time_and_in_order_through_re
     for customer, numbers in got.items():
         assert numbers == [event.number for event in events if event.customer == customer]
     assert together > 1
+
+
+@in_every_room
+@looped
+async def test_any_bytes_may_be_a_key_none_at_all_too() -> None:
+    app = beside(None)
+    keys = [b"", b"\x00", b"a/b", b"a\nb", b"\xff\xfe", b"-", b"x" * 3000, "ключ".encode(), b"0", b"{x}", b"%d"]
+    numbered = app.topic("numbered", int, order_by=lambda number: keys[number % len(keys)], shards=2)
+    got: dict[bytes, list[int]] = defaultdict(list)
+    running: set[bytes] = set()
+
+    @numbered.subscribe("g", on_failure="stop")
+    async def handle(number: int, delivery: Delivery) -> None:
+        key = keys[number % len(keys)]
+        assert key not in running
+        running.add(key)
+        await asyncio.sleep(0)
+        running.discard(key)
+        if number < 22 and delivery.attempt == 1:
+            raise ValueError("once more")
+        if number >= 55:
+            raise Reject("enough")
+        got[key].append(number)
+
+    async with app:
+        await numbered.publish_many(range(77))
+        async with app.worker():
+            await until(lambda: sum(map(len, got.values())) == 55)
+            async with asyncio.timeout(20):
+                while (await app.inspector.queue("numbered>g")).dead < 22:
+                    await asyncio.sleep(0.01)
+        for place_of_key, key in enumerate(keys):
+            assert got[key] == list(range(place_of_key, 55, 11))
+        group = numbered.group("g")
+        assert [stopped.key for stopped in await group.stopped_keys()] == sorted(keys)
+        assert [await group.clear(key) for key in keys] == [2] * 11
+        assert await group.stopped_keys() == []
 
 
 @in_every_room

@@ -15,8 +15,12 @@ from millstream import Millstream
 from millstream.broker import Broker, Claim
 from millstream.errors import BrokerRefused, BrokerUnavailable
 from millstream.worker import codes, wire
+from millstream.worker.children import Child
+from millstream.worker.circuit import FRUITLESS
+from millstream.worker.plan import Plan
+from millstream.worker.reclaimer import Reclaimer
 from millstream.worker.services.keeper import Keeper
-from millstream.worker.supervisor import Child, Plan, Supervisor
+from millstream.worker.supervisor import Supervisor
 from millstream.worker.worker import KeeperDied, Worker
 from tests.unit.stage import looped, new_app, until
 
@@ -351,9 +355,9 @@ class Process:
 class Troupe(Supervisor):
     """Its children do what the script says: end with a code at once, having said hello or not, or stay until told to stop."""
 
-    def __init__(self, script: Mapping[int, tuple[bool, int | None]], broker: object) -> None:
+    def __init__(self, script: Mapping[int, tuple[bool, int | None]], broker: object, processes: int = 1) -> None:
         orders = wire.Orders("nothing:app", [], 1, 1, burst=False)
-        super().__init__(Plan(orders), cast(Any, self._open))
+        super().__init__(Plan(orders, processes), cast(Any, self._open))
         self.script = script
         self.spawned = 0
         self.leases: set[tuple[str, str]] = set()
@@ -362,16 +366,17 @@ class Troupe(Supervisor):
     async def _open(self, hello: wire.Hello) -> Any:
         return self._room
 
-    async def _spawn(self, orders: wire.Orders) -> Child:
+    async def start(self, orders: wire.Orders) -> Child:
         says_hello, code = self.script[self.spawned]
         self.spawned += 1
         child = Child(cast(Any, Process(code)), orders)
-        self._children.add(child)
+        self.children.add(child)
         if says_hello:
             child.hello = wire.Hello("memory://", "n", 60.0, 0.0, 0.0, ["default"], [], [])
+            child.served_since = child.started
             child.leases = set(self.leases)
-            self._broker = cast(Any, self._room)
-            self._keeper = Keeper(cast(Any, self._room))
+            room = cast(Any, self._room)
+            self._broker, self._reclaimer = room, Reclaimer(room, Keeper(room), self._reporter)
         child.listening = asyncio.create_task(asyncio.sleep(0))
         return child
 
@@ -393,7 +398,7 @@ class Silent:
 @pytest.mark.parametrize("code", [codes.FAILED, codes.USAGE, codes.SERVER])
 @looped
 async def test_a_child_that_never_served_ends_the_worker(code: int) -> None:
-    assert await Troupe({0: (False, code)}, Silent()).run() == code
+    assert (await Troupe({0: (False, code)}, Silent()).run()).exit_code == code
 
 
 @pytest.mark.parametrize("code", [codes.FAILED, codes.USAGE, codes.SERVER])
@@ -401,13 +406,53 @@ async def test_a_child_that_never_served_ends_the_worker(code: int) -> None:
 async def test_once_one_has_served_a_child_that_cannot_start_is_started_again(
     code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millstream.worker.supervisor.RESTART_SECONDS", (0.0,))
+    monkeypatch.setattr("millstream.worker.circuit.RESTART_SECONDS", (0.0,))
     troupe = Troupe({0: (True, -9), 1: (False, code), 2: (False, code), 3: (True, None)}, Silent())
     running = asyncio.create_task(troupe.run())
     await until(lambda: troupe.spawned == 4 or running.done())
-    troupe._signalled(signal.SIGTERM)
-    assert await running == codes.OK
+    troupe.stopping.signalled(signal.SIGTERM)
+    assert (await running).exit_code == codes.OK
     assert troupe.spawned == 4
+
+
+@pytest.mark.parametrize(("code", "ends"), [(9, codes.CRASHING), (codes.FAILED, codes.CRASHING), (codes.SERVER, codes.SERVER)])
+@looped
+async def test_children_that_die_at_once_are_started_so_often_and_no_more(
+    code: int, ends: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.worker.circuit.RESTART_SECONDS", (0.0,))
+    troupe = Troupe({0: (True, -9)} | dict.fromkeys(range(1, 100), (False, code)), Silent())
+    assert (await troupe.run()).exit_code == ends
+    assert troupe.spawned == FRUITLESS
+
+
+@looped
+async def test_while_others_serve_a_broken_place_is_tried_again_with_one_process_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("millstream.worker.circuit.RESTART_SECONDS", (0.0,))
+    monkeypatch.setattr("millstream.worker.circuit.PROBE_SECONDS", 0.01)
+    monkeypatch.setattr("millstream.worker.place.SOON_SECONDS", 0.05)
+    script: dict[int, tuple[bool, int | None]] = {0: (True, None)}
+    script |= dict.fromkeys(range(1, 2 * FRUITLESS + 6), (False, 9))
+    script |= dict.fromkeys(range(2 * FRUITLESS + 6, 2 * FRUITLESS + 8), (True, None))
+    troupe = Troupe(script, Silent(), 3)
+    at_once = 0
+
+    async def count(orders: wire.Orders) -> Child:
+        nonlocal at_once
+        child = await Troupe.start(troupe, orders)
+        if any(place.circuit.is_open for place in troupe.places):
+            at_once = max(at_once, sum(each.hello is None for each in troupe.children if each.process.returncode is None))
+        return child
+
+    monkeypatch.setattr(troupe, "start", count)
+    running = asyncio.create_task(troupe.run())
+    await until(lambda: troupe.spawned == 2 * FRUITLESS + 8 or running.done())
+    await until(lambda: not any(place.circuit.is_open for place in troupe.places))
+    assert at_once <= 1
+    troupe.stopping.signalled(signal.SIGTERM)
+    assert (await running).exit_code == codes.OK
 
 
 LEASES = {("a", "1"), ("b", "2"), ("c", "3")}
@@ -417,27 +462,27 @@ LEASES = {("a", "1"), ("b", "2"), ("c", "3")}
 async def test_a_dead_childs_leases_are_given_up_all_at_once_and_not_for_long_when_stopping(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("millstream.worker.supervisor.GIVE_UP_SECONDS", 0.05)
+    monkeypatch.setattr("millstream.worker.reclaimer.GIVE_UP_SECONDS", 0.05)
     server = Silent()
     troupe = Troupe({0: (True, -9)}, server)
     troupe.leases = LEASES
     running = asyncio.create_task(troupe.run())
     await until(lambda: len(server.asked) == 3)
     assert not running.done()
-    troupe._signalled(signal.SIGTERM)
+    troupe.stopping.signalled(signal.SIGTERM)
     await running
     assert sorted(server.asked) == ["1", "2", "3"]
 
 
 @looped
 async def test_a_second_signal_gives_nothing_up_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millstream.worker.supervisor.GIVE_UP_SECONDS", 600.0)
+    monkeypatch.setattr("millstream.worker.reclaimer.GIVE_UP_SECONDS", 600.0)
     server = Silent()
     troupe = Troupe({0: (True, -9)}, server)
     troupe.leases = LEASES
     running = asyncio.create_task(troupe.run())
     await until(lambda: len(server.asked) == 3)
-    troupe._signalled(signal.SIGTERM)
-    assert troupe._giving_up
-    troupe._signalled(signal.SIGTERM)
+    troupe.stopping.signalled(signal.SIGTERM)
+    assert troupe._reclaimer is not None and troupe._reclaimer._giving_up
+    troupe.stopping.signalled(signal.SIGTERM)
     await running

@@ -26,9 +26,11 @@ from millstream.broker.inspector import (
     Listed,
     QueueState,
     StoppedKey,
+    Team,
     TopicState,
     WorkerInfo,
 )
+from millstream.broker.mailbox import Mailbox
 from millstream.broker.results import ResultStore
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "Inspector",
     "JobView",
     "Listed",
+    "Mailbox",
     "OrderRules",
     "Position",
     "Post",
@@ -52,6 +55,7 @@ __all__ = [
     "Receipt",
     "ResultStore",
     "StoppedKey",
+    "Team",
     "TopicState",
     "WorkerInfo",
 ]

@@ -11,6 +11,7 @@ import msgspec
 
 from millstream.address import shard_addresses, split_address
 from millstream.broker.inspector import Inspector, WorkerInfo
+from millstream.broker.mailbox import Mailbox
 from millstream.broker.results import ResultStore
 from millstream.errors import ShardsInUse
 from millstream.outcome import Outcome
@@ -191,6 +192,11 @@ class Broker(ABC):
     @abstractmethod
     def results(self) -> ResultStore:
         """Waiting for endings."""
+
+    @property
+    @abstractmethod
+    def mailbox(self) -> Mailbox:
+        """Asking a supervisor, and answering."""
 
     @abstractmethod
     async def open(self) -> None:

@@ -158,6 +158,25 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Team(msgspec.Struct, frozen=True):
+    """The worker processes of one supervisor."""
+
+    processes: int
+    """How many it keeps now."""
+    minimum: int
+    maximum: int
+    strategy: str
+    """By which it scales; empty: their number is fixed."""
+    decisions: dict[str, int]
+    """up, down, hold, refused: how often it came to each."""
+    last: str = ""
+    """What it decided last, and why."""
+    by_hand_until: float = 0.0
+    """Epoch seconds until which the number that was set by hand holds; 0: none was."""
+    rates: dict[str, float] = {}
+    """Jobs that one process does per second, by address, as far as that was measured."""
+
+
 class WorkerInfo(msgspec.Struct, frozen=True):
     """A worker process as it registered itself."""
 
@@ -170,6 +189,10 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     """Epoch seconds."""
     totals: dict[str, int]
     """done, retried, dead, refused: outcomes this worker settled."""
+    supervisor: str = ""
+    """The id of the one that keeps it; empty: it is in a process of its own."""
+    team: Team | None = None
+    """Of a supervisor: the processes it keeps. It serves nothing itself."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -236,8 +259,16 @@ class Inspector(ABC):
         """One dead letter by its job's id. In O(1)."""
 
     @abstractmethod
+    async def due(self, queue: str) -> int:
+        """How many scheduled jobs are due and not ready yet, since nobody has claimed; in a group also of delayed events."""
+
+    @abstractmethod
     async def workers(self) -> list[WorkerInfo]:
-        """The workers that are registered now."""
+        """The worker processes that are registered now."""
+
+    @abstractmethod
+    async def supervisors(self) -> list[WorkerInfo]:
+        """The supervisors that are registered now, each with its ``team``."""
 
     @abstractmethod
     async def examine(self) -> list[Finding]:

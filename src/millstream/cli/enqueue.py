@@ -118,8 +118,11 @@ async def _unchecked(app: Millstream, task: str, queue: str, key: str | None) ->
 
     if shards := await app.inspector.shards(queue):
         app.queue(queue, shards=shards)
-    order_by = None if key is None else (lambda **_: given_key(key))
-    declared: Task[..., Any] = app.task(name=task, queue=queue, order_by=order_by)(anything)
+
+    def order_by(*args: Any, **kwargs: Any) -> bytes:
+        return given_key(key or "")
+
+    declared: Task[..., Any] = app.task(name=task, queue=queue, order_by=None if key is None else order_by)(anything)
     return declared
 
 

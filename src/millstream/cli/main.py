@@ -122,18 +122,45 @@ def worker(
     ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Coroutines at once, per process.")] = 32,
     threads: Annotated[int, typer.Option("--threads", "-t", min=1, help="Plain functions at once, per process.")] = 8,
-    processes: Annotated[int, typer.Option("--processes", "-p", min=1, help="Worker processes.")] = 1,
+    processes: Annotated[
+        str,
+        typer.Option(
+            "--processes",
+            "-p",
+            metavar="N|MIN..MAX",
+            envvar="MILLSTREAM_PROCESSES",
+            help="Worker processes; of a range, as many as are needed.",
+        ),
+    ] = "1",
+    strategy: Annotated[
+        str,
+        typer.Option(
+            "--strategy",
+            metavar="NAME[,KEY=N]",
+            envvar="MILLSTREAM_STRATEGY",
+            help="How many of a range are needed: backlog,target=5, threshold,up=2,down=0.5, or your own module:attribute; "
+            "each with poll=, hysteresis= and cooldown= in seconds.",
+        ),
+    ] = "backlog",
     burst: Annotated[bool, typer.Option("--burst", help="End when nothing is ready or running.")] = False,
     reload: Annotated[bool, typer.Option("--reload", help="Restart when a source file below this folder changes.")] = False,
 ) -> None:
     """Serve an app's queues until SIGTERM or Ctrl-C.
 
-    Exit codes: 0 all that ran finished; 1 the worker failed; 2 usage or import; 3 server; 4 a handler was interrupted.
+    Exit codes: 0 all that ran finished; 1 the worker failed; 2 usage or import; 3 server; 4 a handler was interrupted; 5 worker
+    processes died as soon as they were started.
     """
     from millstream.cli.worker import start_worker
 
     start_worker(
-        app, queues=queue or [], concurrency=concurrency, threads=threads, processes=processes, burst=burst, reload=reload
+        app,
+        queues=queue or [],
+        concurrency=concurrency,
+        threads=threads,
+        processes=processes,
+        strategy=strategy,
+        burst=burst,
+        reload=reload,
     )
 
 

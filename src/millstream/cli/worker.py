@@ -8,17 +8,35 @@ import sys
 import msgspec
 
 from millstream.config import discover_app
-from millstream.worker.supervisor import Plan
+from millstream.worker.plan import Plan
+from millstream.worker.scaling.spec import parse_processes, parse_spec
 from millstream.worker.wire import Orders
 
 
 def start_worker(
-    app: str | None, *, queues: list[str], concurrency: int, threads: int, processes: int, burst: bool, reload: bool
+    app: str | None,
+    *,
+    queues: list[str],
+    concurrency: int,
+    threads: int,
+    processes: str,
+    strategy: str,
+    burst: bool,
+    reload: bool,
 ) -> None:
     """Replace this process by the supervisor, which needs nothing of the command line's libraries. Same pid, so signals and
     PID 1 work as expected."""
-    orders = Orders(app=discover_app(app), queues=queues, concurrency=concurrency, threads=threads, burst=burst)
-    plan = msgspec.json.encode(Plan(orders=orders, processes=processes, reload=reload)).decode()
+    least, most = parse_processes(processes)
+    orders = Orders(
+        app=discover_app(app),
+        queues=queues,
+        concurrency=concurrency,
+        threads=threads,
+        burst=burst,
+        strategy=parse_spec(strategy).own,
+    )
+    plan = Plan(orders=orders, processes=least, maximum=most, strategy=strategy, reload=reload)
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "millstream.worker.supervisor", plan])
+    command = [sys.executable, "-m", "millstream.worker.supervisor", msgspec.json.encode(plan).decode()]
+    os.execv(sys.executable, command)

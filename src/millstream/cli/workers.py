@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from millstream.cli.noun import noun
 from millstream.cli.options import Json, Namespace, Url
-from millstream.cli.output import print_list
+from millstream.cli.output import note, print_list, say
 from millstream.cli.table import Column
 from millstream.cli.text import moment
+from millstream.errors import UsageError
+from millstream.worker.scaling.requests import HOLD_SECONDS
+from millstream.worker.scaling.spec import DEFAULT, parse_spec
 
 if TYPE_CHECKING:
+    from millstream.app import Millstream
     from millstream.broker import WorkerInfo
 
 COLUMNS = (
@@ -18,6 +24,8 @@ COLUMNS = (
     Column("host"),
     Column("pid"),
     Column("version"),
+    Column("processes", number=True),
+    Column("of"),
     Column("started_at"),
     Column("done", number=True),
     Column("retried", number=True),
@@ -25,22 +33,119 @@ COLUMNS = (
     Column("queues", give="wrap"),
 )
 
-workers = noun("workers", "Worker processes that serve queues now.")
+WANTED = (
+    Column("address"),
+    Column("wanted", number=True),
+    Column("processes", number=True),
+    Column("ready", number=True),
+    Column("due", number=True),
+    Column("running", number=True),
+    Column("rate", number=True),
+    Column("throughput", number=True),
+    Column("paused"),
+)
+
+workers = noun("workers", "Workers that serve queues now, and how many processes they have.")
 
 
 @workers.command("ls")
 def list_workers(json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
-    """List the worker processes that were heard of in the last seconds."""
+    """List the workers that were heard of in the last seconds: supervisors, each with its processes below it, and processes
+    without one."""
     from millstream.cli.target import at
 
-    found = at(url, namespace, lambda app: app.inspector.workers())
+    found = at(url, namespace, _found)
     empty = "no worker is registered; start one: millstream worker module:app"
     print_list([_row(worker) for worker in found], COLUMNS, json=json, empty=empty)
 
 
+@workers.command("scale")
+def scale_worker(
+    processes: Annotated[str, typer.Argument(metavar="[WORKER] N", help="The worker's id, or how it begins; processes.")],
+    number: Annotated[str | None, typer.Argument(hidden=True)] = None,
+    hold: Annotated[
+        float, typer.Option("--hold", min=0, metavar="SECONDS", help="For how long no strategy changes it.")
+    ] = HOLD_SECONDS,
+    url: Url = None,
+    namespace: Namespace = None,
+) -> None:
+    """Have a worker keep so many processes, within its MIN..MAX.
+
+    Without WORKER: the only one there is. Only processes that do nothing end; those that are busy do so when they are not.
+    """
+    from millstream.cli.target import at
+
+    worker, wanted = (None, processes) if number is None else (processes, number)
+    if not wanted.isdecimal():
+        raise UsageError(f"how many processes? Say a number, not {wanted!r}")
+    say(at(url, namespace, lambda app: app.scale(int(wanted), worker=worker, hold=hold)))
+
+
+@workers.command("wanted")
+def wanted_processes(
+    strategy: Annotated[
+        str, typer.Option("--strategy", metavar="NAME[,KEY=N]", help="As for millstream worker: backlog,target=5.")
+    ] = DEFAULT,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", "-c", min=1, help="How many jobs one process runs at once.")
+    ] = 32,
+    window: Annotated[float, typer.Option("--window", min=0, metavar="SECONDS", help="For how long rates are measured.")] = 2.0,
+    serve: Annotated[
+        str | None, typer.Option("--serve", metavar="HOST:PORT", help="Answer over HTTP, for ever: / and /metrics.")
+    ] = None,
+    json: Json = False,
+    url: Url = None,
+    namespace: Namespace = None,
+) -> None:
+    """Say how many worker processes each queue and group wants, for scalers outside (KEDA, an HPA). Needs no worker."""
+    from millstream.cli.target import at
+    from millstream.worker.scaling.http import serve_wanted
+    from millstream.worker.scaling.wanted import Forecast, wanted
+
+    spec = parse_spec(strategy)
+    if spec.own:
+        raise UsageError(f"{strategy!r} is of an app, and this reads no app: say backlog or threshold")
+    if serve is not None:
+        host, _, port = serve.rpartition(":")
+        if not port.isdecimal():
+            raise UsageError(f"--serve says where: HOST:PORT, not {serve!r}")
+
+        async def answer(app: Millstream) -> None:
+            forecast = Forecast(app.inspector, spec.strategy(), concurrency=concurrency)
+            await serve_wanted(forecast, host.strip("[]") or "0.0.0.0", int(port), note)
+
+        at(url, namespace, answer)
+        return
+    found = at(url, namespace, lambda app: wanted(app.inspector, spec.strategy(), concurrency=concurrency, window=window))
+    rows = [{field: getattr(each, field) for field in each.__struct_fields__} for each in found]
+    print_list(rows, WANTED, json=json, empty="there are no queues yet")
+
+
+async def _found(app: Millstream) -> list[WorkerInfo]:
+    processes = await app.inspector.workers()
+    supervisors = await app.inspector.supervisors()
+    known = {supervisor.id for supervisor in supervisors}
+    found: list[WorkerInfo] = []
+    for supervisor in supervisors:
+        found += [supervisor, *(process for process in processes if process.supervisor == supervisor.id)]
+    return [*found, *(process for process in processes if process.supervisor not in known)]
+
+
 def _row(worker: WorkerInfo) -> dict[str, Any]:
+    team = worker.team
+    fixed = team is None or team.minimum == team.maximum
     return {
         "id": worker.id,
+        "supervisor": worker.supervisor or None,
+        "processes": None if team is None else team.processes,
+        "of": None if team is None or fixed else f"{team.minimum}..{team.maximum}",
+        "minimum": None if team is None else team.minimum,
+        "maximum": None if team is None else team.maximum,
+        "strategy": None if team is None else team.strategy or None,
+        "decisions": None if team is None else team.decisions,
+        "last_decision": None if team is None else team.last or None,
+        "by_hand_until": None if team is None or not team.by_hand_until else moment(team.by_hand_until),
+        "rates": None if team is None else team.rates,
         "host": worker.host,
         "pid": worker.pid,
         "version": worker.version,

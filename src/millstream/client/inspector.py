@@ -87,8 +87,14 @@ class ClientInspector(Inspector):
         found = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.dead_letter(at, job_id))
         return next((letter for letter in found if letter is not None), None)
 
+    async def due(self, queue: str) -> int:
+        return await self._clients.here().ask(lambda broker: broker.inspector.due(queue))
+
     async def workers(self) -> list[WorkerInfo]:
         return await self._clients.here().ask(lambda broker: broker.inspector.workers())
+
+    async def supervisors(self) -> list[WorkerInfo]:
+        return await self._clients.here().ask(lambda broker: broker.inspector.supervisors())
 
     async def examine(self) -> list[Finding]:
         return await self._clients.here().ask(lambda broker: broker.inspector.examine())
@@ -106,7 +112,9 @@ class ClientInspector(Inspector):
     job_sync = twin(job)
     dead_letters_sync = twin(dead_letters)
     dead_letter_sync = twin(dead_letter)
+    due_sync = twin(due)
     workers_sync = twin(workers)
+    supervisors_sync = twin(supervisors)
     examine_sync = twin(examine)
 
 

@@ -28,6 +28,7 @@ from millstream.broker import (
 from millstream.broker.contract import BEGINNING, SUSPECT_AFTER, Place
 from millstream.errors import ShardsChanged
 from millstream.memory.inspector import MemoryInspector
+from millstream.memory.mailbox import MemoryMailbox
 from millstream.memory.queue import MemoryQueue
 from millstream.memory.remains import Keeping
 from millstream.memory.results import MemoryResults
@@ -70,6 +71,7 @@ class MemoryBroker(Broker):
             self._state = State()
         self._inspector = MemoryInspector(self._state, self._now)
         self._results = MemoryResults(self._state, self._now)
+        self._mailbox = MemoryMailbox(self._state, self._now)
 
     @property
     def inspector(self) -> MemoryInspector:
@@ -78,6 +80,10 @@ class MemoryBroker(Broker):
     @property
     def results(self) -> ResultStore:
         return self._results
+
+    @property
+    def mailbox(self) -> MemoryMailbox:
+        return self._mailbox
 
     async def open(self) -> None:
         pass

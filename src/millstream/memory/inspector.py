@@ -7,7 +7,7 @@ from itertools import islice
 
 import msgspec
 
-from millstream.address import whole
+from millstream.address import is_dead_address, split_address, whole
 from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, StoppedKey, TopicState, WorkerInfo
 from millstream.memory.queue import MemoryQueue
 from millstream.memory.state import Job, Moment, Number, Place, State
@@ -90,7 +90,22 @@ class MemoryInspector(Inspector):
             dead = self._queue(queue).dead.get(job_id)
             return dead.stored(queue) if dead is not None else None
 
+    async def due(self, queue: str) -> int:
+        parts = split_address(queue)
+        if is_dead_address(queue):
+            return 0
+        with self._state.lock:
+            now_ms = self._now().ms
+            delayed = 0 if parts is None or parts[0] not in self._state.topics else self._state.topics[parts[0]].due(now_ms)
+            return delayed + sum(job.due_ms <= now_ms for job in self._queue(queue).scheduled())
+
     async def workers(self) -> list[WorkerInfo]:
+        return [worker for worker in self._registered() if worker.team is None]
+
+    async def supervisors(self) -> list[WorkerInfo]:
+        return [worker for worker in self._registered() if worker.team is not None]
+
+    def _registered(self) -> list[WorkerInfo]:
         with self._state.lock:
             return sorted(self._state.workers.values(self._now().wall), key=lambda worker: worker.id)
 

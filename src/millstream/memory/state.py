@@ -194,3 +194,4 @@ class State:
         """By the address of the whole: how many it has."""
         self.fences: dict[str, int] = {}
         """By the address of a shard: of how many it is one; 0: nobody may publish there."""
+        self.boxes: Kept[list[bytes]] = Kept()

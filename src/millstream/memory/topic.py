@@ -139,6 +139,10 @@ class MemoryTopic:
             self._append(self._delayed.pop(event_id.decode()), now_ms)
         self.wake()
 
+    def due(self, now_ms: int) -> int:
+        """How many delayed events are due and not published yet."""
+        return sum(due_ms <= now_ms for due_ms, _ in self._due)
+
     def next_due(self, now_ms: int) -> float | None:
         """Seconds until the earliest delayed event is due."""
         return max(0.0, (self._due[0][0] - now_ms) / 1000) if self._due else None

@@ -136,7 +136,16 @@ class RedisInspector(Inspector):
         found = await self._call("XRANGE", names["dead"], at[1:], at[1:])
         return dead_letter(queue, *found[0]) if found else None
 
+    async def due(self, queue: str) -> int:
+        return 0 if is_dead_address(queue) else await self._run("due", queue)
+
     async def workers(self) -> list[WorkerInfo]:
+        return [worker for worker in await self._registered() if worker.team is None]
+
+    async def supervisors(self) -> list[WorkerInfo]:
+        return [worker for worker in await self._registered() if worker.team is not None]
+
+    async def _registered(self) -> list[WorkerInfo]:
         return sorted((_decode_worker(raw) for raw in await self._run("workers", None)), key=lambda w: w.started)
 
     async def examine(self) -> list[Finding]:

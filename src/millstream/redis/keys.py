@@ -65,6 +65,7 @@ Of the namespace, under ``{namespace}``:
 | prefixes | ``…:prefixes`` | set    | ``group>prefix``: which topics get a group         | until it is removed                |
 | workers  | ``…:workers``  | set    | ids of registered workers                          | until unregistered or found gone   |
 | worker   | ``…:w:<id>``   | string | what a worker says of itself                       | two beats after the last one       |
+| box      | ``…:m:<name>`` | list   | mail to a supervisor, or its answers               | until taken, some seconds at most  |
 """
 
 from __future__ import annotations
@@ -134,6 +135,7 @@ _NAMESPACE_SUFFIX = {
     "prefixes": ":prefixes",
     "workers": ":workers",
     "worker": ":w:",
+    "box": ":m:",
 }
 
 
@@ -169,7 +171,7 @@ def address_of_waiters(key: str) -> str:
 
 
 def namespace_keys(namespace: str) -> dict[str, str]:
-    """The keys of a namespace, by word; ``worker`` is a prefix."""
+    """The keys of a namespace, by word; ``worker`` and ``box`` are prefixes."""
     return {word: f"{{{namespace}}}" + suffix for word, suffix in _NAMESPACE_SUFFIX.items()}
 
 

@@ -23,6 +23,7 @@ from millstream.testing.promises.seeking import SeekingPromises
 from millstream.testing.promises.settling import SettlingPromises
 from millstream.testing.promises.shards import ShardPromises
 from millstream.testing.promises.stopping import StoppingPromises
+from millstream.testing.promises.supervising import SupervisingPromises
 from millstream.testing.promises.suspects import SuspectPromises
 from millstream.testing.promises.upkeep import UpkeepPromises
 from millstream.testing.promises.waiting import WaitingPromises
@@ -42,6 +43,7 @@ class QueueContract(
     PendingPromises,
     StoppingPromises,
     SeatPromises,
+    SupervisingPromises,
 ):
     """What a queue promises, and so a group, one test each. ``queue`` and ``other_queue`` are the addresses that are tested."""
 

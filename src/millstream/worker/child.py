@@ -14,15 +14,19 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from millstream.errors import BrokerRefused, BrokerUnavailable, UsageError
+from millstream.errors import BrokerRefused, BrokerUnavailable, ShardsChanged, UsageError
 from millstream.handler import Handler
+from millstream.settings import whole
 from millstream.worker import codes, wire
 from millstream.worker.hot.runner import longest_timeout
 from millstream.worker.logs import configure_logging
-from millstream.worker.relay import as_problem
+from millstream.worker.relay import TEXT_LIMIT, as_problem
+from millstream.worker.scaling.metrics import Metrics
+from millstream.worker.scaling.strategies import Strategy
+from millstream.worker.summary import Summary
 from millstream.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -46,6 +50,10 @@ class SupervisorKeeper:
         self._writer = writer
         self._hello = hello
         self._reporter: Reporter | None = None
+        self._worker: Worker | None = None
+        self._strategy: Strategy | None = None
+        self._retired: Callable[[], object] = lambda: None
+        self._weighing: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
 
@@ -59,6 +67,10 @@ class SupervisorKeeper:
 
     def report_to(self, reporter: Reporter) -> None:
         self._reporter = reporter
+
+    def speak_for(self, worker: Worker, strategy: Strategy | None, retired: Callable[[], object]) -> None:
+        """Whose work is told of; ``retired`` is called when the supervisor needs it no more, and it agreed to go."""
+        self._worker, self._strategy, self._retired = worker, strategy, retired
 
     async def start(self) -> None:
         wire.say(self._writer, self._hello)
@@ -82,50 +94,98 @@ class SupervisorKeeper:
         wire.say(self._writer, wire.Longer(timeout))
 
     async def stop(self) -> None:
-        for task in (self._reading, self._beating):
-            if task is not None:
-                task.cancel()
+        """The leases are given up. The supervisor goes on to hear that the loop turns: a lifespan may take long to end."""
+        if self._reading is not None:
+            self._reading.cancel()
+        with contextlib.suppress(ConnectionError):
+            await self._writer.drain()
+
+    async def say_bye(self, summary: Summary) -> None:
+        """How it went."""
+        error = "" if summary.error is None else f"{type(summary.error).__name__}: {summary.error}"[:TEXT_LIMIT]
+        wire.say(self._writer, wire.Bye(dict(summary.totals), summary.interrupted, summary.abandoned, error))
         with contextlib.suppress(ConnectionError):
             await self._writer.drain()
 
     async def _until_gone(self) -> None:
         while (word := await wire.hear(self._reader)) is not None:
-            if isinstance(word, wire.Trouble) and self._reporter is not None:
-                self._reporter.pass_on(as_problem(word))
+            match word:
+                case wire.Trouble() if self._reporter is not None:
+                    self._reporter.pass_on(as_problem(word))
+                case wire.Retire(until):
+                    self._retire(until)
+                case wire.Weigh(number, metrics):
+                    self._weighing = asyncio.create_task(self._weigh(number, metrics))
+                case _:
+                    pass
+
+    def _retire(self, until: float) -> None:
+        worker = self._worker
+        if worker is not None and time.monotonic() <= until and worker.retire():
+            wire.say(self._writer, wire.Retiring())
+            self._retired()
+        else:
+            wire.say(self._writer, wire.Busy(0 if worker is None else worker.held))
+
+    async def _weigh(self, number: int, metrics: Metrics) -> None:
+        """In a thread: whatever it does there, jobs and beats go on."""
+        try:
+            assert self._strategy is not None
+            wanted = whole(await asyncio.to_thread(self._strategy, metrics), "what a strategy wants", minimum=0)
+        except Exception as error:
+            wire.say(self._writer, wire.Weighed(number, error=f"{type(error).__name__}: {error}"[:TEXT_LIMIT]))
+        else:
+            wire.say(self._writer, wire.Weighed(number, wanted))
 
     async def _beat(self) -> None:
         while True:
-            wire.say(self._writer, wire.Beat())
+            worker = self._worker
+            wire.say(self._writer, wire.Beat() if worker is None else wire.Beat(worker.held, dict(worker.totals)))
             await asyncio.sleep(BEAT_SECONDS)
+
+
+def find_strategy(path: str) -> Strategy:
+    """The app's own strategy, at ``module:attribute``; a class is called without arguments. UsageError says what is wrong."""
+    found = find(path, "a strategy")
+    strategy = found() if isinstance(found, type) else found
+    if not callable(strategy):
+        raise UsageError(f"{path!r} is a {type(strategy).__name__}, not a strategy: a function of Metrics")
+    return cast("Strategy", strategy)
 
 
 def find_app(path: str) -> Millstream:
     """The app at ``module:attribute``, its ``include`` imported too. UsageError says what is wrong."""
     from millstream.app import Millstream
 
-    module_name, _, attribute = path.partition(":")
-    if not module_name or not attribute:
-        raise UsageError(f"{path!r} does not name an app: write module:attribute, for example tasks:app")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        app: object = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and module_name.startswith(error.name):
-            raise UsageError(f"there is no module {module_name!r} here or on the Python path") from error
-        raise
-    for name in attribute.split("."):
-        try:
-            app = getattr(app, name)
-        except AttributeError:
-            raise UsageError(f"module {module_name!r} has no {attribute!r}") from None
+    app = find(path, "an app")
     if not isinstance(app, Millstream):
         raise UsageError(f"{path!r} is a {type(app).__name__}, not a Millstream app")
     app.load()
     return app
 
 
-async def serve(app: Millstream, orders: wire.Orders) -> int:
+def find(path: str, what: str) -> object:
+    """What is at ``module:attribute``."""
+    module_name, _, attribute = path.partition(":")
+    if not module_name or not attribute:
+        raise UsageError(f"{path!r} does not name {what}: write module:attribute, for example tasks:app")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: object = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and module_name.startswith(error.name):
+            raise UsageError(f"there is no module {module_name!r} here or on the Python path") from error
+        raise
+    for name in attribute.split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            raise UsageError(f"module {module_name!r} has no {attribute!r}") from None
+    return found
+
+
+async def serve(app: Millstream, orders: wire.Orders, strategy: Strategy | None = None) -> int:
     """Serve until told to stop; the exit code."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -139,10 +199,14 @@ async def serve(app: Millstream, orders: wire.Orders) -> int:
         connecting.cancel()
         return codes.OK
     try:
-        broker = await connecting
+        await connecting
+        broker = await app.broker_to_serve(queues)
     except (BrokerUnavailable, BrokerRefused) as error:
         log.critical("%s", error)
         return codes.SERVER
+    except ShardsChanged as error:
+        log.critical("%s", error)
+        return codes.USAGE
     reader, writer = await wire.streams(socket.socket(fileno=orders.fd))
     handlers: dict[str, Handler] = {**app.tasks, **app.subscriptions_at(queues)}
     hello = wire.Hello(
@@ -156,6 +220,9 @@ async def serve(app: Millstream, orders: wire.Orders) -> int:
         sorted(name for name, handler in handlers.items() if handler.settings.max_crashes == 0),
         app.observers.listening,
         [broadcast.name for broadcast in app.broadcasts if broadcast.address in queues],
+        slots_at(queues, app, orders),
+        consumers_at(queues, app),
+        any(handler.ack == "on_receive" for handler in app.subscriptions_at(queues).values()) or bool(app.broadcasts),
     )
     keeper = SupervisorKeeper(reader, writer, hello)
     worker = Worker(
@@ -174,12 +241,14 @@ async def serve(app: Millstream, orders: wire.Orders) -> int:
         isolate=None if orders.suspects_only else keeper.isolate,
         longer=keeper.longer,
         observers=app.observers,
+        supervisor=orders.supervisor,
     )
+    keeper.speak_for(worker, strategy, stop.set)
     threading.Thread(target=_end_with, args=(os.getppid(), app.settings.lease), name="millstream-orphan", daemon=True).start()
-    return await _serve(worker, orders, stop, app.settings.grace)
+    return await _serve(worker, keeper, orders, stop, app.settings.grace)
 
 
-async def _serve(worker: Worker, orders: wire.Orders, stop: asyncio.Event, grace: float) -> int:
+async def _serve(worker: Worker, keeper: SupervisorKeeper, orders: wire.Orders, stop: asyncio.Event, grace: float) -> int:
     try:
         await worker.start(claim=not orders.suspects_only)
     except (BrokerUnavailable, BrokerRefused) as error:
@@ -201,9 +270,30 @@ async def _serve(worker: Worker, orders: wire.Orders, stop: asyncio.Event, grace
         wait.cancel()
     # Nobody renews our leases any more: finish what can be finished before others take over.
     summary = await worker.stop(grace if worker.error is None else min(grace, worker.lease / 3))
-    if worker.error is not None:
-        return codes.FAILED
-    return codes.INTERRUPTED if summary.interrupted else codes.OK
+    await keeper.say_bye(summary)
+    return codes.FAILED if worker.error is not None else summary.exit_code
+
+
+def slots_at(addresses: Iterable[str], app: Millstream, orders: wire.Orders) -> dict[str, int]:
+    """How many jobs of each address one process runs at once."""
+    sizes = {True: orders.concurrency, False: orders.threads}
+    groups = app.subscriptions_at(addresses)
+    slots: dict[str, int] = {}
+    for address in addresses:
+        if (group := groups.get(address)) is not None:
+            most = sizes[group.is_async]
+            slots[address] = most if group.concurrency is None else min(most, group.concurrency)
+        else:
+            kinds = {task.is_async for task in app.tasks.values() if task.settings.queue == address}
+            slots[address] = sum(sizes[kind] for kind in kinds) or orders.concurrency
+    return slots
+
+
+def consumers_at(addresses: Iterable[str], app: Millstream) -> dict[str, tuple[int, int]]:
+    """How many processes may serve each, over all workers, where that is said."""
+    declared: dict[str, object] = {**app.queues, **app.subscriptions_at(addresses)}
+    said = {address: getattr(declared.get(address), "consumers", None) for address in addresses}
+    return {address: (bounds[0], bounds[1]) for address, bounds in said.items() if bounds is not None}
 
 
 def main() -> None:
@@ -215,6 +305,7 @@ def main() -> None:
     try:
         app = find_app(orders.app)
         app.queues_to_serve(orders.queues)
+        strategy = find_strategy(orders.strategy) if orders.strategy else None
     except UsageError as error:
         log.critical("%s", error)
         _exit(codes.USAGE)
@@ -222,7 +313,7 @@ def main() -> None:
         log.critical("%s could not be imported", orders.app, exc_info=True)
         _exit(codes.USAGE)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        code = runner.run(serve(app, orders))
+        code = runner.run(serve(app, orders, strategy))
         _exit(code)
 
 

@@ -10,3 +10,5 @@ SERVER = 3
 """The server could not be reached for 30 s, or will never serve us."""
 INTERRUPTED = 4
 """A running handler was cancelled or killed at the deadline or by a second signal."""
+CRASHING = 5
+"""Worker processes died as soon as they were started, again and again. Never because of a job that kills its process."""

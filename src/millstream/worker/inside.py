@@ -9,7 +9,8 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from millstream.worker.worker import Summary, Worker
+from millstream.worker.summary import Summary
+from millstream.worker.worker import Worker
 
 log = logging.getLogger("millstream.worker")
 

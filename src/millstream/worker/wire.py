@@ -8,6 +8,7 @@ import socket
 import msgspec
 
 from millstream.problem import During
+from millstream.worker.scaling.metrics import Metrics
 
 
 class Orders(msgspec.Struct, frozen=True):
@@ -24,6 +25,10 @@ class Orders(msgspec.Struct, frozen=True):
     """The child's end of the socket pair."""
     suspects_only: bool = False
     """A spare child: runs what was running when others died, each job alone, and ends."""
+    supervisor: str = ""
+    """The id of whoever started it."""
+    strategy: str = ""
+    """module:attribute of the app's own strategy, if it scales by one."""
 
 
 class Hello(msgspec.Struct, tag=True, frozen=True):
@@ -42,6 +47,12 @@ class Hello(msgspec.Struct, tag=True, frozen=True):
     observed: bool = False
     """Whether the app has observers, whom this child can tell of the supervisor's problems."""
     broadcasts: list[str] = []
+    slots: dict[str, int] = {}
+    """How many jobs of each address one process runs at once."""
+    consumers: dict[str, tuple[int, int]] = {}
+    """How many processes may serve an address, over all workers, where that is said."""
+    fleeting: bool = False
+    """Some handlers run what no lease holds: who dies with empty hands may have died of that."""
 
 
 class Keep(msgspec.Struct, tag=True, frozen=True):
@@ -61,6 +72,53 @@ class Drop(msgspec.Struct, tag=True, frozen=True):
 
 class Beat(msgspec.Struct, tag=True, frozen=True):
     """The child's loop turns."""
+
+    held: int = 0
+    """Jobs it has in its hands: running, waiting to run, or not settled yet."""
+    totals: dict[str, int] = {}
+    """What it has settled."""
+
+
+class Bye(msgspec.Struct, tag=True, frozen=True):
+    """The child has stopped, and how that went."""
+
+    totals: dict[str, int]
+    interrupted: int
+    abandoned: int
+    error: str = ""
+    """The first, as text."""
+
+
+class Retire(msgspec.Struct, tag=True, frozen=True):
+    """To the child: go, if nothing is in your hands now, and refuse otherwise."""
+
+    until: float
+    """By the machine's monotonic clock: later it is not meant any more."""
+
+
+class Retiring(msgspec.Struct, tag=True, frozen=True):
+    """It goes: it had nothing in its hands, and takes nothing more."""
+
+
+class Busy(msgspec.Struct, tag=True, frozen=True):
+    """It stays: it has this many jobs in its hands."""
+
+    held: int
+
+
+class Weigh(msgspec.Struct, tag=True, frozen=True):
+    """To the child: how many processes does the app's own strategy want?"""
+
+    number: int
+    metrics: Metrics
+
+
+class Weighed(msgspec.Struct, tag=True, frozen=True):
+    """What it wants, or why that is not known."""
+
+    number: int
+    wanted: int = 0
+    error: str = ""
 
 
 class Longer(msgspec.Struct, tag=True, frozen=True):
@@ -92,7 +150,7 @@ class Trouble(msgspec.Struct, tag=True, frozen=True):
     missed: int = 0
 
 
-Word = Hello | Keep | Drop | Beat | Longer | Suspects | Ready | Trouble
+Word = Hello | Keep | Drop | Beat | Bye | Longer | Suspects | Ready | Trouble | Retire | Retiring | Busy | Weigh | Weighed
 _decoder = msgspec.json.Decoder(Word)
 _encoder = msgspec.json.Encoder()
 

@@ -11,7 +11,6 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -45,6 +44,7 @@ from millstream.worker.services.keeper import KeeperThread
 from millstream.worker.services.registrar import Registrar
 from millstream.worker.services.seating import Seating, Table
 from millstream.worker.services.watch import Watch
+from millstream.worker.summary import Summary
 from millstream.worker.suspects import Suspects
 
 log = logging.getLogger("millstream.worker")
@@ -61,17 +61,6 @@ LAST_WORDS_SECONDS = 5.0
 
 class KeeperDied(Exception):
     """Nobody renews this worker's leases any more."""
-
-
-@dataclass(frozen=True)
-class Summary:
-    """How a worker ended."""
-
-    totals: Mapping[str, int]
-    interrupted: int
-    """Running handlers that were cancelled or abandoned at the deadline."""
-    abandoned: int
-    """Of these, threads that did not return: their leases were not given up, since they may still be running."""
 
 
 class Worker:
@@ -100,6 +89,7 @@ class Worker:
         isolate: Callable[[str], None] | None = None,
         longer: Callable[[float], None] | None = None,
         observers: Observers | None = None,
+        supervisor: str = "",
     ) -> None:
         self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self.failed = asyncio.Event()
@@ -110,6 +100,7 @@ class Worker:
         self._tasks = tasks
         self._settings = settings
         self._lifespan = lifespan
+        self._supervisor = supervisor
         self._started_at = time.time()
         elsewhere = {*prefixes, *(broadcast.address for broadcast in broadcasts)}
         asked = {each.address: each for each in serving}
@@ -174,6 +165,20 @@ class Worker:
     def totals(self) -> Mapping[str, int]:
         """done, retried, dead, refused: what this worker settled."""
         return self._settler.totals
+
+    @property
+    def held(self) -> int:
+        """How many jobs are in its hands: running, waiting to run, or not settled yet."""
+        hold = self._hold
+        waiting = sum(map(len, hold.ready)) + sum(len(lane.gathered) + len(lane.handed_back) for lane in self._lanes)
+        return len(hold.running) + waiting + hold.unsettled
+
+    def retire(self) -> bool:
+        """Begin nothing more, unless something is in its hands: then False, and nothing changes. ``stop`` does the rest."""
+        if self.held:
+            return False
+        self._hold.shut.add(STOPPING)
+        return True
 
     async def start(self, *, claim: bool = True) -> None:
         """Enter the lifespan, take leases, begin to claim. ``claim=False`` leaves claiming to ``run_suspects``.
@@ -334,7 +339,7 @@ class Worker:
         )
         if self._observers is not None:
             await self._observers.told()
-        return Summary(totals, len(interrupted), len(abandoned))
+        return Summary(dict(totals), len(interrupted), len(abandoned), self.first_error)
 
     async def _claim_no_more(self) -> None:
         await self._step(LAST_WORDS_SECONDS, self._seating.stop())
@@ -473,6 +478,7 @@ class Worker:
             queues=list(dict.fromkeys(whole(lane.queue) for lane in (*self._lanes, *(f.lane for f in self._followers)))),
             started=self._started_at,
             totals=dict(self._settler.totals),
+            supervisor=self._supervisor,
         )
 
     def _describe(self, task: asyncio.Task[Any] | None) -> str:

@@ -1,5 +1,5 @@
 """A user's own program with a worker in its event loop: ``inside.py`` by ``app.worker()`` until SIGTERM, ``inside.py run`` by
-``app.run()``, whose summary it prints."""
+``app.run()``, whose summary it prints and whose exit code it takes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import sys
 from jobs import app
 
 
-async def main() -> None:
+async def main() -> int:
     if "run" in sys.argv:
-        print(await app.run(concurrency=8, threads=2))
-        return
+        summary = await app.run(concurrency=8, threads=2)
+        print(summary)
+        return int(summary.exit_code)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with app.worker(concurrency=8, threads=2):
         await stop.wait()
+    return 0
 
 
 logging.basicConfig(level=logging.INFO)
-asyncio.run(main())
+sys.exit(asyncio.run(main()))

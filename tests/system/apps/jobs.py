@@ -100,6 +100,19 @@ async def fork_and_die(key: str, gate: str) -> None:
         os._exit(0)
 
 
+@app.task
+async def fork_and_forget(key: str, gate: str) -> None:
+    """Leaves a process behind that has no parent any more, and ends when the gate is there."""
+    with entry(key):
+        child = os.fork()
+        if child == 0:
+            if os.fork() == 0:
+                while not Path(gate).exists():
+                    time.sleep(0.01)
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
 @app.task(retry=RetryPolicy(2, delay=0.05, backoff="fixed", jitter=False))
 async def fail(key: str) -> None:
     with entry(key):

@@ -27,6 +27,13 @@ class Registrar:
         """Register once."""
         await self._broker.register(self._info(), TTL_SECONDS)
 
+    async def show(self) -> None:
+        """Register now, if that is possible."""
+        try:
+            await self.beat()
+        except BrokerError as error:
+            self._reporter.fail("maintenance", None, error, "could not register: %s", error, level=logging.DEBUG)
+
     async def run(self) -> None:
         """Register for ever; being seen is worth no noise while the server is away."""
         failing = False

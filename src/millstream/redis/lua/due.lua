@@ -1,0 +1,8 @@
+-- How many scheduled jobs are due and not ready yet; in a group also of its topic's delayed events.
+-- KEYS: due
+-- USES: clock
+-- OF A GROUP: log_due
+-- ARGV: clock
+local count = redis.call('ZCOUNT', DUE, '-inf', now)
+if in_group then count = count + due_in_log() end
+return count

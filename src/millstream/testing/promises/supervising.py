@@ -1,0 +1,71 @@
+"""What supervisors and those who look at them need: mail, being seen, and what is due while nobody claims."""
+
+from __future__ import annotations
+
+import asyncio
+
+from millstream.broker import Team, WorkerInfo
+from millstream.testing.room import Promises, Room, eventually, promise
+
+
+def supervisor(name: str, processes: int = 2) -> WorkerInfo:
+    team = Team(processes, 1, 4, "backlog", {"up": 1}, "scaled up", rates={"q": 12.5})
+    return WorkerInfo(name, "host", 7, "0.1", ["q"], 1.5, {"done": 3}, team=team)
+
+
+class SupervisingPromises(Promises):
+    """Mailboxes, the registry of supervisors, and what is due."""
+
+    @promise()
+    async def test_mail_is_taken_once_and_in_order(self, room: Room) -> None:
+        other = await room.another()
+        await room.broker.mailbox.put("w", b"first", 60)
+        await other.mailbox.put("w", b"second", 60)
+        await room.broker.mailbox.put("v", b"\x00other\xff", 60)
+        assert await other.mailbox.take("w") == [b"first", b"second"]
+        assert await room.broker.mailbox.take("w") == []
+        assert await room.broker.mailbox.take("v") == [b"\x00other\xff"]
+
+    @promise()
+    async def test_mail_that_nobody_takes_expires(self, room: Room) -> None:
+        await room.broker.mailbox.put("stays", b"mail", 600)
+        tries = 0
+
+        async def gone() -> bool:
+            nonlocal tries
+            tries += 1
+            box = f"goes-{tries}"
+            await room.broker.mailbox.put(box, b"mail", 0.005)
+            await asyncio.sleep(0.01 * tries)
+            return await room.broker.mailbox.take(box) == []
+
+        await eventually(gone)
+        assert await room.broker.mailbox.take("stays") == [b"mail"]
+
+    @promise()
+    async def test_a_supervisor_is_seen_with_its_team_and_is_no_worker_process(self, room: Room) -> None:
+        process = WorkerInfo("p", "host", 8, "0.1", ["q"], 2.5, {"done": 3}, supervisor="s")
+        await room.broker.register(supervisor("s"), 60)
+        await room.broker.register(process, 60)
+        other = await room.another()
+        assert await other.inspector.supervisors() == [supervisor("s")]
+        assert await other.inspector.workers() == [process]
+        await other.register(supervisor("s", processes=3), 60)
+        assert await room.broker.inspector.supervisors() == [supervisor("s", processes=3)]
+        await other.unregister("s")
+        assert await room.broker.inspector.supervisors() == []
+
+    @promise()
+    async def test_what_is_due_is_counted_until_a_claim_makes_it_ready(self, room: Room) -> None:
+        inspector = room.broker.inspector
+        await room.publish("ready")
+        await room.publish("soon-1", "soon-2", delay=5)
+        await room.publish("later", delay=50)
+        assert await inspector.due(room.queue) == 0
+        room.at(5)
+        assert await inspector.due(room.queue) == 2
+        await room.join("c")
+        await room.broker.claim(room.queue, "c", 0)
+        assert await inspector.due(room.queue) == 0
+        room.at(50)
+        assert await inspector.due(room.queue) == 1

@@ -1,0 +1,128 @@
+"""Worker processes as their supervisor sees them: started, listened to, told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+
+from millstream.worker import wire
+from millstream.worker.summary import NOTHING
+
+LAST_WORDS_SECONDS = 0.5
+"""How long a dead child's last words may take to be read."""
+
+
+class Child:
+    """One worker process."""
+
+    def __init__(self, process: asyncio.subprocess.Process, orders: wire.Orders) -> None:
+        self.process = process
+        self.orders = orders
+        self.started = time.monotonic()
+        self.heard = time.monotonic()
+        self.hello: wire.Hello | None = None
+        self.served_since: float | None = None
+        self.bye: wire.Bye | None = None
+        self.longest_timeout = 0.0
+        self.leases: set[tuple[str, str]] = set()
+        self.held: int | None = None
+        """How many jobs it held when it last said; None: it has not said yet."""
+        self.reported: Mapping[str, int] = NOTHING
+        """What it had settled then."""
+        self.told_to_stop = False
+        self.killed = False
+        self.retiring = False
+        """It was asked to go while it had nothing to do, and goes."""
+        self.answers: asyncio.Queue[wire.Retiring | wire.Busy] = asyncio.Queue()
+        self.writer: asyncio.StreamWriter | None = None
+        self.listening: asyncio.Task[None]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def spare(self) -> bool:
+        return self.orders.suspects_only
+
+    @property
+    def totals(self) -> Mapping[str, int]:
+        """What it settled, as far as it could say."""
+        return self.reported if self.bye is None else self.bye.totals
+
+    @property
+    def silent(self) -> float:
+        """Seconds for which its loop has not turned, as far as we can tell."""
+        return time.monotonic() - self.heard
+
+    def say(self, word: wire.Word) -> None:
+        """Nothing happens if it has not said anything yet."""
+        if self.writer is not None:
+            wire.say(self.writer, word)
+
+    def signal(self, number: int) -> None:
+        """Nothing happens if it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+    async def dump_stacks(self) -> None:
+        """Have it print where each of its threads is."""
+        self.signal(signal.SIGUSR1)
+        await asyncio.sleep(0.5)
+
+
+async def spawn(orders: wire.Orders, hear: Callable[[Child, wire.Word], Awaitable[None]]) -> Child:
+    """Start one; every word it says is heard, in order."""
+    ours, theirs = socket.socketpair()
+    orders = msgspec.structs.replace(orders, fd=theirs.fileno())
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "millstream.worker.child",
+            wire.encode_orders(orders),
+            pass_fds=(theirs.fileno(),),
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C in a terminal reaches us alone; we tell the children
+        )
+    finally:
+        theirs.close()
+    child = Child(process, orders)
+    child.listening = asyncio.create_task(_listen(child, ours, hear))
+    return child
+
+
+async def _listen(child: Child, ours: socket.socket, hear: Callable[[Child, wire.Word], Awaitable[None]]) -> None:
+    reader, child.writer = await wire.streams(ours)
+    try:
+        while (word := await wire.hear(reader)) is not None:
+            child.heard = time.monotonic()
+            match word:
+                case wire.Hello():
+                    child.hello, child.longest_timeout, child.served_since = word, word.longest_timeout, time.monotonic()
+                case wire.Longer(timeout):
+                    child.longest_timeout = timeout
+                case wire.Beat(held, totals):
+                    child.held, child.reported = held, totals
+                case wire.Bye():
+                    child.bye = word
+                case wire.Retiring() | wire.Busy():
+                    child.answers.put_nowait(word)
+                case _:
+                    pass
+            await hear(child, word)
+    finally:
+        child.writer.close()
+
+
+async def heard_out(child: Child) -> None:
+    """What a dead child said last counts. Not for ever: a process it forked may have its end of the socket."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(child.listening, LAST_WORDS_SECONDS)

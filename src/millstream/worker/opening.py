@@ -1,0 +1,40 @@
+"""What a worker says when it begins: what it serves, and what its numbers come to."""
+
+from __future__ import annotations
+
+from millstream.address import spoken
+from millstream.worker import wire
+from millstream.worker.plan import Plan
+
+
+def what_it_serves(plan: Plan, hello: wire.Hello) -> str:
+    """One line."""
+    served = [*map(spoken, hello.queues), *(f"broadcast {name!r}" for name in hello.broadcasts)]
+    tasks = f": tasks {', '.join(hello.tasks)}" if hello.tasks else ""
+    return f"{', '.join(served)}{tasks}; {_numbers(plan)}{_seats(hello)}"
+
+
+def _numbers(plan: Plan) -> str:
+    """Processes times coroutines, and processes times threads."""
+    least, most, orders = plan.processes, plan.most, plan.orders
+    processes = f"{least} to {most} processes" if plan.scales else f"{least} process{'' if least == 1 else 'es'}"
+    each = f"{processes} of {orders.concurrency} coroutines and {orders.threads} threads"
+    if most == 1:
+        return each
+    sums = (f"{_range(least * slots, most * slots)} {kind}" for slots, kind in _kinds(orders))
+    by = f", scaled by {plan.strategy}" if plan.scales else ""
+    return f"{each}: {' and '.join(sums)} at once{by}"
+
+
+def _kinds(orders: wire.Orders) -> tuple[tuple[int, str], tuple[int, str]]:
+    return (orders.concurrency, "coroutines"), (orders.threads, "threads")
+
+
+def _range(least: int, most: int) -> str:
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def _seats(hello: wire.Hello) -> str:
+    """What holds over all workers."""
+    said = [f"{spoken(address)} by {_range(least, most)}" for address, (least, most) in sorted(hello.consumers.items())]
+    return f"; over all workers {', '.join(said)} processes" if said else ""

@@ -1,0 +1,118 @@
+"""A place for a worker process: one child after another, until it is not needed any more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+from millstream.worker import codes, wire
+from millstream.worker.children import Child
+from millstream.worker.circuit import SOON_SECONDS, Circuit
+
+if TYPE_CHECKING:
+    from millstream.worker.supervisor import Supervisor
+
+log = logging.getLogger("millstream.worker")
+
+
+class Place:
+    """Where one child is kept. A child that dies is replaced, later and later if it dies at once, and not at all while the
+    circuit is open, but for one that is tried now and then."""
+
+    def __init__(self, house: Supervisor, orders: wire.Orders) -> None:
+        self.circuit = Circuit()
+        self.child: Child | None = None
+        self.left = False
+        """It is not needed any more: its child ends, and is not replaced."""
+        self._house = house
+        self._orders = orders
+        self._woken = asyncio.Event()
+
+    @property
+    def serves(self) -> bool:
+        """Whether its child has begun to, and has not ended."""
+        return self.child is not None and self.child.hello is not None
+
+    def leave(self) -> None:
+        """Replace the child no more."""
+        self.left = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Rest no longer: something has changed."""
+        self._woken.set()
+
+    @property
+    def _over(self) -> bool:
+        return self.left or self._house.stopping.begun
+
+    async def live(self) -> None:
+        """Keep a child here until the place is left, or the worker stops."""
+        house = self._house
+        while not self._over:
+            probing = self.circuit.is_open
+            async with house.probing if probing else nullcontext():  # one process at a time is tried again
+                if self._over:
+                    return
+                child = self.child = await house.start(self._orders)
+                if probing:
+                    await self._probe(child)
+            code = await child.process.wait()
+            held = await house.bury(child, code)
+            self.child = None
+            if self._over or child.retiring or (self._orders.burst and code == codes.OK):
+                self.left = True
+                return
+            if child.told_to_stop:
+                self.circuit = Circuit()  # a reload
+            elif not await self._could_not_start(child, code):
+                self._count(child, code, held)
+                await self._rest(self.circuit.pause)
+
+    async def _could_not_start(self, child: Child, code: int) -> bool:
+        """Whether a child ended for a reason that it has given, and that was dealt with."""
+        house = self._house
+        if child.hello is not None or code not in (codes.FAILED, codes.USAGE, codes.SERVER):
+            return False
+        if house.reloads and code != codes.SERVER:
+            log.error("the change does not work; waiting for the next one")
+            await house.changed.wait()
+            return True
+        if not house.has_served:  # none has ever served: it is not the server that is away for a while
+            house.stopping.stop(code)
+            return True
+        return False
+
+    def _count(self, child: Child, code: int, held: int | None) -> None:
+        now = time.monotonic()
+        if child.served_since is not None:
+            lived = now - child.served_since
+        else:
+            lived = now - child.started if code == codes.SERVER else 0.0  # the server may be away, for half a minute
+        blameless = child.hello is not None and (held != 0 or child.hello.fleeting)
+        if self.circuit.died(lived, blameless=blameless):
+            self._house.opened(code)
+
+    async def _probe(self, child: Child) -> None:
+        """Wait until it has served for a while, or ended."""
+        ended = asyncio.ensure_future(child.process.wait())
+        try:
+            while not ended.done():
+                if child.served_since is not None and time.monotonic() - child.served_since > SOON_SECONDS:
+                    self.circuit.serves()
+                    return
+                await asyncio.wait([ended], timeout=SOON_SECONDS / 10)
+        finally:
+            ended.cancel()
+
+    async def _rest(self, seconds: float) -> None:
+        self._woken.clear()
+        if self._over:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()

@@ -1,0 +1,105 @@
+"""The reclaimer: whatever a dead child held is given up at once, so that others run it within a second, not a lease."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Collection
+
+import msgspec
+
+from millstream.broker import Broker
+from millstream.errors import BrokerError, LeaseLost
+from millstream.message import decode_message
+from millstream.outcome import Outcome
+from millstream.reporter import Reporter
+from millstream.worker import verdict
+from millstream.worker.children import Child
+from millstream.worker.hot.hold import BATCH
+from millstream.worker.services.keeper import Keeper
+
+log = logging.getLogger("millstream.worker")
+
+GIVE_UP_SECONDS = 5.0
+"""How long a supervisor that is stopping tries to give up the leases of a child; what it cannot give up lapses."""
+
+
+class Reclaimer:
+    """Gives up the leases of children that have ended."""
+
+    def __init__(self, broker: Broker, keeper: Keeper, reporter: Reporter) -> None:
+        self._broker = broker
+        self._keeper = keeper
+        self._reporter = reporter
+        self._giving_up: set[asyncio.Task[int | None]] = set()
+        self._stopping = False
+
+    async def give_up(self, child: Child) -> int | None:
+        """How many jobs of this child can be claimed again; None: that is not known."""
+        if not child.leases:
+            return 0
+        for queue, consumer in child.leases:
+            self._keeper.drop(queue, consumer)
+        giving_up = {asyncio.create_task(self._give_up(child, queue, consumer)) for queue, consumer in child.leases}
+        self._giving_up |= giving_up
+        if self._stopping:
+            _let_lapse_later(giving_up)
+        await asyncio.wait(giving_up)
+        self._giving_up -= giving_up
+        held = [None if task.cancelled() else task.result() for task in giving_up]
+        known = [count for count in held if count is not None]
+        return sum(known) if len(known) == len(held) or any(known) else None
+
+    def stop(self) -> None:
+        """From now on it may not take long."""
+        self._stopping = True
+        _let_lapse_later(self._giving_up)
+
+    def let_lapse(self) -> None:
+        """Now: what could not be given up lapses."""
+        _let_lapse(self._giving_up)
+
+    async def _give_up(self, child: Child, queue: str, consumer: str) -> int | None:
+        """If the server is away too, the lease lapses by itself; a few tries are worth the time it saves."""
+        assert child.hello is not None
+        for pause in (0.1, 0.5, 1.0, 2.0):
+            try:
+                if child.told_to_stop and child.hello.at_most_once:
+                    await _end_started(self._broker, queue, consumer, child.hello.at_most_once)
+                held = await self._broker.leave(queue, consumer, blameless=child.told_to_stop)
+            except LeaseLost:
+                held = 0
+            except BrokerError as error:
+                text = "a dead child's lease on queue %r could not be given up yet: %s"
+                self._reporter.fail("reclaim", queue, error, text, queue, error)
+                await asyncio.sleep(pause)
+                continue
+            self._reporter.heal("reclaim", queue)
+            return held
+        return None
+
+
+def _let_lapse_later(giving_up: Collection[asyncio.Task[int | None]]) -> None:
+    asyncio.get_running_loop().call_later(GIVE_UP_SECONDS, _let_lapse, list(giving_up))
+
+
+def _let_lapse(giving_up: Collection[asyncio.Task[int | None]]) -> None:
+    """The server does not answer and we must go."""
+    for task in giving_up:
+        if not task.done():
+            log.warning("a dead child's lease could not be given up: it lapses")
+            task.cancel()
+
+
+async def _end_started(broker: Broker, queue: str, consumer: str, at_most_once: Collection[str]) -> None:
+    """A child that was told to stop is blamed for nothing and what it held is handed back, but for jobs that may start only
+    once: they are never buffered, so they had started."""
+    outcomes: list[Outcome] = []
+    for entry in await broker.recover(queue, consumer, ()):
+        with contextlib.suppress(msgspec.MsgspecError):  # whoever claims it next sees that it is malformed
+            message = decode_message(entry.body or b"")
+            if message.task in at_most_once or queue in at_most_once:
+                outcomes.append(verdict.interrupted(entry.ref, message, entry.crashes, 0.0))
+    for start in range(0, len(outcomes), BATCH):
+        await broker.settle(queue, consumer, outcomes[start : start + BATCH])

@@ -1,0 +1,194 @@
+"""The gauge: reads what there is to do, and measures how fast it is done.
+
+Rates come from the totals of the addresses, not from what processes tell of themselves: totals count what all workers do,
+wherever they are, they outlive processes, and whoever knows a URL can read them. A rate counts only while something waits
+(at other times a process does what there is, not what it can), and only the part of a process that is busy with the address.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from millstream.address import shard_addresses, split_address, topic_address, whole
+from millstream.broker import Inspector, QueueState, WorkerInfo
+from millstream.worker.scaling.metrics import Load
+
+MEASURE_SECONDS = 2.0
+"""Nothing is said of a rate before it was watched for so long."""
+
+WINDOW_SECONDS = 10.0
+"""What is older counts no more, unless so little was done since that it says nothing:"""
+WINDOW_OUTCOMES = 20
+LONG_WINDOW_SECONDS = 60.0
+
+KNOWN_SECONDS = 5.0
+"""For so long who serves what, and how many shards there are, is known: an idle worker asks the server for little."""
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """The time between two looks."""
+
+    seconds: float
+    outcomes: int
+    process_seconds: float
+
+
+@dataclass(slots=True)
+class _History:
+    """What was seen of one address."""
+
+    at: float
+    outcomes: int
+    waiting: int
+    busy: float
+    rate: float | None = None
+    loaded: deque[_Stretch] = field(default_factory=deque)
+    """While something waited all the time."""
+    lately: deque[_Stretch] = field(default_factory=deque)
+
+
+class Gauge:
+    """To be read every second or so; each look makes rates better."""
+
+    def __init__(self, inspector: Inspector, clock: Callable[[], float], known: Mapping[str, float] | None = None) -> None:
+        self._inspector = inspector
+        self._clock = clock
+        self._known = dict(known or {})
+        """Rates that others have measured."""
+        self._seen: dict[str, _History] = {}
+        self._shards: dict[str, int] = {}
+        self._workers: list[WorkerInfo] = []
+        self._known_until = float("-inf")
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """As far as they were measured."""
+        return {address: seen.rate for address, seen in self._seen.items() if seen.rate is not None}
+
+    async def read(self, addresses: Iterable[str]) -> list[Load]:
+        """The load of each address, as it is now."""
+        if self._clock() >= self._known_until:
+            self._shards.clear()
+            self._workers = await self._inspector.workers()
+            self._known_until = self._clock() + KNOWN_SECONDS
+        states = {address: await self._state(address) for address in addresses}
+        workers = self._workers
+        for address, (state, due) in states.items():
+            if state.shards:  # each has one consumer, and a process may own several
+                serving = sum(address in map(whole, worker.queues) for worker in workers)
+                states[address] = msgspec.structs.replace(state, consumers=serving), due
+        shares = _busy_with(states, workers)
+        now = self._clock()
+        loads: list[Load] = []
+        for address, (state, due) in states.items():
+            seen = self._see(now, state, due, shares[address] * state.consumers)
+            loads.append(
+                Load(
+                    address,
+                    state.ready,
+                    due,
+                    state.running,
+                    seen.rate if seen.rate is not None else self._known.get(address),
+                    _per_second(seen.lately),
+                    state.consumers,
+                    paused=state.paused,
+                )
+            )
+        return loads
+
+    async def _state(self, address: str) -> tuple[QueueState, int]:
+        """With all its shards, as one; and how much of it is due."""
+        parts = split_address(address)
+        whose = address if parts is None else topic_address(parts[0])
+        if whose not in self._shards:
+            self._shards[whose] = await self._inspector.shards(whose)
+        shards = self._shards[whose]
+        places = shard_addresses(address, shards)
+        states = [await self._inspector.queue(place) for place in places]
+        return _sum(address, states), sum([await self._inspector.due(place) for place in places])
+
+    def _see(self, now: float, state: QueueState, due: int, busy: float) -> _History:
+        outcomes = sum(state.totals.get(total, 0) for total in ("done", "retried", "dead", "expired"))
+        waiting = 0 if state.paused else state.ready + due
+        seen = self._seen.get(state.queue)
+        if seen is None or outcomes < seen.outcomes:  # new, or all was flushed
+            rate = None if seen is None else seen.rate
+            seen = self._seen[state.queue] = _History(now, outcomes, waiting, busy, rate)
+            return seen
+        seconds = now - seen.at
+        if seconds <= 0:
+            return seen
+        stretch = _Stretch(seconds, outcomes - seen.outcomes, seconds * (busy + seen.busy) / 2)
+        _append(seen.lately, stretch, WINDOW_SECONDS / 2, 0)
+        if waiting and seen.waiting:
+            _append(seen.loaded, stretch, WINDOW_SECONDS, WINDOW_OUTCOMES)
+            seen.rate = _rate(seen.loaded, seen.rate)
+        else:
+            seen.loaded.clear()
+            if seen.rate is not None and state.consumers:  # what was done can be done
+                seen.rate = max(seen.rate, stretch.outcomes / (seconds * state.consumers))
+        seen.at, seen.outcomes, seen.waiting, seen.busy = now, outcomes, waiting, busy
+        return seen
+
+
+def _rate(loaded: Collection[_Stretch], before: float | None) -> float | None:
+    """Outcomes per second of a process. If none came, it is not more than one in the time that was watched."""
+    process_seconds = sum(stretch.process_seconds for stretch in loaded)
+    if sum(stretch.seconds for stretch in loaded) < MEASURE_SECONDS or process_seconds <= 0:
+        return before
+    outcomes = sum(stretch.outcomes for stretch in loaded)
+    if outcomes:
+        return outcomes / process_seconds
+    bound = 1 / process_seconds
+    return bound if before is None else min(before, bound)
+
+
+def _append(stretches: deque[_Stretch], stretch: _Stretch, seconds: float, outcomes: int) -> None:
+    stretches.append(stretch)
+    while len(stretches) > 1:
+        left, did = sum(each.seconds for each in stretches), sum(each.outcomes for each in stretches)
+        enough = did - stretches[0].outcomes >= outcomes or left > LONG_WINDOW_SECONDS
+        if left - stretches[0].seconds < seconds or not enough:
+            return
+        stretches.popleft()
+
+
+def _per_second(stretches: Collection[_Stretch]) -> float:
+    seconds = sum(stretch.seconds for stretch in stretches)
+    return sum(stretch.outcomes for stretch in stretches) / seconds if seconds else 0.0
+
+
+def _busy_with(states: Mapping[str, tuple[QueueState, int]], workers: Sequence[WorkerInfo]) -> dict[str, float]:
+    """Which part of a process that serves an address is busy with it: it serves others, too."""
+    parts: dict[str, list[float]] = {address: [] for address in states}
+    for worker in workers:
+        serves = [address for address in dict.fromkeys(map(whole, worker.queues)) if address in states]
+        running = {address: states[address][0].running for address in serves}
+        for address in serves:
+            parts[address].append(running[address] / sum(running.values()) if any(running.values()) else 1 / len(serves))
+    return {address: sum(found) / len(found) if found else 1.0 for address, found in parts.items()}
+
+
+def _sum(address: str, states: Sequence[QueueState]) -> QueueState:
+    if len(states) == 1:
+        return states[0]
+    totals: dict[str, int] = {}
+    for state in states:
+        for name, count in state.totals.items():
+            totals[name] = totals.get(name, 0) + count
+    return QueueState(
+        address,
+        sum(state.ready for state in states),
+        sum(state.running for state in states),
+        sum(state.scheduled for state in states),
+        sum(state.dead for state in states),
+        any(state.paused for state in states),
+        sum(state.consumers for state in states),
+        totals,
+        shards=len(states),
+    )

@@ -1,0 +1,60 @@
+"""The figures over HTTP, for scalers that ask: ``/`` as JSON, ``/metrics`` as Prometheus reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import msgspec
+
+from millstream.errors import BrokerError
+from millstream.worker.scaling.wanted import Forecast, Wanted, as_prometheus
+
+LOOK_SECONDS = 1.0
+REQUEST_SECONDS = 5.0
+"""How long a client may take to say what it wants."""
+
+
+async def serve_wanted(forecast: Forecast, host: str, port: int, say: Callable[[str], object]) -> None:
+    """For ever; ``say`` is told where, and of an outage. While the server of the queues is away the answer is 503, so that
+    nobody scales by old figures."""
+    found: list[Wanted] | None = None
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            async with asyncio.timeout(REQUEST_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+            path = head.split(b" ", 2)[1] if head.count(b" ") >= 2 else b""
+            writer.write(_response(path.decode("ascii", "replace"), found))
+            await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, host, port) as listener:
+        for socket in listener.sockets:
+            say("answering at http://{}:{}/ and /metrics".format(*socket.getsockname()[:2]))
+        while True:
+            try:
+                found = await forecast.look()
+            except BrokerError as error:
+                if found is not None:
+                    say(f"the server is away: {error}")
+                found = None
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+def _response(path: str, found: list[Wanted] | None) -> bytes:
+    if found is None:
+        return _http("503 Service Unavailable", "text/plain", b"the server of the queues is away\n")
+    if path.partition("?")[0] == "/metrics":
+        return _http("200 OK", "text/plain; version=0.0.4", as_prometheus(found).encode())
+    if path.partition("?")[0] == "/":
+        # By address, since that is how KEDA's metrics-api names a value; dots would take a name apart there.
+        by_address = {each.address.replace(".", "_"): each for each in found}
+        return _http("200 OK", "application/json", msgspec.json.encode(by_address))
+    return _http("404 Not Found", "text/plain", b"there is / and /metrics\n")
+
+
+def _http(status: str, kind: str, body: bytes) -> bytes:
+    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode() + body

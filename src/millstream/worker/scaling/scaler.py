@@ -1,0 +1,163 @@
+"""The scaler: a supervisor's service that has as many worker processes as its strategy, or somebody by hand, wants."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from millstream.errors import BrokerError
+from millstream.worker.scaling.metrics import Metrics
+from millstream.worker.scaling.requests import Answer
+from millstream.worker.scaling.stabilizer import Stabilizer
+
+log = logging.getLogger("millstream.worker")
+
+
+class Team(Protocol):
+    """The processes that are scaled."""
+
+    @property
+    def processes(self) -> int: ...
+    @property
+    def minimum(self) -> int: ...
+    @property
+    def maximum(self) -> int: ...
+    @property
+    def closed(self) -> str:
+        """Why their number is not to be changed any more; empty: it may be."""
+        ...
+
+    def grow(self, count: int) -> str:
+        """Start so many more; why not, if they were not."""
+        ...
+
+    async def shrink(self, count: int) -> int:
+        """Have so many of those that do nothing end; how many do."""
+        ...
+
+
+class Scaler:
+    """Decides at every poll. Each decision is counted; those that change something, or cannot, are logged with their reason,
+    of a row of the same refusals the first one."""
+
+    def __init__(
+        self,
+        team: Team,
+        measure: Callable[[], Awaitable[Metrics]],
+        strategy: Callable[[Metrics], Awaitable[int]],
+        stabilizer: Stabilizer,
+        poll: float,
+        changed: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._team = team
+        self._measure = measure
+        self._strategy = strategy
+        self._stabilizer = stabilizer
+        self._poll = poll
+        self._changed = changed
+        self._deciding = asyncio.Lock()
+        self._by_hand: int | None = None
+        self._by_hand_until = 0.0
+        self._refusal = ""
+        self.decisions = {"up": 0, "down": 0, "hold": 0, "refused": 0}
+        self.last = ""
+
+    @property
+    def by_hand_until(self) -> float:
+        """Epoch seconds until which the number that was set by hand holds; 0: none does."""
+        left = self._by_hand_until - time.monotonic()
+        return time.time() + left if self._by_hand is not None and left > 0 else 0.0
+
+    async def run(self) -> None:
+        """Decide for ever."""
+        while True:
+            await asyncio.sleep(self._poll)
+            with contextlib.suppress(BrokerError):  # while the server is away nobody knows what there is to do
+                await self.once()
+
+    async def once(self) -> None:
+        """One decision."""
+        metrics = await self._measure()
+        async with self._deciding:
+            team = self._team
+            if team.closed:
+                return
+            if self._holds_by_hand():
+                assert self._by_hand is not None
+                if team.processes != self._by_hand:
+                    await self._go_to(self._by_hand, "by hand")
+                return
+            wanted = metrics.within(await self._strategy(metrics))
+            if not self._stabilizer.passes(team.processes, wanted):
+                self.decisions["hold"] += 1
+                if wanted == team.processes:
+                    self._refusal = ""
+                return
+            if await self._go_to(wanted, str(metrics)):
+                self._stabilizer.acted()
+
+    async def by_hand(self, wanted: int, hold: float) -> Answer:
+        """Have so many processes, and let no strategy change that for ``hold`` seconds."""
+        async with self._deciding:
+            team, before = self._team, self._team.processes
+            why = team.closed or self._outside(wanted)
+            if why:
+                self._count_refusal(f"scaling to {wanted} by hand is refused: {why}")
+                return Answer(False, why, before)
+            self._by_hand, self._by_hand_until = wanted, time.monotonic() + hold
+            if wanted != before:
+                await self._go_to(wanted, "by hand")
+            self._stabilizer.acted()
+            await self._changed()
+            return Answer(True, self._said(before, wanted), team.processes)
+
+    def _said(self, before: int, wanted: int) -> str:
+        now = self._team.processes
+        if now < wanted:
+            return f"it keeps {now} of {wanted}: {self._refusal or 'no more could be started'}"
+        if now > wanted:
+            return f"it keeps {now}: {now - wanted} of them are busy, and end as soon as they are not"
+        return f"it keeps {now} as before" if before == now else f"it keeps {now}, {before} before"
+
+    def _outside(self, wanted: int) -> str:
+        least, most = self._team.minimum, self._team.maximum
+        if least <= wanted <= most:
+            return ""
+        if least == most:
+            return f"it was started with --processes {least}, and scales only if that is a range, as in {least}..{least + 3}"
+        return f"{wanted} is outside of its bounds, {least} to {most}"
+
+    def _holds_by_hand(self) -> bool:
+        if self._by_hand is not None and time.monotonic() >= self._by_hand_until:
+            log.info("the %d processes that were set by hand hold no longer", self._by_hand)
+            self._by_hand = None
+        return self._by_hand is not None
+
+    async def _go_to(self, wanted: int, reason: str) -> bool:
+        """Whether anything was done."""
+        before = self._team.processes
+        if wanted > before:
+            why = self._team.grow(wanted - before)
+        else:
+            why = "" if await self._team.shrink(before - wanted) else "none of them is idle"
+        now = self._team.processes
+        if why:
+            self._count_refusal(f"scaling from {before} to {wanted} processes is refused: {why} ({reason})", why)
+            return False
+        self.decisions["up" if wanted > before else "down"] += 1
+        self._refusal = ""
+        self.last = f"scaled {'up' if wanted > before else 'down'} from {before} to {now} processes: {reason}"
+        log.info("%s", self.last)
+        await self._changed()
+        return True
+
+    def _count_refusal(self, text: str, why: str = "") -> None:
+        self.decisions["refused"] += 1
+        if not why or why != self._refusal:
+            log.info("%s", text)
+        self._refusal = why
+        self.last = text

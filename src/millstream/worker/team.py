@@ -1,0 +1,187 @@
+"""A supervisor's processes as the scaler sees them: how many, what they have to do, more of them, fewer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from millstream.address import whole
+from millstream.broker import Broker
+from millstream.worker import wire
+from millstream.worker.children import Child
+from millstream.worker.scaling.gauge import Gauge
+from millstream.worker.scaling.metrics import Load, Metrics
+from millstream.worker.scaling.scaler import Scaler
+from millstream.worker.scaling.spec import parse_spec
+from millstream.worker.scaling.stabilizer import Stabilizer
+
+if TYPE_CHECKING:
+    from millstream.worker.place import Place
+    from millstream.worker.supervisor import Supervisor
+
+RETIRE_SECONDS = 2.0
+"""How long a child has to say whether it goes; one whose loop stands still does not."""
+
+WEIGH_SECONDS = 5.0
+"""How long the app's own strategy has to decide."""
+
+
+class StrategyFailed(Exception):
+    """The app's own strategy raised, or said nothing."""
+
+
+class ProcessTeam:
+    """Places, counted, begun and left. Only a child that says it has nothing in its hands is ever taken away."""
+
+    def __init__(self, house: Supervisor) -> None:
+        self._house = house
+        self._spec = parse_spec(house.plan.strategy)
+        self._strategy = None if self._spec.own else self._spec.strategy()
+        self._gauge: Gauge | None = None
+        self._weighing: tuple[int, asyncio.Future[int]] | None = None
+        self._weighings = 0
+        self.scaler: Scaler
+
+    def open(self, broker: Broker, changed: Callable[[], Awaitable[None]]) -> Scaler:
+        """With a server there is something to measure."""
+        self._gauge = Gauge(broker.inspector, time.monotonic)
+        stabilizer = Stabilizer(self._spec.hysteresis, self._spec.cooldown, time.monotonic)
+        self.scaler = Scaler(self, self._measure, self._wanted, stabilizer, self._spec.poll, changed)
+        return self.scaler
+
+    # -- what there is -----------------------------------------------------------------------------------------------------
+
+    @property
+    def processes(self) -> int:
+        """That are kept, or being started."""
+        return sum(not place.left for place in self._house.places)
+
+    @property
+    def minimum(self) -> int:
+        return self._house.plan.processes
+
+    @property
+    def maximum(self) -> int:
+        return self._house.plan.most
+
+    @property
+    def closed(self) -> str:
+        """Why their number is not to be changed any more; empty: it may be."""
+        if self._house.stopping.begun:
+            return "it is stopping"
+        if self._house.plan.orders.burst and self.processes < self.minimum:
+            return "its burst is nearly over"
+        return ""
+
+    @property
+    def addresses(self) -> list[str]:
+        """What the children serve, and those that they found since they began."""
+        found: dict[str, None] = {}
+        for child in self._serving():
+            assert child.hello is not None
+            found.update(dict.fromkeys(address for address in child.hello.queues if "*" not in address))
+            found.update(dict.fromkeys(sorted({whole(address) for address, _ in child.leases})))
+        return list(found)
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Jobs that one process does per second, as far as that was measured."""
+        return {} if self._gauge is None else self._gauge.rates
+
+    def _serving(self) -> list[Child]:
+        return [place.child for place in self._house.places if place.child is not None and place.child.hello is not None]
+
+    async def _measure(self) -> Metrics:
+        assert self._gauge is not None
+        children, orders = self._serving(), self._house.plan.orders
+        loads: list[Load] = []
+        for load in await self._gauge.read(self.addresses):
+            hello = next((child.hello for child in children if child.hello is not None), None)
+            least, most = hello.consumers.get(load.address, (0, None)) if hello is not None else (0, None)
+            loads.append(
+                msgspec.structs.replace(
+                    load,
+                    ours=sum(any(whole(address) == load.address for address, _ in child.leases) for child in children),
+                    slots=hello.slots.get(load.address, orders.concurrency) if hello is not None else orders.concurrency,
+                    least=least,
+                    most=most,
+                )
+            )
+        slots = {load.slots for load in loads}
+        concurrency = min(sum(slots), orders.concurrency + orders.threads) or orders.concurrency
+        return Metrics(self.processes, self.minimum, self.maximum, concurrency, tuple(loads))
+
+    # -- what is wanted ----------------------------------------------------------------------------------------------------
+
+    async def _wanted(self, metrics: Metrics) -> int:
+        if self._strategy is not None:
+            return self._strategy(metrics)
+        child = next(iter(self._serving()), None)
+        if child is None:
+            return metrics.processes
+        self._weighings += 1
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._weighing = self._weighings, answer
+        child.say(wire.Weigh(self._weighings, metrics))
+        try:
+            async with asyncio.timeout(WEIGH_SECONDS):
+                return await answer
+        except TimeoutError:
+            raise StrategyFailed(f"{self._spec.own} has not said a number within {WEIGH_SECONDS:g} s") from None
+
+    def weighed(self, word: wire.Weighed) -> None:
+        """The app's own strategy has decided."""
+        if self._weighing is None or self._weighing[0] != word.number or self._weighing[1].done():
+            return
+        if word.error:
+            self._weighing[1].set_exception(StrategyFailed(f"{self._spec.own}: {word.error}"))
+        else:
+            self._weighing[1].set_result(word.wanted)
+
+    # -- more and fewer ----------------------------------------------------------------------------------------------------
+
+    def grow(self, count: int) -> str:
+        """Start so many more; why not, if they were not."""
+        if any(place.circuit.is_open for place in self._house.places):
+            return "worker processes die as soon as they are started"
+        for _ in range(count):
+            self._house.begin_place()
+        return ""
+
+    async def shrink(self, count: int) -> int:
+        """Have so many of those that do nothing end; how many do."""
+        before = self.processes
+        kept = [place for place in self._house.places if not place.left]
+        for place in [place for place in reversed(kept) if not place.serves][:count]:
+            place.leave()
+            if place.child is not None:
+                self._house.stopping.tell(place.child)
+        count -= before - self.processes
+        idle = [place for place in reversed(kept) if place.serves and place.child is not None and place.child.held == 0]
+        await asyncio.gather(*map(self._retire, idle[:count]))
+        return before - self.processes
+
+    async def _retire(self, place: Place) -> None:
+        """Ask a child to go. It refuses if it has something in its hands by now."""
+        child = place.child
+        assert child is not None
+        while not child.answers.empty():
+            child.answers.get_nowait()
+        child.say(wire.Retire(time.monotonic() + RETIRE_SECONDS))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RETIRE_SECONDS):
+                await child.answers.get()
+
+    def retiring(self, child: Child) -> None:
+        """A child goes."""
+        child.retiring = True
+        for place in self._house.places:
+            if place.child is child:
+                place.leave()
+        if not self._house.stopping.begun:
+            self._house.stopping.see_it_end(child)

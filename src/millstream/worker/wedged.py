@@ -1,0 +1,37 @@
+"""Watching for children that are wedged: whose loop has not turned for longer than any of their jobs may take."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Collection
+
+from millstream.errors import WorkerCrashed
+from millstream.reporter import Reporter
+from millstream.worker.children import Child
+from millstream.worker.relay import Relay
+
+log = logging.getLogger("millstream.worker")
+
+LOOK_SECONDS = 1.0
+
+
+async def watch_for_wedged(children: Collection[Child], reporter: Reporter, relay: Relay) -> None:
+    """Kill such a child, after dumping its stacks, for ever."""
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        for child in list(children):
+            hello = child.hello
+            if hello is None or not child.longest_timeout or child.silent <= child.longest_timeout + hello.grace:
+                continue
+            wedged = f"worker process {child.pid} has not turned its loop for {child.silent:.0f} s"
+            wedged += ", longer than any job may run"
+            log.error("%s; its stacks follow", wedged)
+            relay.dismiss(child)
+            reporter.tell("handler", None, WorkerCrashed(wedged), crash=True)
+            await child.dump_stacks()
+            with contextlib.suppress(ProcessLookupError):
+                child.process.kill()
+            child.heard = time.monotonic()

@@ -1,0 +1,107 @@
+"""Exit codes, each by a real ``millstream worker``: scripts and orchestrators rely on them. And the summary beside them."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+from tests.system.apps import jobs
+from tests.system.harness import Ledger, Workers, eventually, running_server, state, totals, until_done
+
+
+def test_0_all_that_ran_finished_also_if_jobs_died(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    worker = workers.start("--processes", "2", grace=60)
+    jobs.app.enqueue_many_sync(jobs.note.bind(f"note-{i}") for i in range(20))
+    jobs.unspeakable.enqueue_sync("dies")
+    jobs.fail.enqueue_sync("fails")
+    eventually(lambda: (totals()["done"], totals()["dead"]) == (20, 2), "all of them to end")
+    jobs.hold.enqueue_sync("held", str(gate))
+    ledger.until_started(1, "held")
+    worker.signal(signal.SIGTERM)
+    eventually(lambda: "drains" in worker.log, "the worker to drain")
+    gate.touch()
+    assert worker.wait() == 0
+    (line,) = [line for line in worker.log.splitlines() if " stopped: " in line and "worker" not in line]
+    assert "stopped: 21 done, 2 retried, 2 dead" in line, "over all processes, what ended while it drained included"
+
+
+def test_1_a_lifespan_that_fails(workers: Workers) -> None:
+    worker = workers.launch(app="failing:app")
+    assert worker.wait() == 1
+    assert "the database is not there" in worker.log
+
+
+def test_2_usage(workers: Workers) -> None:
+    worker = workers.launch(app="nowhere:app")
+    assert worker.wait() == 2
+    assert "there is no module 'nowhere'" in worker.log
+
+
+def test_3_a_server_that_refuses(workers: Workers) -> None:
+    with running_server("--requirepass", "right") as locked:
+        worker = workers.launch(url=locked.url.replace("unix://", "unix://:wrong@"))
+        assert worker.wait() == 3
+
+
+def test_4_a_handler_that_outlasts_the_grace_period(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    worker = workers.start(grace=0.3)
+    jobs.app.enqueue_many_sync(jobs.note.bind(f"note-{i}") for i in range(5))
+    until_done(5)
+    jobs.hold.enqueue_sync("held", str(gate))
+    ledger.until_started(1, "held")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 4
+    assert "stopped: 5 done, 0 retried, 0 dead, 1 interrupted" in worker.log, "what was done before the deadline is kept"
+
+
+def test_4_a_process_that_hangs_is_killed_at_the_deadline_and_its_work_is_given_back_at_once(
+    ledger: Ledger, gate: Path, workers: Workers
+) -> None:
+    worker = workers.start("--queue", "default", grace=0.3)
+    jobs.app.enqueue_many_sync(jobs.note.bind(f"note-{i}") for i in range(5))
+    until_done(5)
+    supervisor = jobs.app.inspector.supervisors_sync
+    eventually(lambda: supervisor()[0].totals["done"] == 5, "the process to have said what it did")
+    jobs.block_until.enqueue_sync("held", str(gate))
+    ledger.until_started(1, "held")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 4
+    assert (state().ready, state().running, totals()["lapsed"]) == (1, 0, 0)
+    assert "stopped: 5 done, 0 retried, 0 dead; 1 process killed" in worker.log, "what it had reported is kept"
+    gate.touch()
+    assert workers.launch("--burst").wait() == 0
+    assert [(line.attempt, line.crashes) for line in ledger.starts("held")] == [(1, 0), (1, 0)], "nobody is to blame"
+
+
+def test_4_a_second_signal(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    worker = workers.start(grace=600)
+    jobs.hold.enqueue_sync("held", str(gate))
+    ledger.until_started(1)
+    worker.signal(signal.SIGTERM)
+    eventually(lambda: "stopping" in worker.log, "the first signal to be heard")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 4
+    eventually(lambda: state().ready == 1, "the job to be handed back")
+
+
+def test_4_a_quit_means_now(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    worker = workers.start(grace=600)
+    jobs.hold.enqueue_sync("held", str(gate))
+    ledger.until_started(1)
+    worker.signal(signal.SIGQUIT)
+    assert worker.wait() == 4
+    eventually(lambda: state().ready == 1, "the job to be handed back")
+
+
+def test_a_hang_up_stops_it_like_any_other_signal(workers: Workers) -> None:
+    worker = workers.start()
+    worker.signal(signal.SIGHUP)
+    assert worker.wait() == 0
+
+
+def test_5_processes_that_die_as_soon_as_they_are_started(ledger: Ledger, workers: Workers) -> None:
+    environment = workers.environment() | {"CRASHING": "import"}
+    worker = workers.run([sys.executable, "-m", "millstream", "worker", "crashing:app", "--processes", "2"], environment)
+    assert worker.wait(within=60) == 5
+    assert worker.log.count("the worker gives up") == 1

@@ -1,0 +1,74 @@
+"""A worker as the first process of a container: it reaps what is left to it, and every signal reaches it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.system.apps import jobs
+from tests.system.harness import Ledger, Worker, Workers, eventually, is_alive, processes, totals, until_done
+
+UNSHARE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
+
+
+def may_unshare() -> bool:
+    return shutil.which("unshare") is not None and subprocess.run([*UNSHARE, "true"], capture_output=True).returncode == 0
+
+
+pytestmark = pytest.mark.skipif(not may_unshare(), reason="this machine lets nobody make a PID namespace")
+
+
+def start(workers: Workers, *arguments: str) -> tuple[Worker, int]:
+    """A worker that is PID 1 of a namespace, and its pid outside of it."""
+    command = [*UNSHARE, sys.executable, "-m", "millstream", "worker", "jobs:app", "--queue", "default", *arguments]
+    worker = workers.run(command, workers.environment(grace=60))
+    eventually(lambda: len(jobs.app.inspector.workers_sync()) >= 1, f"the worker to register; it says {worker.log}")
+    (first,) = [pid for pid, (parent, _) in processes().items() if parent == worker.pid]
+    return worker, first
+
+
+def test_a_process_that_lost_its_parent_is_reaped(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    worker, first = start(workers)
+    supervised = {pid for pid, (parent, _) in processes().items() if parent == first}
+    assert len(supervised) == 1, "PID 1 has one child of its own: the supervisor"
+    jobs.fork_and_forget.enqueue_sync("forgets", str(gate))
+    until_done(1)
+    (orphan,) = eventually_left_to(first, supervised)
+    assert is_alive(orphan)
+    gate.touch()
+    eventually(lambda: orphan not in processes(), "the orphan to be reaped, not to stay as a zombie")
+    worker_ends_with_0(worker, first)
+
+
+def eventually_left_to(first: int, but: set[int]) -> set[int]:
+    found: set[int] = set()
+
+    def left() -> bool:
+        found.update(pid for pid, (parent, _) in processes().items() if parent == first and pid not in but)
+        return bool(found)
+
+    eventually(left, "the orphan to be left to PID 1")
+    return found
+
+
+def worker_ends_with_0(worker: Worker, first: int) -> None:
+    os.kill(first, signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_signals_reach_it_and_its_exit_code_is_that_of_the_worker(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    worker, first = start(workers)
+    jobs.hold.enqueue_sync("held", str(gate))
+    ledger.until_started()
+    os.kill(first, signal.SIGINT)
+    eventually(lambda: "stopping; Ctrl-C again to stop now" in worker.log, "the signal to be heard")
+    assert worker.log.count("stopping now") == 0, "once, not twice"
+    os.kill(first, signal.SIGINT)
+    assert worker.wait() == 4
+    assert totals()["done"] == 0

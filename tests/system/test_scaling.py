@@ -1,0 +1,251 @@
+"""Worker processes that come and go: by a strategy, by hand, and when they die."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from millstream.errors import UsageError
+from millstream.worker.circuit import FRUITLESS
+from tests.system.apps import jobs
+from tests.system.harness import APPS, Ledger, Server, Worker, Workers, eventually, state, totals, until_done
+
+QUICK = "backlog,target=1,poll=0.1,hysteresis=0.2,cooldown=0.5"
+"""A strategy that does in a second what takes others half a minute."""
+
+SLOW = "backlog,target=3600,hysteresis=3600"
+"""One that leaves everything to the hand."""
+
+
+def millstream(server: Server, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "millstream", *arguments, "--url", server.url]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=APPS)
+
+
+def until_processes(worker: Worker, count: int) -> None:
+    eventually(lambda: len(worker.children()) == count, f"{count} processes; it says\n{worker.log}")
+
+
+# -- by a strategy ---------------------------------------------------------------------------------------------------------
+
+
+def test_under_a_burst_it_grows_and_when_idle_it_shrinks_and_no_job_is_lost_or_interrupted(
+    ledger: Ledger, workers: Workers
+) -> None:
+    worker = workers.launch("--processes", "1..4", "--strategy", QUICK, "--concurrency", "2", "--queue", "default")
+    worker.until_ready()
+    assert "1 to 4 processes of 2 coroutines and 8 threads: 2 to 8 coroutines and 8 to 32 threads at once" in worker.log
+    jobs.app.enqueue_many_sync(jobs.nap.bind(f"nap-{i}", 0.05) for i in range(800))
+    until_processes(worker, 4)
+    until_done(800, within=90)
+    until_processes(worker, 1)
+    assert ledger.runs() == Counter({f"nap-{i}": 1 for i in range(800)})
+    assert ledger.lines("broken") == []
+    assert len({line.pid for line in ledger.starts()}) >= 4
+    assert totals()["lapsed"] == 0
+    (info,) = jobs.app.inspector.supervisors_sync()
+    assert info.team is not None
+    assert (info.pid, info.team.minimum, info.team.maximum, info.team.strategy) == (worker.pid, 1, 4, QUICK)
+    assert info.team.decisions["up"] >= 1 and info.team.decisions["down"] >= 1 and info.team.decisions["hold"] >= 1
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert "scaled up from 1 to " in worker.log and " waiting, " in worker.log
+    assert "scaled down from " in worker.log
+    assert "stopped: 800 done, 0 retried, 0 dead\n" in worker.log
+
+
+def test_a_strategy_of_the_apps_own_is_asked_where_user_code_may_run(workers: Workers) -> None:
+    own = "strategies:Two,poll=0.1,hysteresis=0,cooldown=0"
+    worker = workers.launch("--processes", "1..3", "--strategy", own)
+    until_processes(worker, 2)
+    assert "scaled up from 1 to 2 processes" in worker.log
+
+
+def test_a_strategy_that_raises_changes_nothing_and_is_told(workers: Workers) -> None:
+    worker = workers.launch("--processes", "1..3", "--strategy", "strategies:broken,poll=0.1")
+    eventually(lambda: "RuntimeError: no idea" in worker.log, "the strategy's error to be told")
+    assert len(worker.children()) == 1
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_a_strategy_that_cannot_be_is_refused(workers: Workers) -> None:
+    wrong = {
+        "fastest": "there is no strategy 'fastest'",
+        "backlog,speed=2": "has no setting 'speed'",
+        "nowhere:Strategy": "there is no module 'nowhere'",
+        "strategies:nothing": "not a strategy",
+    }
+    launched = {text: workers.launch("--processes", "1..2", "--strategy", text) for text in wrong}
+    launched["4..2"] = workers.launch("--processes", "4..2")
+    wrong["4..2"] = "not above the second, not '4..2'"
+    for text, worker in launched.items():
+        assert worker.wait() == 2, worker.log
+        assert wrong[text] in worker.log
+
+
+def test_a_burst_with_a_range_ends_too(ledger: Ledger, workers: Workers) -> None:
+    jobs.app.enqueue_many_sync(jobs.nap.bind(f"nap-{i}", 0.02) for i in range(200))
+    worker = workers.launch("--burst", "--processes", "1..3", "--strategy", QUICK, "--concurrency", "2")
+    assert worker.wait(within=60) == 0
+    assert ledger.runs() == Counter({f"nap-{i}": 1 for i in range(200)})
+
+
+# -- by hand ---------------------------------------------------------------------------------------------------------------
+
+
+def test_by_hand_it_grows_and_only_processes_that_do_nothing_go(
+    ledger: Ledger, gate: Path, workers: Workers, server: Server
+) -> None:
+    worker = workers.launch("--processes", "1..3", "--strategy", SLOW, "--concurrency", "1", "--queue", "default")
+    worker.until_ready()
+    answer = millstream(server, "workers", "scale", "3")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout.endswith("it keeps 3, 1 before\n")
+    worker.until_ready(3)
+    jobs.app.enqueue_many_sync(jobs.hold.bind(f"held-{i}", str(gate)) for i in range(2))
+    ledger.until_started(2)
+    busy = {line.pid for line in ledger.starts()}
+    assert len(busy) == 2
+
+    def told(text: str) -> bool:
+        return text in jobs.app.scale_sync(1)
+
+    eventually(lambda: told("it keeps 2: 1 of them are busy, and end as soon as they are not"), "the idle one to go")
+    eventually(lambda: set(worker.children()) == busy, "the idle process to end")
+    assert ledger.lines("broken") == ledger.ends() == []
+    gate.touch()
+    until_processes(worker, 1)
+    until_done(2)
+    assert ledger.runs() == {"held-0": 1, "held-1": 1}
+    (row, _) = json.loads(millstream(server, "workers", "--json").stdout)
+    assert (row["processes"], row["of"], row["pid"]) == (1, "1..3", worker.pid)
+    assert row["by_hand_until"] is not None
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_a_scaling_by_hand_that_is_refused_says_why(workers: Workers, server: Server) -> None:
+    assert "there is no worker that could be scaled" in refusal(2)
+    ranged, fixed = workers.launch("--processes", "1..2", "--strategy", SLOW), workers.launch("--processes", "1")
+    ranged.until_ready()
+    fixed.until_ready()
+    eventually(lambda: len(jobs.app.inspector.supervisors_sync()) == 2, "both to register")
+    ids = {info.pid: info.id for info in jobs.app.inspector.supervisors_sync()}
+    assert "there are several workers: name one of " in refusal(2)
+    assert "there is no worker 'nobody'" in refusal(2, "nobody")
+    assert "3 is outside of its bounds, 1 to 2" in refusal(3, ids[ranged.pid])
+    assert "0 is outside of its bounds, 1 to 2" in refusal(0, ids[ranged.pid])
+    assert "was started with --processes 1, and scales only if that is a range" in refusal(2, ids[fixed.pid])
+    child = next(info for info in jobs.app.inspector.workers_sync() if info.supervisor == ids[ranged.pid])
+    assert f"it is a process of worker {ids[ranged.pid]}: scale that" in refusal(2, child.id)
+    answer = millstream(server, "workers", "scale", ids[ranged.pid], "3")
+    assert answer.returncode == 2
+    assert "3 is outside of its bounds, 1 to 2" in answer.stderr
+    eventually(lambda: "scaling to 3 by hand is refused: 3 is outside" in ranged.log, "the refusal to be logged")
+    assert (len(ranged.children()), len(fixed.children())) == (1, 1)
+
+
+def refusal(processes: int, worker: str | None = None) -> str:
+    with pytest.raises(UsageError) as caught:
+        jobs.app.scale_sync(processes, worker=worker)
+    return str(caught.value)
+
+
+def test_a_room_in_memory_has_no_worker_to_scale() -> None:
+    with jobs.app.override("memory://"):
+        assert "memory:// is inside one process" in refusal(2)
+
+
+# -- when they die ---------------------------------------------------------------------------------------------------------
+
+
+def starts(ledger: Ledger) -> int:
+    path = Path(f"{ledger.path}.starts")
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+@pytest.mark.parametrize("moment", ["import", "serve"])
+def test_processes_that_die_at_once_are_not_started_for_ever(ledger: Ledger, workers: Workers, moment: str) -> None:
+    environment = workers.environment() | {"CRASHING": moment}
+    worker = workers.run([sys.executable, "-m", "millstream", "worker", "crashing:app"], environment)
+    assert worker.wait(within=60) == 5
+    assert starts(ledger) == FRUITLESS
+    assert worker.log.count("die as soon as they are started: 5 in a row, the last with code 9; the worker gives up") == 1
+
+
+def test_while_a_place_is_broken_the_others_go_on(ledger: Ledger, workers: Workers, tmp_path: Path) -> None:
+    """Two processes live; then the app breaks, and one of them dies: its place is given up for a while, the other serves on."""
+    good = tmp_path / "good"
+    good.touch()
+    environment = workers.environment() | {"CRASHING": "import", "CRASHING_UNLESS": str(good)}
+    command = [sys.executable, "-m", "millstream", "worker", "crashing:app", "--processes", "2"]
+    worker = workers.run(command, environment)
+    worker.until_ready(2)
+    victim, survivor = worker.children()
+    good.unlink()
+    subprocess.run(["kill", "-9", str(victim)], check=True)
+    eventually(lambda: "died as soon as they were started" in worker.log, "the place to be given up")
+    assert starts(ledger) <= 2 + FRUITLESS
+    assert worker.children() == [survivor]
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+def test_jobs_that_kill_their_processes_one_after_another_never_end_the_worker(ledger: Ledger, workers: Workers) -> None:
+    worker = workers.start("--queue", "default", max_crashes=1)
+    bombs = FRUITLESS + 1
+    for i in range(bombs):
+        jobs.bomb.enqueue_sync(f"bomb-{i}")
+        eventually(lambda: state().dead > i, f"bomb {i} to be dead", within=60)  # noqa: B023
+    jobs.note.enqueue_sync("note")
+    eventually(lambda: totals()["done"] == 1, "a job after them to be done")
+    assert {dead.reason for dead in jobs.app.dead.list_sync()} == {"crashed"}
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert f"{2 * bombs} processes crashed" in worker.log
+
+
+# -- for scalers outside ---------------------------------------------------------------------------------------------------
+
+
+def test_what_is_wanted_is_told_without_a_worker_and_without_an_app(server: Server) -> None:
+    jobs.app.enqueue_many_sync(jobs.note.bind(f"note-{i}") for i in range(1000))
+    answer = millstream(server, "workers", "wanted", "--window", "0", "--json")
+    assert answer.returncode == 0, answer.stderr
+    rows = {row["address"]: row for row in json.loads(answer.stdout)}
+    assert (rows["default"]["wanted"], rows["default"]["ready"], rows["default"]["processes"]) == (7, 1000, 0)
+    answer = millstream(server, "workers", "wanted", "--window", "0", "--strategy", "backlog,target=1", "--json")
+    assert json.loads(answer.stdout)[0]["wanted"] == 32
+
+
+def test_what_is_wanted_is_served_over_http(server: Server) -> None:
+    jobs.app.enqueue_many_sync(jobs.note.bind(f"note-{i}") for i in range(1000))
+    command = [sys.executable, "-m", "millstream", "workers", "wanted", "--serve", "127.0.0.1:0", "--url", server.url]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as serving:
+        try:
+            assert serving.stderr is not None
+            url = serving.stderr.readline().split("at ")[1].split()[0]
+
+            def served() -> bool:
+                try:
+                    with urllib.request.urlopen(url, timeout=10) as response:
+                        return bool(json.load(response)["default"]["wanted"] == 7)
+                except urllib.error.HTTPError as error:
+                    error.close()
+                    assert error.code == 503
+                    return False
+
+            eventually(served, "the first look to be over")
+            with urllib.request.urlopen(f"{url}metrics", timeout=10) as response:
+                assert 'millstream_processes_wanted{address="default"} 7' in response.read().decode()
+        finally:
+            serving.terminate()
