@@ -49,7 +49,8 @@ class MemoryInspector(Inspector):
 
     async def stopped_keys(self, queue: str) -> list[StoppedKey]:
         with self._state.lock:
-            return self._queue(queue).order.stopped()
+            rules = self._queue(queue)
+            return rules.order.stopped(rules.dead)
 
     async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
         if status == "dead":

@@ -127,10 +127,10 @@ class Order:
         stopped = self._stopped.pop(key, None)
         return None if stopped is None else sorted(stopped.letters, key=stopped.letters.__getitem__)
 
-    def stopped(self) -> list[StoppedKey]:
-        """By key."""
+    def stopped(self, dead: Container[str]) -> list[StoppedKey]:
+        """By key. ``dead``: the ids of all that are still dead."""
         return [
-            StoppedKey(key, stopped.by, stopped.since_ms / 1000, len(stopped.letters))
+            StoppedKey(key, stopped.by, stopped.since_ms / 1000, sum(job_id in dead for job_id in stopped.letters))
             for key, stopped in sorted(self._stopped.items(), key=lambda item: item[0])
         ]
 

@@ -326,7 +326,7 @@ class MemoryQueue(Remains):
             consumers=len(self._leases),
             totals=dict(self.totals),
             blocked=self.order.count,
-            stopped=len(self.order.stopped()),
+            stopped=len(self.order.stopped(self.dead)),
         )
 
     def _hand_back(self, jobs: list[Job]) -> int:

@@ -260,6 +260,7 @@ class StoppingPromises(Promises):
         await stop(room, "1", "2")
         assert await room.broker.purge(room.queue, ["2"]) == ["2"]
         assert await dead(room) == ["1"]
+        assert [stopped.waiting for stopped in await room.broker.inspector.stopped_keys(room.queue)] == [1]
 
 
 def _post(name: str) -> Post:
