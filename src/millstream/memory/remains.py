@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from millstream.memory.shelves import Shelves
 from millstream.memory.state import Dead, Job, Kept, Moment, Place, Waiter
@@ -13,6 +14,9 @@ from millstream.outcome import Letter
 from millstream.types import DeadReason
 
 TOTALS = ("published", "done", "retried", "dead", "expired", "cancelled", "released", "lapsed")
+
+# how many dead letters one verb lets go of
+RETIRED_AT_ONCE = 20
 
 _DIED_OF: dict[DeadReason, str] = {
     "pending_full": "too many wait behind a message of the same key that waits for a retry",
@@ -79,10 +83,13 @@ class Remains(Shelves):
         return job.task
 
     def _retire(self, now: Moment, keeping: Keeping) -> None:
-        """The oldest dead letters go, beyond the bounds of count and age."""
+        """The oldest dead letters go, beyond the bounds of count and age, some at a time."""
         oldest_ms = now.ms - keeping.dead_max_age * 1000
-        while self.dead and (len(self.dead) > keeping.dead_max_count or next(iter(self.dead.values())).died_ms < oldest_ms):
-            self.dead.popitem(last=False)
+        for dead in [*islice(self.dead.values(), RETIRED_AT_ONCE)]:
+            if len(self.dead) > keeping.dead_max_count or dead.died_ms < oldest_ms:
+                del self.dead[dead.id]
+            else:
+                return
 
     def purge(self, job_ids: Sequence[str], *, but_stopped: bool = False) -> list[Dead]:
         found = [self.dead[job_id] for job_id in dict.fromkeys(job_ids) if job_id in self.dead]

@@ -22,6 +22,7 @@ from tests.contract.machine.rooms import (
     Room,
     Twins,
     Way,
+    claim,
     leases,
     listed,
     pairs,
@@ -131,7 +132,7 @@ class TwoOwners(Twins):
         owner = self.owner(shard, back)
         if owner is None:
             return
-        answers = self.both(lambda room, _: room.claim(self.shard(shard), owner.consumer, count))
+        answers = self.both(lambda room, _: claim(room, self.shard(shard), owner.consumer, count))
         assert seen(answers[0]) == seen(answers[1])
         if answers[0] != LOST:
             claimed = pairs(answers, owner.consumer)

@@ -20,6 +20,7 @@ from tests.contract.machine.rooms import (
     Room,
     Twins,
     Way,
+    claim,
     delays,
     leases,
     listed,
@@ -196,7 +197,7 @@ class TwoRooms(Twins):
 
     def claim(self, consumer: str, count: int, alone: bool = False, suspect_after: int = 2) -> list[Claimed]:
         left, right = self.both(
-            lambda room, _: room.claim(self.queue, consumer, count, alone=alone, suspect_after=suspect_after)
+            lambda room, _: claim(room, self.queue, consumer, count, alone=alone, suspect_after=suspect_after)
         )
         assert seen(left) == seen(right)
         if left == LOST:

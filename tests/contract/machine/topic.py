@@ -18,6 +18,7 @@ from tests.contract.machine.rooms import (
     Claimed,
     Room,
     Way,
+    claim,
     delays,
     max_lengths,
     pairs,
@@ -68,7 +69,7 @@ class TwoTopics(TwoRooms):
     @rule(new=new_keys, count=st.integers(0, 5), how=st.lists(ways, max_size=5))
     def other_group_works(self, new: list[int], count: int, how: list[Way]) -> None:
         self.fill(new)
-        left, right = self.both(lambda room, _: room.claim(self.other, "other", count))
+        left, right = self.both(lambda room, _: claim(room, self.other, "other", count))
         assert seen(left) == seen(right)
         if left == LOST:
             self.same(lambda room, _: room.join(self.other, "other", 1e6))

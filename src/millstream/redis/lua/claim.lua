@@ -181,6 +181,12 @@ local function set_aside(home, entries)
   end
 end
 
+-- Whether an event is held, or in the group's own stream; its letter does not count.
+local function lives(id)
+  local at = redis.call('HGET', INDEX, id)
+  return at and string.sub(at, 1, 1) ~= 'd'
+end
+
 -- Of fresh entries those whose turn it is, or that have no key; the others are set aside.
 local function in_turn(fresh, home)
   local keys = {}
@@ -196,7 +202,7 @@ local function in_turn(fresh, home)
       at = at + 1
       local key, id = fields[4], fields[6]
       local turn = known[key] or turns[at]
-      if not turn or string.sub(turn, 42) == id and not (home.mark ~= '' and redis.call('HEXISTS', INDEX, id) == 1) then
+      if not turn or string.sub(turn, 42) == id and not (home.mark ~= '' and lives(id)) then
         local place = ''
         if #fields > 6 then
           local words = said(fields)
@@ -249,7 +255,7 @@ local DRY_MS = 20
 local logged, dry = {}, tonumber(meta[9] or '0')
 if left > 0 and not paused and not alone then
   plain = read(homes[1])
-  if in_group and left > 0 then
+  if in_group and left > 0 and unread then  -- what is its own comes before what is new
     -- Where most of what is read must wait for its turn, those that wait come first for a moment. (Measured: without that they never
     -- grow fewer, and all that is published takes the dear way, with 1,000 keys a quarter as fast.)
     if now >= dry then

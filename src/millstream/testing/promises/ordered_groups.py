@@ -186,6 +186,20 @@ class OrderedGroupPromises(Promises):
         assert await finish(room, "a") == ["1"]
 
     @promise()
+    async def test_a_dead_event_that_is_given_again_twice_is_a_new_delivery_with_the_turn(self, room: Room) -> None:
+        await begin(room, "a", keep_count=100)
+        await emit(room, "1", key=KEY)
+        await end(room, "a", await take(room, "a"), Kind.DEAD)
+        for _ in range(2):
+            await room.broker.seek(A, BEGINNING)
+            again = await take(room, "a")
+            assert ids(again) == ["1"]
+        await emit(room, "2", key=KEY)
+        assert await take(room, "a") == []
+        await end(room, "a", again)
+        assert ids(await take(room, "a")) == ["2"]
+
+    @promise()
     async def test_a_group_moved_forward_keeps_what_is_blocked(self, room: Room) -> None:
         await begin(room, "a")
         await emit(room, "1", "2", key=KEY)

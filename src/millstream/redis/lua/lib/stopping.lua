@@ -20,7 +20,7 @@ local function bar(key, place, id, task, body, source)
   local by = string.match(redis.call('HGET', STOPPED, key) or '', ' (.*)$') or '?'
   local text = string.format("%s of the same key is dead, and this follows it: its key goes on when it is cleared", by)
   redis.call('ZADD', BARRED, 0, of_key(key) .. place .. id)
-  bury(id, topic or task, body, order_letter('stopped', text), source, key, place)
+  bury(id, topic or task or '', body, order_letter('stopped', text), source, key, place)
   ended(id, '', 0, id_ttl_ms)
 end
 
