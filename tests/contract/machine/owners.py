@@ -35,11 +35,12 @@ from tests.contract.machine.rooms import (
 SHARDS = 3
 """How many there are at most."""
 WORKERS = ("w0", "w1", "w2")
-KEYS = (b"a", b"b", b"c", b"d")
+KEYS = (b"a", b"b")
 
-shards = st.integers(0, SHARDS - 1)
+shards = st.sampled_from([0, 0, 0, 1, 2])
 workers = st.sampled_from(WORKERS)
-numbers = st.sampled_from([1, 2, 2, 3])
+# of how many shards publishers say that one is: mostly the same
+numbers = st.sampled_from([2, 2, 2, 2, 2, 3])
 some_keys = st.lists(st.sampled_from(KEYS), min_size=1, max_size=4)
 
 
@@ -126,12 +127,19 @@ class TwoOwners(Twins):
         found = [owner for owner in self.owners if owner.shard == shard]
         return found[-1 - back % len(found)] if found else None
 
-    @rule(shard=shards, back=st.sampled_from([0, 0, 0, 1]), count=st.integers(0, 4), how=st.lists(ways, max_size=4))
-    def work(self, shard: int, back: int, count: int, how: list[Way]) -> None:
+    @rule(
+        shard=shards,
+        new=st.lists(st.sampled_from(KEYS), max_size=4),
+        back=st.sampled_from([0, 0, 0, 1]),
+        count=st.integers(0, 4),
+        how=st.lists(ways, max_size=4),
+    )
+    def work(self, shard: int, new: list[bytes], back: int, count: int, how: list[Way]) -> None:
         """An owner claims, and ends some of what it holds."""
         owner = self.owner(shard, back)
         if owner is None:
             return
+        self.publish(shard, new, 2)
         answers = self.both(lambda room, _: claim(room, self.shard(shard), owner.consumer, count))
         assert seen(answers[0]) == seen(answers[1])
         if answers[0] != LOST:
@@ -199,7 +207,7 @@ class TwoOwners(Twins):
     def note_shards(self, of: int, anew: bool) -> None:
         self.same(lambda room, _: room.note_shards(self.whole, of, anew=anew))
 
-    @rule(shard=shards, of=st.sampled_from([0, 1, 2, 3]))
+    @rule(shard=shards, of=st.sampled_from([0, 2, 2, 3]))
     def fence(self, shard: int, of: int) -> None:
         self.same(lambda room, _: room.fence_shard(self.fenced(shard), of))
 
