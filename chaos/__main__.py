@@ -13,9 +13,9 @@ from chaos import cases, report
 from chaos.cases import ALL, Result
 from chaos.report import Findings
 from chaos.server import Engine, binary
-from chaos.trials import kills, outage, refusals
+from chaos.trials import kills, order, outage, ownership, refusals
 
-TRIALS = ("kill_test", "outage", "refusals")
+TRIALS = ("kill_test", "order", "ownership", "outage", "refusals")
 
 
 def main() -> int:
@@ -48,12 +48,21 @@ def _run(findings: Findings, engine: Engine, names: set[str], seed: int, *, only
             findings.cases.append(result)
             _tell(result)
     if _wanted("kill_test", names):
-        test = kills.KillTest()
+        kill_test = kills.KillTest()
         _say(f"{engine:7} kill_test           ")
-        findings.kill_tests.append((test, asyncio.run(kills.run(test, engine, seed))))
+        findings.kill_tests.append((kill_test, asyncio.run(kills.run(kill_test, engine, seed))))
         _tell(findings.kill_tests[-1][1])
+    if _wanted("order", names):
+        for test in (order.OrderTest("skip"), order.OrderTest("stop", restart=True)):
+            _say(f"{engine:7} order, {test.on_failure:13}")
+            findings.orders.append(asyncio.run(order.run(test, engine, seed)))
+            _tell_order(findings.orders[-1])
     if only_what_differs:
         return
+    if _wanted("ownership", names):
+        _say(f"{engine:7} ownership           ")
+        findings.ownerships.append(asyncio.run(ownership.run(ownership.OwnershipTest(), engine, seed)))
+        _tell_ownership(findings.ownerships[-1])
     if _wanted("outage", names):
         _say(f"{engine:7} outage              ")
         findings.outages.append(asyncio.run(outage.run(engine, seed)))
@@ -81,11 +90,38 @@ def _tell(result: Result) -> None:
         f"{'  BROKEN' if v.breaches else ''}",
         flush=True,
     )
-    for breach in v.breaches[:5]:
+    _tell_breaches(v.breaches, result.logs)
+
+
+def _tell_order(result: order.OrderResult) -> None:
+    v = result.verdict
+    strikes = ", ".join(f"{count} {what}" for what, count in result.strikes.items())
+    print(
+        f"{result.seconds:5.1f} s  {v.published:6,} published, {v.done:6,} done, {v.dead.total()} dead, {v.cleared.total()} "
+        f"replayed of {result.keys_cleared} stopped keys, {v.retries:,} retries, {strikes}, {result.moves} moves of shards, "
+        f"unowned for {result.unowned:.2f} s at most{'  BROKEN' if result.breaches else ''}",
+        flush=True,
+    )
+    _tell_breaches(result.breaches, result.logs)
+
+
+def _tell_ownership(result: ownership.OwnershipResult) -> None:
+    v = result.verdict
+    print(
+        f"{result.seconds:5.1f} s  {v.published:6,} published, {v.done:6,} done, {result.looks:,} looks, {result.moves} moves of "
+        f"shards, unowned for {max((step.unowned for step in result.steps), default=0.0):.2f} s at most"
+        f"{'  BROKEN' if result.breaches else ''}",
+        flush=True,
+    )
+    _tell_breaches(result.breaches, result.logs)
+
+
+def _tell_breaches(breaches: list[str], said: str) -> None:
+    for breach in breaches[:5]:
         print(f"      {breach}", flush=True)
-    if result.logs:
+    if said:
         with tempfile.NamedTemporaryFile("w", prefix="chaos-", suffix=".log", delete=False) as logs:
-            logs.write(result.logs)
+            logs.write(said)
         print(f"      what the workers said is in {logs.name}", flush=True)
 
 

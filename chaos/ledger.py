@@ -82,7 +82,7 @@ class Ledger:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._enqueues, self._faults = Pen(folder / ENQUEUES), Pen(folder / FAULTS)
-        self._tail = _Tail(folder / RUNS, RunLine)
+        self._tail = Tail(folder / RUNS, RunLine)
         self.starts: list[RunLine] = []
         self.ends: list[RunLine] = []
         """Of runs that ended well."""
@@ -103,9 +103,9 @@ class Ledger:
 
     def history(self) -> History:
         return History(
-            _Tail(self.folder / ENQUEUES, Enqueue).read(),
-            _runs(_Tail(self.folder / RUNS, RunLine).read()),
-            _Tail(self.folder / FAULTS, Fault).read(),
+            Tail(self.folder / ENQUEUES, Enqueue).read(),
+            _runs(Tail(self.folder / RUNS, RunLine).read()),
+            Tail(self.folder / FAULTS, Fault).read(),
         )
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class Ledger:
         self._faults.close()
 
 
-class _Tail(Generic[T]):
+class Tail(Generic[T]):
     """Reads what was added to a file since the last look."""
 
     def __init__(self, path: Path, kind: type[T]) -> None:

@@ -13,7 +13,9 @@ from chaos.bad_days import ROWS
 from chaos.cases import Result
 from chaos.checker import Verdict
 from chaos.trials.kills import KillTest
+from chaos.trials.order import OrderResult
 from chaos.trials.outage import Outage
+from chaos.trials.ownership import UNOWNED_SECONDS, OwnershipResult
 from chaos.trials.refusals import Refusal
 from millstream import __version__
 
@@ -29,6 +31,8 @@ class Findings:
     seed: int
     cases: list[Result] = field(default_factory=list[Result])
     kill_tests: list[tuple[KillTest, Result]] = field(default_factory=list[tuple[KillTest, Result]])
+    orders: list[OrderResult] = field(default_factory=list[OrderResult])
+    ownerships: list[OwnershipResult] = field(default_factory=list[OwnershipResult])
     outages: list[Outage] = field(default_factory=list[Outage])
     refusals: list[Refusal] = field(default_factory=list[Refusal])
     seconds: float = 0.0
@@ -38,6 +42,8 @@ class Findings:
         """Every broken promise."""
         found = [f"{result.case.name} on {result.server}: {b}" for result in self.cases for b in result.verdict.breaches]
         found += [f"kill test on {result.server}: {b}" for _, result in self.kill_tests for b in result.verdict.breaches]
+        found += [f"order, {order.test.on_failure}, on {order.server}: {b}" for order in self.orders for b in order.breaches]
+        found += [f"ownership on {each.server}: {b}" for each in self.ownerships for b in each.breaches]
         found += [f"outage: {b}" for outage in self.outages for b in outage.verdict.breaches]
         found += [f"{refusal.why}: ended with {refusal.code}" for refusal in self.refusals if refusal.code != 3]
         return found
@@ -49,6 +55,8 @@ def render(findings: Findings) -> str:
         _head(findings),
         _faults(findings.cases),
         _kill_tests(findings.kill_tests),
+        _orders(findings.orders),
+        _ownerships(findings.ownerships),
         _outages(findings.outages, findings.refusals),
         _BAD_DAYS + _table(("what happens", "what the user gets", "held by"), _bad_days()),
     ]
@@ -156,6 +164,58 @@ def _kill_test(result: Result) -> tuple[str, ...]:
     accepted, _, done, dead, lost, twice, _ = _figures(verdict)
     times = (verdict.longest_recovery, verdict.longest_around_restart, verdict.longest_alone)
     return (result.server, accepted, done, dead, lost, twice, *(f"{seconds:.2f} s" for seconds in times))
+
+
+def _orders(orders: Sequence[OrderResult]) -> str:
+    if not orders:
+        return ""
+    columns = (
+        "a death", "server", "published", "done", "dead", "replayed", "retries", "strikes", "shards moved", "without an owner"
+    )  # fmt: skip
+    text = (
+        f"## Order\n\n{orders[0].test.meaning} With `stop`, the keys whose events died are cleared with replay when all else is "
+        "over, and then everything must be done, in order.\n\nJudged by what handlers wrote down: per key an event is begun only "
+        "when the one before it was done or is dead, never two at a time, none is lost, and nothing of a stopped key is begun. "
+        "*without an owner*: the longest time for which a shard had no living owner. Kills come faster than leases lapse here: "
+        "some strike those who take over.\n\n"
+    )
+    return text + _table(columns, map(_order, orders))
+
+
+def _order(result: OrderResult) -> tuple[str, ...]:
+    verdict = result.verdict
+    return (
+        "skips" if result.test.on_failure == "skip" else "stops its key",
+        result.server,
+        f"{verdict.published:,}",
+        f"{verdict.done:,}",
+        _counted(verdict.dead.items()),
+        _counted(verdict.cleared.items()),
+        f"{verdict.retries:,}",
+        _counted(result.strikes.items()),
+        str(result.moves),
+        f"{result.unowned:.2f} s",
+    )
+
+
+def _ownerships(ownerships: Sequence[OwnershipResult]) -> str:
+    if not ownerships:
+        return ""
+    text = "## Who owns a shard"
+    for each in ownerships:
+        rows = [(step.what, f"{step.seconds:.2f} s", f"{step.unowned:.2f} s") for step in each.steps]
+        text += (
+            f"\n\n{each.test.meaning} On {each.server}: {each.looks:,} looks, {each.moves} moves, no shard with two owners at any "
+            f"look; {each.verdict.done:,} of {each.verdict.published:,} events done in order, epochs of each shard rising; "
+            f"{each.refused} outcomes of the stopped owner were refused, and each of its events was settled by another. A shard "
+            f"may have no owner that could work for the lease and {UNOWNED_SECONDS:g} s.\n\n"
+        )
+        text += _table(("what happened", "shared evenly after", "a shard without an owner, at most"), rows)
+    return text
+
+
+def _counted(counts: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in counts) or "0"
 
 
 def _outages(outages: Sequence[Outage], refusals: Sequence[Refusal]) -> str:

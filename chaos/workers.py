@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from chaos.app import LEDGER, SETTINGS
@@ -66,21 +67,30 @@ class Workers:
         self._token = secrets.token_hex(8)
         self.all: list[Worker] = []
 
-    def launch(self, url: str, *arguments: str, skew: float = 0.0, **settings: Any) -> Worker:
-        """``millstream worker chaos.app:app``, its wall clock wrong by ``skew`` seconds; does not wait for it."""
+    def launch(
+        self,
+        url: str,
+        *arguments: str,
+        skew: float = 0.0,
+        app: str = "chaos.app:app",
+        environment: Mapping[str, str] = MappingProxyType({}),
+        **settings: Any,
+    ) -> Worker:
+        """``millstream worker``, its wall clock wrong by ``skew`` seconds; does not wait for it."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MILLSTREAM_", "PYTEST_"))}
         own = {
             "MILLSTREAM_URL": url,
             LEDGER: str(self._folder),
             SETTINGS: json.dumps(settings),
             TOKEN: self._token,
+            **environment,
         }
         if skew:
             own |= {"PYTHONPATH": os.pathsep.join([str(CLOCKS), kept.get("PYTHONPATH", "")]), "CHAOS_SKEW": str(skew)}
         log = self._folder / f"worker-{len(self.all)}.log"
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "millstream", "worker", "chaos.app:app", *arguments],
+                [sys.executable, "-m", "millstream", "worker", app, *arguments],
                 env=kept | own,
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("millstream.testing")
+pytest.register_assert_rewrite("millstream.testing", "tests.contract.machine")
 
 # seconds a server may take until it answers
 START_SECONDS = 20.0

@@ -338,7 +338,7 @@ def test_a_prefix_begins_where_it_says_also_if_others_open_topics_at_that_moment
 ) -> None:
     async def story(room: Room, log: Log) -> None:
         assert isinstance(room.broker, RedisBroker)
-        other, run = await room.another(), room.broker._run
+        other, run = await room.another(), room.broker._openings._run
         await other.open_topic("orders.eu", {})
         await emit(room, "old", topic="orders.eu")
 
@@ -350,7 +350,7 @@ def test_a_prefix_begins_where_it_says_also_if_others_open_topics_at_that_moment
                 await other.emit("orders.us", [Post("first", b"first")])
             return answer
 
-        monkeypatch.setattr(room.broker, "_run", run_and_let_others_open)
+        monkeypatch.setattr(room.broker._openings, "_run", run_and_let_others_open)
         assert await room.broker.open_prefix("orders.", "audit", END) == ["orders.eu", "orders.us"]
         monkeypatch.undo()
         for topic in ("orders.eu", "orders.us"):
@@ -366,7 +366,7 @@ def test_a_prefix_that_is_removed_leaves_no_group_also_if_others_open_topics_at_
 ) -> None:
     async def story(room: Room, log: Log) -> None:
         assert isinstance(room.broker, RedisBroker)
-        other, run = await room.another(), room.broker._run
+        other, run = await room.another(), room.broker._openings._run
         await other.open_topic("orders.eu", {})
         await room.broker.open_prefix("orders.", "audit", BEGINNING)
 
@@ -377,7 +377,7 @@ def test_a_prefix_that_is_removed_leaves_no_group_also_if_others_open_topics_at_
                     await other.open_topic(topic, {})
             return answer
 
-        monkeypatch.setattr(room.broker, "_run", run_and_let_others_open)
+        monkeypatch.setattr(room.broker._openings, "_run", run_and_let_others_open)
         assert await room.broker.remove_prefix("orders.", "audit")
         for topic in ("orders.eu", "orders.us"):
             assert (await other.inspector.topic(topic)).groups == []

@@ -64,7 +64,7 @@ class Order:
             return Turn.YOURS
         if again:
             return Turn.AGAIN
-        if job.key in self._stopped:
+        if owner is None or job.key in self._stopped:
             return Turn.STOPPED
         if owner == job.id:
             return Turn.YOURS
@@ -112,8 +112,7 @@ class Order:
         key = _key(job)
         self._stopped.setdefault(key, Stopped(job.id, now_ms))
         self.record(job)
-        if self._turns.get(key) == job.id:
-            del self._turns[key]
+        self._turns.pop(key, None)
         return [*self._blocked.get(key, ())]
 
     def record(self, job: Job) -> None:

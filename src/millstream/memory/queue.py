@@ -186,11 +186,19 @@ class MemoryQueue(Remains):
             job = held.get(outcome.ref)
             if job is not None:
                 self._take_out(job)
-                _SETTLE[outcome.kind](self, job, outcome, now, keeping)
+                self._settle_as(outcome.kind)(job, outcome, now, keeping)
                 settled.append(outcome.kind)
         if Kind.DEAD in settled:
             self._retire(now, keeping)
         return len(settled)
+
+    def _settle_as(self, kind: Kind) -> Callable[[Job, Outcome, Moment, Keeping], None]:
+        return {
+            Kind.DONE: self._settle_done,
+            Kind.RETRY: self._settle_retry,
+            Kind.DEAD: self._settle_dead,
+            Kind.EXPIRED: self._settle_expired,
+        }[kind]
 
     def _settle_done(self, job: Job, outcome: Outcome, now: Moment, keeping: Keeping) -> None:
         self._end(job, outcome.result, outcome.result_ttl, outcome.given_id, now, keeping)
@@ -334,14 +342,6 @@ class MemoryQueue(Remains):
         for consumer in self._leases.look(now_ms):
             self._forget_if_empty(consumer)
             self.totals["lapsed"] += 1
-
-
-_SETTLE: dict[Kind, Callable[[MemoryQueue, Job, Outcome, Moment, Keeping], None]] = {
-    Kind.DONE: MemoryQueue._settle_done,
-    Kind.RETRY: MemoryQueue._settle_retry,
-    Kind.DEAD: MemoryQueue._settle_dead,
-    Kind.EXPIRED: MemoryQueue._settle_expired,
-}
 
 
 def absolute_ms(at: float, after: float, now_ms: int) -> int:

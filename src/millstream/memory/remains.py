@@ -74,7 +74,6 @@ class Remains(Shelves):
         letter = Letter(reason, ErrorNote("OrderError", _DIED_OF[reason]), attempts=0, crashes=0, enqueued_ms=0)
         self._bury(job, letter, self._task(job), job.body, now)
         self._end(job, None, 0.0, self._given.get(job.id, now.wall) is not None, now, keeping)
-        self._retire(now, keeping)
 
     def _task(self, job: Job) -> str:
         return job.task

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from millstream.backoff import Backoff
-from millstream.broker import Broker
+from millstream.broker import Attendance, Broker
 from millstream.errors import BrokerError, LeaseLost
 from millstream.reporter import Reporter
 from millstream.worker.hot.hold import STOPPING, Hold
@@ -74,13 +74,13 @@ class Leases:
         lane.stirred.set()
         return True
 
-    async def attend(self, address: str) -> list[str]:
-        """Be one of those who share the shards of an address; who they are."""
+    async def attend(self, address: str) -> Attendance:
+        """Be one of those who share the shards of an address."""
         attendance = await self._broker.attend(address, self._worker_id, self._lease)
         if address not in self._attended:
             self._attended.add(address)
             self._keeper.keep(address, self._worker_id, self._lease)  # if this process dies, others know it at once
-        return attendance.members
+        return attendance
 
     async def give_up(self, lane: Lane) -> None:
         """Leave a lane whose work is done: others may have it."""

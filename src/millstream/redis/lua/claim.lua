@@ -5,7 +5,7 @@
 -- OF A GROUP: log_home groups places log order notes delayed trim supersede
 -- ARGV: clock, group, consumer, count, alone (0|1), suspect_after, run_id, released, suspects (names), lost_letter
 -- ('': what is claimed are dead letters, and those that are gone were replayed, purged or too old), id_ttl_ms
--- Returns {now, next_due_ms or -1, flags (1 paused, 2 suspects wait), entries, crashes of each, plain,
+-- Returns {now, next_due_ms or -1, flags (1 paused, 2 suspects wait, 4 some have keys), entries, crashes of each, plain,
 -- ms until leases should be looked at again or -1, plain entries of the log}, or {-1} if the consumer has no lease. Plain: refs
 -- and bodies by turns, of ready entries that have a body and nothing else. (Measured: a third less server time than entries.)
 local group, consumer, left, alone = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
@@ -28,7 +28,7 @@ if in_group then
   trimmed = trim()
 end
 
-local taken, crashes, plain = {}, {}, {}
+local taken, crashes, plain, keyed = {}, {}, {}, false
 local paused, asked = meta[1] == '1', left
 if alone then left = math.min(left, 1) end
 
@@ -58,7 +58,7 @@ local function take_over(name, home)
         local ref = home.mark .. entry[1]
         if has_key(entry[2]) then
           local words = said(entry[2])
-          entry[2] = as_claimed(words)
+          entry[2], keyed = as_claimed(words), true
           crashes[keyed_ref(ref, words)] = crashes[ref]
           ref = keyed_ref(ref, words)
         end
@@ -188,6 +188,7 @@ local function in_turn(fresh, home)
     if has_key(entry[2]) then keys[#keys + 1] = entry[2][4] end
   end
   if #keys == 0 then return fresh end
+  keyed = true
   local turns, known, given, aside, new, at = redis.call('HMGET', TURNS, unpack(keys)), {}, {}, {}, {}, 0
   for _, entry in ipairs(fresh) do
     local fields = entry[2]
@@ -263,7 +264,7 @@ if left > 0 and not paused and not alone then
   end
 end
 
-local flags = paused and 1 or 0
+local flags = (paused and 1 or 0) + (keyed and 4 or 0)
 if redis.call('SISMEMBER', LAPSED, suspects) == 1 then
   local waiting = 0
   for _, home in ipairs(homes) do waiting = waiting + #redis.call('XPENDING', home.key, home.group, '-', '+', 1, suspects) end

@@ -25,6 +25,9 @@ WINDOW_SECONDS = 10.0
 WINDOW_OUTCOMES = 20
 LONG_WINDOW_SECONDS = 60.0
 
+KNOWN_SECONDS = 5.0
+"""For so long who serves what, and how many shards there are, is known: an idle worker asks the server for little."""
+
 
 @dataclass(slots=True)
 class _Stretch:
@@ -58,6 +61,9 @@ class Gauge:
         self._known = dict(known or {})
         """Rates that others have measured."""
         self._seen: dict[str, _History] = {}
+        self._shards: dict[str, int] = {}
+        self._workers: list[WorkerInfo] = []
+        self._known_until = float("-inf")
 
     @property
     def rates(self) -> dict[str, float]:
@@ -66,8 +72,12 @@ class Gauge:
 
     async def read(self, addresses: Iterable[str]) -> list[Load]:
         """The load of each address, as it is now."""
+        if self._clock() >= self._known_until:
+            self._shards.clear()
+            self._workers = await self._inspector.workers()
+            self._known_until = self._clock() + KNOWN_SECONDS
         states = {address: await self._state(address) for address in addresses}
-        workers = await self._inspector.workers()
+        workers = self._workers
         for address, (state, due) in states.items():
             if state.shards:  # each has one consumer, and a process may own several
                 serving = sum(address in map(whole, worker.queues) for worker in workers)
@@ -94,7 +104,10 @@ class Gauge:
     async def _state(self, address: str) -> tuple[QueueState, int]:
         """With all its shards, as one; and how much of it is due."""
         parts = split_address(address)
-        shards = await self._inspector.shards(address if parts is None else topic_address(parts[0]))
+        whose = address if parts is None else topic_address(parts[0])
+        if whose not in self._shards:
+            self._shards[whose] = await self._inspector.shards(whose)
+        shards = self._shards[whose]
         places = shard_addresses(address, shards)
         states = [await self._inspector.queue(place) for place in places]
         return _sum(address, states), sum([await self._inspector.due(place) for place in places])

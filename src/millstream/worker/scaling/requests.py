@@ -15,7 +15,7 @@ from millstream.errors import BrokerError, UsageError
 HOLD_SECONDS = 300.0
 """For how long a number that was set by hand holds against the strategy."""
 
-LOOK_SECONDS = 0.4
+LOOK_SECONDS = 0.45
 """How often a supervisor looks into its box."""
 
 ANSWER_SECONDS = 10.0

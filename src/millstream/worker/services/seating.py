@@ -26,6 +26,9 @@ LOOK_SECONDS = 0.5
 SEEK_SECONDS = 0.2
 """How often it looks for seats that it should have and has not: twice within the time an overdue lease has before it lapses."""
 
+MARGIN_SECONDS = 0.01
+"""How long after it is overdue one is looked at: by then the server has it so, too."""
+
 DRAIN_SECONDS = 0.05
 """How often it looks whether a shard that it gives up has nothing running any more."""
 
@@ -35,7 +38,8 @@ class Table:
 
     def __init__(self, serving: Serving, lanes: Sequence[Lane]) -> None:
         self.serving = serving
-        self.lanes = lanes
+        # In an order of its own, so that two who seek do not meet at each; and always the same, so that each is looked at as often.
+        self.lanes = random.sample(lanes, len(lanes))
 
     @property
     def taken(self) -> list[Lane]:
@@ -53,6 +57,9 @@ class Seating:
         self._tables = tables
         self._claimers: dict[Lane, Claimer] = {}
         self._leaving: set[asyncio.Task[None]] = set()
+        self._overdue = LOOK_SECONDS
+        """Seconds until one of the others is overdue, if that is soon."""
+        self._looking = asyncio.Lock()
 
     def know(self, claimers: Sequence[Claimer]) -> None:
         """Who claims in each lane."""
@@ -60,7 +67,7 @@ class Seating:
 
     async def look(self) -> bool:
         """Take the seats that are ours and free, leave those that are not ours any more. True: some are still to be taken."""
-        seeking = False
+        seeking, self._overdue = False, LOOK_SECONDS
         for table in self._tables:
             share = await self._share(table)
             taken = table.taken
@@ -76,25 +83,31 @@ class Seating:
         """Look for ever."""
         seeking = True
         while self._tables and STOPPING not in self._hold.shut:
-            await asyncio.sleep(SEEK_SECONDS if seeking else LOOK_SECONDS)
-            try:
-                seeking = await self.look()
-            except BrokerUnavailable as error:
-                log.debug("could not look for seats: %s", error)
+            await asyncio.sleep(SEEK_SECONDS if seeking else self._overdue)
+            async with self._looking:
+                if STOPPING in self._hold.shut:
+                    return  # who looks attends, and we have left
+                try:
+                    seeking = await self.look()
+                except BrokerUnavailable as error:
+                    log.debug("could not look for seats: %s", error)
 
     async def stop(self) -> None:
         """Leave the table: others may have what is given up now."""
-        for task in self._leaving:
-            task.cancel()
-        await asyncio.gather(*self._leaving, return_exceptions=True)
-        await self._leases.attend_no_more()
+        async with self._looking:
+            for task in self._leaving:
+                task.cancel()
+            await asyncio.gather(*self._leaving, return_exceptions=True)
+            await self._leases.attend_no_more()
 
     async def _share(self, table: Table) -> int:
         """How many of its seats are ours."""
         if not table.serving.shards:
             return 1
-        members = await self._leases.attend(table.serving.address)
-        members = members[: table.serving.seats]
+        attendance = await self._leases.attend(table.serving.address)
+        if attendance.next_look is not None:  # a lease of who died is looked at as soon as it is overdue, and so lapses soonest
+            self._overdue = min(self._overdue, attendance.next_look + MARGIN_SECONDS)
+        members = attendance.members[: table.serving.seats]
         if self._worker not in members:
             return 0
         each, more = divmod(table.serving.shards, len(members))
@@ -103,7 +116,6 @@ class Seating:
     async def _take(self, table: Table, wanted: int) -> bool:
         """Whether all that was wanted could be had."""
         free = [lane for lane in table.lanes if not lane.consumer]
-        random.shuffle(free)  # so that two who seek do not meet at each
         for lane in free:
             if STOPPING in self._hold.shut:
                 return True

@@ -43,7 +43,7 @@ end
 -- One of it died, and the rules say so.
 local function stop_key(key, place, id)
   redis.call('HSET', TURNS, key, 's')
-  redis.call('HSET', STOPPED, key, now .. ' ' .. id)
+  redis.call('HSETNX', STOPPED, key, now .. ' ' .. id)
   redis.call('ZADD', BARRED, 0, of_key(key) .. place .. id)
   if not sweep(key) then
     redis.call('RPUSH', SWEEPS, key)

@@ -1,0 +1,151 @@
+"""The order test: keys whose events fail, on shards whose owners are killed and leave, and every event in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from chaos.order import OrderVerdict, judge_order
+from chaos.ordered import Rules
+from chaos.server import Engine
+from chaos.stage import Stuck, beside
+from chaos.yard import Yard, open_yard
+from millstream.ordering import OnFailure
+
+
+@dataclass(frozen=True)
+class OrderTest:
+    """How much of it."""
+
+    on_failure: OnFailure
+    keys: int = 200
+    events: int = 20_000
+    shards: int = 8
+    workers: int = 3
+    """The last of them is scaled in and out, the others are killed."""
+    lease: float = 2.0
+    failing: float = 0.05
+    doomed: int = 20
+    """Keys of which an event in the middle dies: half of them are rejected, half fail until they are exhausted."""
+    every: float = 2.0
+    """Seconds between kills: of whole workers and of children, in turn."""
+    rate: float = 600.0
+    """Events per second."""
+    seconds: tuple[float, float] = (0.001, 0.008)
+    restart: bool = False
+    """Whether the server is restarted in the middle of it."""
+
+    @property
+    def meaning(self) -> str:
+        return (
+            f"{self.keys} keys, {self.events:,} events of {self.seconds[0] * 1000:g} to {self.seconds[1] * 1000:g} ms at "
+            f"{self.rate:g} a second, {self.shards} shards, {self.workers} workers, lease {self.lease:g} s. "
+            f"{self.failing:.0%} of all attempts fail, and {self.doomed} events, each of another key, fail for good. "
+            f"Every {self.every:g} s a worker is killed with SIGKILL, in turn whole and only its child, and started again; "
+            "another one is told to stop and started again, in turn."
+        )
+
+
+@dataclass
+class OrderResult:
+    """What came of it."""
+
+    test: OrderTest
+    server: str = ""
+    verdict: OrderVerdict = field(default_factory=OrderVerdict)
+    stopped: OrderVerdict | None = None
+    """What had become of the events before the stopped keys were cleared."""
+    keys_cleared: int = 0
+    strikes: Counter[str] = field(default_factory=Counter[str])
+    moves: int = 0
+    unowned: float = 0.0
+    """Seconds for which a shard had no living owner, at most."""
+    seconds: float = 0.0
+    logs: str = ""
+    """What the workers said, if a promise was broken."""
+
+    @property
+    def breaches(self) -> list[str]:
+        return [*(self.stopped.breaches if self.stopped else ()), *self.verdict.breaches]
+
+
+async def run(test: OrderTest, engine: Engine, seed: int) -> OrderResult:
+    rng, began = random.Random(seed), time.monotonic()
+    rules = Rules(shards=test.shards, on_failure=test.on_failure, failing=test.failing, seed=seed)
+    result = OrderResult(test)
+    async with open_yard(rules, test.lease, engine) as yard:
+        result.server = yard.server.name
+        try:
+            await yard.until_even([yard.begin_worker() for _ in range(test.workers)])
+            await _play(yard, test, result, rng)
+            await _judge(yard, test, result)
+        except Stuck as stuck:
+            left = await yard.left()
+            result.verdict = judge_order(yard.course(), stop=test.on_failure == "stop", left=left)
+            result.verdict.breaches.insert(0, str(stuck))
+        gaps = yard.seats.gaps(yard.faults)
+        result.moves, result.unowned = yard.seats.moves(), max((gap.seconds for gap in gaps), default=0.0)
+        result.verdict.breaches += yard.seats.doubles()[:5]
+        result.logs = yard.logs if result.breaches else ""
+    result.seconds = time.monotonic() - began
+    return result
+
+
+async def _play(yard: Yard, test: OrderTest, result: OrderResult, rng: random.Random) -> None:
+    """Send, strike meanwhile, and wait until all is done or dead."""
+
+    async def produce() -> None:
+        doomed = rng.sample(range(test.keys), test.doomed)
+        half = (test.events - test.doomed) // 2
+        await yard.produce(test.keys, test.rate, test.seconds, rng, half)
+        await yard.publish((f"k{key}", test.seconds[0], ("rejected", "exhausted")[key % 2]) for key in doomed)
+        await yard.produce(test.keys, test.rate, test.seconds, rng, test.events - test.doomed - half)
+
+    striking = asyncio.create_task(_strike(yard, test, result.strikes, rng))
+    try:
+        await beside(striking, produce())
+        await beside(striking, yard.drained())
+    finally:
+        striking.cancel()
+        await asyncio.gather(striking, return_exceptions=True)
+
+
+async def _strike(yard: Yard, test: OrderTest, strikes: Counter[str], rng: random.Random) -> None:
+    *targets, guest = yard.workers.all
+    turn = 0
+    while True:
+        await asyncio.sleep(test.every)
+        turn += 1
+        if test.restart and turn == 5:
+            yard.server.end()
+            await asyncio.to_thread(yard.server.start)
+            strikes["restarts of the server"] += 1
+        if turn % 3 == 0:
+            if guest.code is None:
+                await yard.leave(guest)
+                strikes["scaled in"] += 1
+            else:
+                guest = yard.begin_worker()
+                strikes["scaled out"] += 1
+        place = rng.randrange(len(targets))
+        if turn % 2:
+            yard.kill_worker(targets[place])
+            targets[place] = yard.begin_worker()
+            strikes["kills of workers"] += 1
+        else:
+            yard.kill_child(await yard.child_of(targets[place]))
+            strikes["kills of children"] += 1
+
+
+async def _judge(yard: Yard, test: OrderTest, result: OrderResult) -> None:
+    stop = test.on_failure == "stop"
+    await yard.note_dead()
+    if stop:
+        result.stopped = judge_order(yard.course(), stop=True, left=await yard.left())
+        result.keys_cleared = await yard.mend_and_clear()
+        await yard.drained()
+        await yard.note_dead()
+    result.verdict = judge_order(yard.course(), stop=stop, left=await yard.left())

@@ -1,0 +1,189 @@
+"""A yard: one server, workers of the ordered topic, who owns its shards, and a producer that sends parcels in order."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from chaos.history import Fault
+from chaos.ledger import Tail
+from chaos.order import Course, Death, Handling
+from chaos.ordered import ADDRESS, GROUP, HANDLINGS, MENDED, RULES, TOPIC, HandlingLine, Parcel, Rules, handlings_of, make_app
+from chaos.seats import Seats
+from chaos.server import Engine, PrivateServer
+from chaos.stage import Stuck, until
+from chaos.workers import Worker, Workers, send
+from millstream import Millstream
+
+CHUNK_SECONDS = 0.05
+"""How often a producer sends."""
+
+
+class Yard:
+    """Make it by ``open_yard``."""
+
+    def __init__(self, folder: Path, server: PrivateServer, app: Millstream, rules: Rules, lease: float, seats: Seats) -> None:
+        self.server = server
+        self.rules = rules
+        self.lease = lease
+        self.seats = seats
+        self.workers = Workers(folder)
+        self.group = app.group(TOPIC, GROUP)
+        self.faults: list[Fault] = []
+        self.deaths: list[Death] = []
+        self.published: defaultdict[str, list[str]] = defaultdict(list)
+        self._app = app
+        self._folder = folder
+        self._events: dict[str, str] = {}
+        self._tail = Tail(folder / HANDLINGS, HandlingLine)
+        self._lines: list[HandlingLine] = []
+
+    # -- workers -----------------------------------------------------------------------------------------------------------
+
+    def begin_worker(self, *arguments: str) -> Worker:
+        """Start one more, which serves a little later."""
+        environment = {RULES: msgspec.json.encode(self.rules).decode()}
+        return self.workers.launch(
+            self.server.url, *arguments, app="chaos.ordered:app", environment=environment, lease=self.lease, grace=10
+        )
+
+    async def child_of(self, worker: Worker) -> int:
+        """Its process, once it is among those that share the shards."""
+        await until(lambda: self._child(worker), "a worker to serve")
+        return self._child(worker)
+
+    def _child(self, worker: Worker) -> int:
+        if worker.code is not None:
+            raise Stuck(f"a worker ended with {worker.code}:\n{worker.log}")
+        return max(self.seats.now().members.intersection(worker.children()), default=0)
+
+    def kill_worker(self, worker: Worker) -> None:
+        """Supervisor and children at once: nobody gives their leases up, they have to lapse."""
+        send(signal.SIGSTOP, [worker.pid])  # it begins no other meanwhile
+        children = worker.children()
+        at = send(signal.SIGKILL, [worker.pid, *children])
+        self.faults.append(Fault("SIGKILL of a whole worker", at, time.monotonic(), tuple(children), kills=True))
+
+    def kill_child(self, child: int) -> None:
+        """Its supervisor sees it, gives its leases up at once, and starts another."""
+        at = send(signal.SIGKILL, [child])
+        self.faults.append(Fault("SIGKILL of a child", at, time.monotonic(), (child,), kills=True))
+
+    async def leave(self, worker: Worker) -> None:
+        """SIGTERM, which a healthy worker ends on with 0."""
+        await self.child_of(worker)
+        worker.signal(signal.SIGTERM)
+        await until(lambda: worker.code is not None, "a worker to stop")
+        if worker.code:
+            raise Stuck(f"a worker that was told to stop ended with {worker.code}")
+
+    async def until_even(self, workers: Iterable[Worker]) -> float:
+        """Wait until these share all shards evenly; the seconds it took."""
+        workers = list(workers)
+
+        def even() -> bool:
+            return self.seats.now().is_even_over(self._child(worker) for worker in workers)
+
+        return await until(even, f"{len(workers)} workers to share all shards evenly")
+
+    # -- events ------------------------------------------------------------------------------------------------------------
+
+    async def publish(self, parcels: Iterable[tuple[str, float, str]]) -> None:
+        """Keys, seconds and dooms, in order, in one call."""
+        batch: list[Parcel] = []
+        for key, seconds, doom in parcels:
+            event = f"{key}/{len(self.published[key])}"
+            self.published[key].append(event)
+            batch.append(msgspec.convert({"event": event, "key": key, "seconds": seconds, "doom": doom}, Parcel))
+        ids = await self._app.topics[TOPIC].publish_many(batch)
+        self._events.update((str(id), parcel.event) for id, parcel in zip(ids, batch, strict=True))
+
+    async def produce(self, keys: int, rate: float, seconds: tuple[float, float], rng: random.Random, count: int = 0) -> None:
+        """So many a second, of random keys; so many of all, or 0: until cancelled."""
+        sent, began = 0, time.monotonic()
+        while not count or sent < count:
+            await asyncio.sleep(CHUNK_SECONDS)
+            due = int((time.monotonic() - began) * rate)
+            due = min(due, count) if count else due
+            await self.publish((f"k{rng.randrange(keys)}", round(rng.uniform(*seconds), 4), "") for _ in range(due - sent))
+            sent = due
+
+    def look(self) -> list[HandlingLine]:
+        """Every line that was written until now."""
+        self._lines += self._tail.read()
+        return self._lines
+
+    def handlings(self) -> list[Handling]:
+        return handlings_of(self.look())
+
+    async def left(self) -> int:
+        """How many events the server has that are neither done nor dead."""
+        state = await self._app.inspector.queue(ADDRESS)
+        return state.ready + state.running + state.scheduled + state.blocked
+
+    async def done(self) -> int:
+        """How many the server says are done."""
+        return (await self._app.inspector.queue(ADDRESS)).totals["done"]
+
+    async def drained(self) -> None:
+        """Wait until nothing is left."""
+
+        async def empty() -> bool:
+            return await self.left() == 0
+
+        await until(empty, "every event to be done or dead")
+
+    async def note_dead(self) -> None:
+        """Write down every dead letter there is."""
+        letters = await self.group.dead.list(limit=None)
+        self.deaths += [Death(self._events[letter.id], letter.reason) for letter in letters]
+
+    async def mend_and_clear(self) -> int:
+        """What was doomed goes well from now on, and every stopped key is cleared, with replay; how many keys that were."""
+        (self._folder / MENDED).touch()
+        keys = {stopped.key.decode() for stopped in await self.group.stopped_keys()}
+        at = time.monotonic()
+        for key in sorted(keys):
+            await self.group.clear(key)
+        self.deaths = [
+            death._replace(cleared=at) if death.event.partition("/")[0] in keys and death.cleared is None else death
+            for death in self.deaths
+        ]
+        return len(keys)
+
+    def course(self) -> Course:
+        return Course(self.published, self.handlings(), self.deaths, self.faults)
+
+    @property
+    def logs(self) -> str:
+        """What every worker said."""
+        return "\n".join(f"worker {worker.pid} said:\n{worker.log}" for worker in self.workers.all)
+
+
+@asynccontextmanager
+async def open_yard(rules: Rules, lease: float, engine: Engine) -> AsyncGenerator[Yard]:
+    """A server without workers yet, and nothing left of any afterwards."""
+    server = PrivateServer(engine)
+    with tempfile.TemporaryDirectory(prefix="chaos-ledger-") as folder:
+        workers: Workers | None = None
+        try:
+            server.start()
+            app = make_app(rules, url=server.url)
+            async with app:
+                with Seats(server, app.settings.namespace, ADDRESS, rules.shards) as seats:
+                    yard = Yard(Path(folder), server, app, rules, lease, seats)
+                    workers = yard.workers
+                    yield yard
+        finally:
+            if workers is not None:
+                workers.clean_up()
+            server.clean_up()

@@ -1,0 +1,155 @@
+"""Bugs that are planted in the memory room, to see that the histories find them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from millstream.broker import Followed, OrderRules, Position, Post, Receipt
+from millstream.memory.leases import Lease
+from millstream.memory.order import Order, Turn
+from millstream.memory.queue import MemoryQueue
+from millstream.memory.remains import Keeping
+from millstream.memory.state import NO_POSITION, Job, Moment, Sender
+from millstream.memory.topic import MemoryGroup, MemoryTopic
+from millstream.outcome import Outcome
+
+
+class Unfenced(MemoryQueue):
+    """Late outcomes count."""
+
+    def settle(self, consumer: str, outcomes: Sequence[Outcome], now: Moment, keeping: Keeping) -> int:
+        leased = consumer in self._leases
+        self._leases.setdefault(consumer, Lease(now.ms))
+        self._held.setdefault(consumer, {})
+        try:
+            return super().settle(consumer, outcomes, now, keeping)
+        finally:
+            if not leased:
+                del self._leases[consumer]
+                self._forget_if_empty(consumer)
+
+
+class Hasty(MemoryQueue):
+    """One look is enough to lapse a lease."""
+
+    def _look_at_leases(self, now_ms: int) -> None:
+        for lease in self._leases.values():
+            lease.overdue_ms = 0
+        super()._look_at_leases(now_ms)
+
+
+class Resentful(MemoryQueue):
+    """A hand-back counts as a crash."""
+
+    def _hand_back(self, jobs: list[Job]) -> int:
+        for job in jobs:
+            job.claims += 1
+        return super()._hand_back(jobs)
+
+
+class Presumptuous(MemoryQueue):
+    """A skipped serial is taken for accepted."""
+
+    def _accept(self, post: Post, sender: Sender, max_length: int | None, now: Moment) -> Receipt:
+        sender.gaps.clear()
+        return super()._accept(post, sender, max_length, now)
+
+
+class Grudging(MemoryQueue):
+    """One that has expired keeps the turn."""
+
+    def _settle_expired(self, job: Job, outcome: Outcome, now: Moment, keeping: Keeping) -> None:
+        key, job.key = job.key, None
+        super()._settle_expired(job, outcome, now, keeping)
+        job.key = key
+
+
+class Giddy(MemoryQueue):
+    """A retry passes the turn on."""
+
+    def _settle_retry(self, job: Job, outcome: Outcome, now: Moment, keeping: Keeping) -> None:
+        super()._settle_retry(job, outcome, now, keeping)
+        self._pass_on(job)
+
+
+class LastFirst(Order):
+    def next(self, key: bytes) -> Job | None:
+        waiting = self._blocked.get(key, [])
+        waiting.reverse()
+        following = super().next(key)
+        waiting.reverse()
+        return following
+
+
+class Backward(MemoryQueue):
+    """The last of those that wait has the next turn."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.order = LastFirst()
+
+
+class AlwaysFull(Order):
+    def ask(self, job: Job, scheduled: Container[str], *, again: bool) -> Turn:
+        return super().ask(job, [*self._turns.values()], again=again)
+
+
+class Narrow(MemoryQueue):
+    """Not more may wait behind one that runs than behind a retry."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.order = AlwaysFull()
+
+
+class Amnesiac(MemoryQueue):
+    """What is replayed has lost its place."""
+
+    def replay(self, job_ids: Sequence[str], now: Moment) -> list[str]:
+        for job_id in job_ids:
+            if job_id in self.dead:
+                self.dead[job_id] = replace(self.dead[job_id], position=NO_POSITION)
+        return super().replay(job_ids, now)
+
+
+class Crowded(MemoryQueue):
+    """A seat is given while a lease is overdue, at the first look."""
+
+    def join(self, consumer: str, lease: float, seats: int | None, order: OrderRules | None, now: Moment) -> int:
+        overdue = sum(held.deadline_ms <= now.ms for held in self._leases.values())
+        return super().join(consumer, lease, None if seats is None else seats + overdue, order, now)
+
+
+class Level(MemoryQueue):
+    """An owner has the number of the one before it."""
+
+    def join(self, consumer: str, lease: float, seats: int | None, order: OrderRules | None, now: Moment) -> int:
+        self._joins -= bool(self._joins) and seats is not None and not self._leases
+        return super().join(consumer, lease, seats, order, now)
+
+
+class Impatient(MemoryTopic):
+    """An event leaves the log when every group was given it, settled or not."""
+
+    def _settled(self, group: MemoryGroup) -> int:
+        return self._position(group.place)
+
+
+class Partial(MemoryTopic):
+    """Only one group holds the log."""
+
+    def trim(self, now_ms: int) -> None:
+        groups = self.groups
+        self.groups = dict([*groups.items()][:1])
+        super().trim(now_ms)
+        self.groups = groups
+
+
+class Forgetful(MemoryTopic):
+    """What left the log before it was read was never there."""
+
+    def follow(self, after: Position | None, count: int, now_ms: int) -> Followed:
+        return msgspec.structs.replace(super().follow(after, count, now_ms), missed=0)

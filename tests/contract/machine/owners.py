@@ -1,0 +1,240 @@
+"""Random histories of something with shards: who attends, who owns which shard, what is published to it, how many there are.
+
+Beside that both rooms answer the same: of a shard at most one consumer has a lease, its number is larger than all before it,
+and of each key messages are given for the first time in the order in which they were published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, precondition, rule
+
+from millstream.address import group_address, shard_name, topic_address
+from millstream.broker import OrderRules, Post, Receipt
+from tests.contract.machine.rooms import (
+    LISTED,
+    LOST,
+    Claimed,
+    Room,
+    Twins,
+    Way,
+    leases,
+    listed,
+    pairs,
+    seconds,
+    seen,
+    seen_letter,
+    ways,
+)
+
+SHARDS = 3
+"""How many there are at most."""
+WORKERS = ("w0", "w1", "w2")
+KEYS = (b"a", b"b", b"c", b"d")
+
+shards = st.integers(0, SHARDS - 1)
+workers = st.sampled_from(WORKERS)
+numbers = st.sampled_from([1, 2, 2, 3])
+some_keys = st.lists(st.sampled_from(KEYS), min_size=1, max_size=4)
+
+
+@dataclass
+class Owner:
+    """A consumer that got a seat, and what it was given there."""
+
+    shard: int
+    consumer: str
+    epoch: int
+    held: list[Claimed] = field(default_factory=list)
+
+
+class TwoOwners(Twins):
+    """A queue with shards, each of which has one seat."""
+
+    whole = "mail"
+    """Where its number of shards is noted."""
+    table = "mail"
+    """Where those attend who share them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent = 0
+        self.joined = 0
+        self.owners: list[Owner] = []
+        """All there ever were; the last of a shard may still be its owner."""
+        self.first_given: dict[tuple[int, bytes], int] = {}
+        """By shard and key: the number of the latest message that was given."""
+        self.keys: dict[str, bytes] = {}
+
+    # -- what a topic does another way -------------------------------------------------------------------------------------
+
+    def shard(self, number: int) -> str:
+        """Where messages of a shard are claimed."""
+        return shard_name(self.whole, number)
+
+    def fenced(self, number: int) -> str:
+        """Where they are published, as fences name it."""
+        return shard_name(self.whole, number)
+
+    async def accept(self, room: Room, shard: int, posts: Sequence[Post], of: int) -> list[Receipt]:
+        return await room.publish(self.shard(shard), posts, shards=of)
+
+    # -- publishers --------------------------------------------------------------------------------------------------------
+
+    @rule(shard=shards, keys=some_keys, of=numbers)
+    def publish(self, shard: int, keys: list[bytes], of: int) -> None:
+        posts: list[Post] = []
+        for key in keys:
+            self.sent += 1
+            name = f"n-{self.sent}"
+            self.keys[name] = key
+            posts.append(Post(name, name.encode(), "t", key=key))
+        self.same(lambda room, _: self.accept(room, shard, posts, of))
+
+    # -- owners ------------------------------------------------------------------------------------------------------------
+
+    @initialize(order=st.sampled_from([None, OrderRules(stop=True), OrderRules(max_pending=1)]))
+    def every_shard_has_an_owner(self, order: OrderRules | None) -> None:
+        for shard in range(SHARDS):
+            self.sit(shard, 10.0, order)
+
+    @rule(shard=shards, lease=leases)
+    def take_a_seat(self, shard: int, lease: float) -> None:
+        self.sit(shard, lease, None)
+
+    def sit(self, shard: int, lease: float, order: OrderRules | None) -> None:
+        self.joined += 1
+        name = f"c{self.joined}"
+        epoch = self.same(lambda room, _: room.join(self.shard(shard), name, lease, seats=1, order=order))
+        if epoch:
+            assert all(epoch > owner.epoch for owner in self.owners if owner.shard == shard)
+            self.owners.append(Owner(shard, name, epoch))
+
+    @rule(shard=shards, first=seconds, second=seconds, lease=leases)
+    def wait_for_a_seat(self, shard: int, first: float, second: float, lease: float) -> None:
+        for passed in (first, second):
+            self.pass_time(passed)
+            self.sit(shard, lease, None)
+
+    def owner(self, shard: int, back: int) -> Owner | None:
+        """The latest owner of a shard, or an earlier one that does not know that it is none any more."""
+        found = [owner for owner in self.owners if owner.shard == shard]
+        return found[-1 - back % len(found)] if found else None
+
+    @rule(shard=shards, back=st.sampled_from([0, 0, 0, 1]), count=st.integers(0, 4), how=st.lists(ways, max_size=4))
+    def work(self, shard: int, back: int, count: int, how: list[Way]) -> None:
+        """An owner claims, and ends some of what it holds."""
+        owner = self.owner(shard, back)
+        if owner is None:
+            return
+        answers = self.both(lambda room, _: room.claim(self.shard(shard), owner.consumer, count))
+        assert seen(answers[0]) == seen(answers[1])
+        if answers[0] != LOST:
+            claimed = pairs(answers, owner.consumer)
+            for each in claimed:
+                self.check_order(shard, each)
+            owner.held += claimed
+        ends = list(zip(owner.held, how, strict=False))
+        ends.sort(key=lambda end: not end[1].in_bulk(given=False))
+        if not ends:
+            return
+
+        def settle(room: Room, side: int) -> Coroutine[Any, Any, int]:
+            outcomes = [way.outcome(each, side, False, self.sent) for each, way in ends]
+            return room.settle(self.shard(shard), owner.consumer, outcomes)
+
+        assert (self.same(settle) == LOST) == (answers[0] == LOST)
+        owner.held = [each for each in owner.held if each not in [end[0] for end in ends]]
+
+    def check_order(self, shard: int, claimed: Claimed) -> None:
+        """A message is given for the first time after all of its key that were published before it, and none of them again."""
+        number, at = int(claimed.id.removeprefix("n-")), (shard, self.keys[claimed.id])
+        assert number >= self.first_given.get(at, 0)
+        self.first_given[at] = number
+
+    @rule(shard=shards, back=st.sampled_from([0, 0, 1]), blameless=st.booleans())
+    def give_up(self, shard: int, back: int, blameless: bool) -> None:
+        owner = self.owner(shard, back)
+        if owner is not None:
+            self.same(lambda room, _: room.leave(self.shard(shard), owner.consumer, blameless=blameless))
+
+    @rule(shard=shards, back=st.sampled_from([0, 0, 1]), lease=leases)
+    def renew(self, shard: int, back: int, lease: float) -> None:
+        owner = self.owner(shard, back)
+        if owner is not None:
+            self.same(lambda room, _: room.renew(self.shard(shard), {owner.consumer: lease}))
+
+    @rule(passed=seconds)
+    def time_passes(self, passed: float) -> None:
+        self.pass_time(passed)
+
+    @precondition(lambda self: self.owners)
+    @rule(shard=shards, key=st.sampled_from(KEYS))
+    def clear_key(self, shard: int, key: bytes) -> None:
+        self.same(lambda room, _: room.clear_key(self.shard(shard), key, replay=False))
+
+    # -- who shares the shards ---------------------------------------------------------------------------------------------
+
+    @rule(worker=workers, lease=leases)
+    def attend(self, worker: str, lease: float) -> None:
+        attendance = self.same(lambda room, _: room.attend(self.table, worker, lease))
+        assert worker in attendance.members
+
+    @rule(there=st.lists(workers, unique=True), lease=leases)
+    def renew_attendance(self, there: list[str], lease: float) -> None:
+        self.same(lambda room, _: room.renew(self.table, dict.fromkeys(there, lease)))
+
+    @rule(worker=workers)
+    def leave_the_table(self, worker: str) -> None:
+        self.same(lambda room, _: room.leave(self.table, worker))
+
+    # -- how many shards there are -----------------------------------------------------------------------------------------
+
+    @rule(of=numbers, anew=st.booleans())
+    def note_shards(self, of: int, anew: bool) -> None:
+        self.same(lambda room, _: room.note_shards(self.whole, of, anew=anew))
+
+    @rule(shard=shards, of=st.sampled_from([0, 1, 2, 3]))
+    def fence(self, shard: int, of: int) -> None:
+        self.same(lambda room, _: room.fence_shard(self.fenced(shard), of))
+
+    @rule(of=st.sampled_from([0, 1, 2, 3]))
+    def reshard(self, of: int) -> None:
+        self.same(lambda room, _: room.reshard(self.whole, of))
+
+    # -- what is seen ------------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def both_rooms_look_the_same(self) -> None:
+        type(self).walked += 1
+        self.same(self.look)
+
+    async def look(self, room: Room, _: int) -> list[Any]:
+        inspector = room.inspector
+        told: list[Any] = [await inspector.shards(self.whole), await inspector.queues(), await inspector.topics()]
+        for shard in map(self.shard, range(SHARDS)):
+            state = await inspector.queue(shard)
+            assert state.consumers <= 1
+            told += [state, [seen_letter(letter) for letter in await inspector.dead_letters(shard)]]
+            told += [await inspector.stopped_keys(shard), *[await listed(room, shard, status) for status in LISTED]]
+        return told
+
+
+class TwoTopicOwners(TwoOwners):
+    """A topic with shards, and one group."""
+
+    whole = topic_address("orders")
+    table = group_address("orders", "g")
+
+    def shard(self, number: int) -> str:
+        return group_address(shard_name("orders", number), "g")
+
+    def fenced(self, number: int) -> str:
+        return topic_address(shard_name("orders", number))
+
+    async def accept(self, room: Room, shard: int, posts: Sequence[Post], of: int) -> list[Receipt]:
+        return await room.emit(shard_name("orders", shard), posts, shards=of)

@@ -1,0 +1,167 @@
+"""Two rooms, and what they answer without what each names in its own way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine
+
+from millstream.broker import Claim, DeadLetter, Entry, JobView, Listed
+from millstream.errors import LeaseLost, ShardsChanged, ShardsInUse
+from millstream.memory import MemoryBroker
+from millstream.outcome import Kind, Letter, Outcome
+from millstream.redis import RedisBroker
+from millstream.testing.room import DEAD_ENDING, DONE_ENDING, LETTER, START
+
+LISTED: tuple[Listed, ...] = ("blocked", "scheduled", "ready", "running")
+
+# how far back a choice among what happened goes: 0 is the latest
+recent = st.integers(0, 5)
+some = st.lists(st.integers(0, 9), min_size=1, max_size=5)
+seconds = st.sampled_from([0.5, 1.0, 1.5, 2.0, 5.0, 12.0])
+delays = st.sampled_from([0.0, 0.0, 0.0, 1.0, 5.0, 20.0])
+leases = st.sampled_from([3.0, 10.0])
+max_lengths = st.sampled_from([None, None, None, None, 3, 8])
+
+Room = MemoryBroker | RedisBroker
+MakeRoom = Callable[[], Room]
+Verb = Callable[[Room, int], Coroutine[Any, Any, Any]]
+"""A call to one room; the number is its side."""
+
+LOST, CHANGED, IN_USE = "lease lost", "shards changed", "shards in use"
+REFUSALS: dict[type[Exception], str] = {LeaseLost: LOST, ShardsChanged: CHANGED, ShardsInUse: IN_USE}
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """One delivery, as each room named it."""
+
+    consumer: str
+    id: str
+    entries: tuple[Entry, Entry]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a delivery is to end."""
+
+    kind: Kind
+    delay: float
+    kept: bool
+
+    def outcome(self, claimed: Claimed, side: int, given: bool, turn: int) -> Outcome:
+        entry = claimed.entries[side]
+        ending = {Kind.DONE: DONE_ENDING, Kind.DEAD: DEAD_ENDING}.get(self.kind)
+        return Outcome(
+            self.kind,
+            entry.ref,
+            claimed.id,
+            result=ending if self.kept else None,
+            result_ttl=1e6 if self.kept else 0.0,
+            given_id=given,
+            body=f"{claimed.id}#{turn}".encode(),
+            delay=self.delay,
+            expires_ms=entry.expires_ms,
+            task="t" if self.kind is Kind.DEAD else "",
+            letter=LETTER if self.kind is Kind.DEAD else None,
+        )
+
+    def in_bulk(self, given: bool) -> bool:
+        """Such ends pass turns on before the others of their batch do."""
+        return self.kind is Kind.DONE and not self.kept and not given
+
+
+ways = st.builds(Way, st.sampled_from(Kind), delays, st.booleans())
+
+
+class Seen(NamedTuple):
+    """A claim, without what rooms name differently."""
+
+    entries: list[tuple[bytes | None, int, int]]
+    now_ms: int
+    next_due: float | None
+    paused: bool
+    suspects: bool
+
+
+def seen(answer: Claim | str) -> Seen | str:
+    if isinstance(answer, str):
+        return answer
+    return Seen(plain(answer.entries), answer.now_ms, answer.next_due, answer.paused, answer.suspects)
+
+
+def plain(entries: Iterable[Entry]) -> list[tuple[bytes | None, int, int]]:
+    return [(entry.body, entry.crashes, entry.expires_ms) for entry in entries]
+
+
+def pairs(answers: tuple[Any, Any], consumer: str) -> list[Claimed]:
+    """What both rooms gave a consumer."""
+    found = zip(answers[0].entries, answers[1].entries, strict=True)
+    return [Claimed(consumer, (pair[0].body or b"").partition(b"#")[0].decode(), pair) for pair in found]
+
+
+def seen_letter(dead: DeadLetter) -> tuple[Any, ...]:
+    """A dead letter; how its death by the order of its key is worded is each room's own."""
+    letter: Letter = dead.letter
+    if letter.error.type == "OrderError":
+        letter = msgspec.structs.replace(letter, error=msgspec.structs.replace(letter.error, message=""))
+    return dead.id, dead.task, dead.queue, letter, dead.died_at, dead.body, dead.key
+
+
+async def listed(room: Room, queue: str, status: Listed) -> list[tuple[Any, ...]]:
+    """All jobs of one state, read in pages, without what rooms name differently."""
+    found: list[JobView] = []
+    while page := await room.inspector.jobs(queue, status, after=found[-1].cursor if found else "", limit=7):
+        found += page
+    return [(v.status, v.body, v.crashes, v.due_at, v.expires_at, v.consumer) for v in found]
+
+
+class Twins(RuleBasedStateMachine):
+    """Two rooms that are asked the same. A subclass says which; ``walked`` counts the steps of all its runs."""
+
+    make_rooms: tuple[MakeRoom, MakeRoom]
+    walked = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.now = START
+        self.rooms = [make_room() for make_room in self.make_rooms]
+        for room in self.rooms:
+            self.runner.run(self._open(room))
+
+    async def _open(self, room: Room) -> None:
+        await room.open()
+        room.set_clock(self.now)
+
+    def teardown(self) -> None:
+        for room in self.rooms:
+            self.runner.run(room.close())
+        self.runner.close()
+
+    def both(self, verb: Verb) -> tuple[Any, Any]:
+        """What both rooms answer; a refusal is an answer too."""
+
+        async def ask(room: Room, side: int) -> Any:
+            try:
+                return await verb(room, side)
+            except tuple(REFUSALS) as error:
+                return REFUSALS[type(error)]
+
+        left, right = (self.runner.run(ask(room, side)) for side, room in enumerate(self.rooms))
+        return left, right
+
+    def same(self, verb: Verb) -> Any:
+        left, right = self.both(verb)
+        assert left == right
+        return left
+
+    def pass_time(self, passed: float) -> None:
+        self.now += passed
+        for room in self.rooms:
+            room.set_clock(self.now)

@@ -1,0 +1,35 @@
+"""Walking through histories until enough steps are made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.contract.machine.rooms import MakeRoom, Twins
+
+# steps in one history
+STEPS = 60
+
+
+def walk(left: MakeRoom, right: MakeRoom, steps: int, histories: type[Twins], **options: Any) -> int:
+    """Walk at least so many steps; how many it were."""
+
+    class Rooms(histories):  # type: ignore[misc, valid-type]
+        make_rooms = (left, right)
+        walked = 0
+
+    while Rooms.walked < steps:
+        examples = max(10, (steps - Rooms.walked) // STEPS)
+        profile = settings(
+            max_examples=examples,
+            stateful_step_count=STEPS,
+            deadline=None,
+            database=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+            report_multiple_bugs=False,
+            **options,
+        )
+        run_state_machine_as_test(Rooms, settings=profile)
+    return Rooms.walked
