@@ -33,7 +33,7 @@ class Problem:
     at: datetime
     """By the clock of this machine."""
     address: str | None = None
-    """Of which queue, topic or group, or shard of one; ``queue``, ``topic`` and ``group`` take it apart. None: of no single one."""
+    """Of which queue, topic or group, or shard of one; ``queue``, ``topic`` and ``group`` take it apart. None: of no one."""
     worker: str | None = None
     """The id of the worker, as ``millstream workers`` lists it."""
     job_id: str | None = None

@@ -55,7 +55,7 @@ class Queue:
         refused (ShardsChanged).
 
         ShardsInUse, changing nothing, if a job is ready, running, scheduled or blocked, or dead in a shard that would be no
-        more. While it looks nobody can enqueue.
+        more, or a key is stopped. While it looks nobody can enqueue.
         """
         await reshard(self._clients.here(), self.name, whole(shards, "shards", minimum=0))
 

@@ -359,8 +359,8 @@ class Topic(Generic[T]):
         refused (ShardsChanged).
 
         ShardsInUse, changing nothing, if an event is ready, running, scheduled, delayed or blocked for a group, or dead in a
-        shard that would be no more. While it looks nobody can publish. What ``retention`` keeps stays in the shard that it was
-        published to, and goes with one that is no more.
+        shard that would be no more, or a key is stopped. While it looks nobody can publish. What ``retention`` keeps, and what
+        is dead, stays in the shard that it was published to; what was kept goes with a shard that is no more.
         """
         await reshard(self._clients.here(), topic_address(self.name), whole(shards, "shards", minimum=0))
 

@@ -14,12 +14,13 @@ from millstream.cli.bench import bench
 from millstream.cli.dead import dead
 from millstream.cli.doctor import doctor
 from millstream.cli.enqueue import enqueue
+from millstream.cli.groups import groups
 from millstream.cli.jobs import jobs
 from millstream.cli.publish import publish
 from millstream.cli.queues import queues
 from millstream.cli.tasks import list_tasks
 from millstream.cli.text import line
-from millstream.cli.topics import groups, topics
+from millstream.cli.topics import topics
 from millstream.cli.workers import workers
 from millstream.errors import BrokerError, MillstreamError, ShardsChanged, ShardsInUse, UsageError
 from millstream.worker import codes

@@ -9,7 +9,7 @@ from millstream.address import group_address, shard_addresses, split_address, sp
 from millstream.broker import Broker
 from millstream.broker.contract import BEGINNING, END, Place
 from millstream.client.client import Client
-from millstream.errors import UsageError
+from millstream.errors import ShardsInUse, UsageError
 from millstream.ordering import Key, key_bytes
 
 
@@ -40,7 +40,8 @@ async def seek(client: Client, group: str, what: str, to: Place) -> None:
 
 
 async def reshard(client: Client, address: str, shards: int) -> None:
-    """Change how many shards a queue, or a topic by its address, has; 0: none. ShardsInUse if something is on its way.
+    """Change how many shards a queue, or a topic by its address, has; 0: none. ShardsInUse if something is on its way, or a key
+    is stopped: it would go on in another shard.
 
     The groups of a topic are in the new shards from their beginning, and what is paused is paused there too.
     """
@@ -56,16 +57,23 @@ async def _prepare(broker: Broker, *, address: str, before: Sequence[str], shard
     parts = split_address(address)
     if parts is None:
         states = [await broker.inspector.queue(each) for each in before]
+        _refuse_stopped(address, sum(state.stopped for state in states))
         for each in new if any(state.paused for state in states) else ():
             await broker.pause(each)
         return
     topics = [await broker.inspector.topic(each.removesuffix(">")) for each in before]
+    _refuse_stopped(address, sum(group.stopped for topic in topics for group in topic.groups))
     groups = {group.name: BEGINNING for topic in topics for group in topic.groups}
     paused = {group.name for topic in topics for group in topic.groups if group.paused}
     for name in (each.removesuffix(">") for each in new):
         await broker.open_topic(name, groups, followed=any(topic.followed for topic in topics))
         for group in paused:
             await broker.pause(group_address(name, group))
+
+
+def _refuse_stopped(address: str, stopped: int) -> None:
+    if stopped:
+        raise ShardsInUse(f"{address!r} has {stopped:,} stopped keys, which would go on in other shards: clear them first")
 
 
 async def _clean(broker: Broker, *, address: str, before: Sequence[str], shards: int) -> None:
