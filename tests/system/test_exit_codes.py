@@ -105,3 +105,15 @@ def test_5_processes_that_die_as_soon_as_they_are_started(ledger: Ledger, worker
     worker = workers.run([sys.executable, "-m", "millstream", "worker", "crashing:app", "--processes", "2"], environment)
     assert worker.wait(within=60) == 5
     assert worker.log.count("the worker gives up") == 1
+
+
+def test_usr1_has_every_process_print_its_stacks_and_ends_nothing(gate: Path, ledger: Ledger, workers: Workers) -> None:
+    worker = workers.start("--queue", "default")
+    jobs.block_until.enqueue_sync("held", str(gate))
+    ledger.until_started()
+    worker.signal(signal.SIGUSR1)
+    eventually(lambda: "in block_until" in worker.log, "the stacks to be printed")
+    gate.touch()
+    until_done(1)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0

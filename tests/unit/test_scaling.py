@@ -428,6 +428,18 @@ async def test_what_is_due_counts_although_nobody_has_claimed_since(floor: Floor
 
 
 @floored
+async def test_the_shards_of_an_address_are_counted_together_and_bound_its_processes(floor: Floor) -> None:
+    await floor.broker.note_shards("many", 3)
+    for shard in range(3):
+        posts = [Post(f"{shard}-{number}", b"") for number in range(shard + 1)]
+        await floor.broker.publish(f"many:{shard}", posts, shards=3)
+    await floor.publish(1)
+    many, q = await floor.gauge.read(["many", "q"])
+    assert (many.address, many.ready, many.most) == ("many", 6, 3)
+    assert (q.ready, q.most) == (1, None)
+
+
+@floored
 async def test_scalers_outside_are_told_the_same_without_a_supervisor(floor: Floor) -> None:
     await floor.broker.declare("idle")
     await floor.publish(1000)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
-from typing import Any, cast
 
 from millstream.worker import wire
 from millstream.worker.supervised import consumers_at, slots_at
@@ -65,8 +63,16 @@ def test_it_tells_how_many_jobs_of_each_address_it_runs_at_once() -> None:
 
 
 def test_it_tells_how_many_processes_may_serve_an_address_where_that_is_said() -> None:
-    said: dict[str, object] = {"mail": SimpleNamespace(consumers=(1, 4)), "other": SimpleNamespace(consumers=None)}
-    group = SimpleNamespace(consumers=(2, 2))
-    app = SimpleNamespace(queues=said, subscriptions_at=lambda addresses: {"orders>billing": group})
-    found = consumers_at(["mail", "other", "unknown", "orders>billing"], cast(Any, app))
-    assert found == {"mail": (1, 4), "orders>billing": (2, 2)}
+    app = new_app()
+    app.queue("mail", consumers=(1, 4))
+
+    @app.task(queue="mail")
+    async def mail() -> None: ...
+
+    @app.task(queue="other")
+    async def other() -> None: ...
+
+    @app.topic("orders", int).subscribe("billing", consumers=(2, 2))
+    async def bill(number: int) -> None: ...
+
+    assert consumers_at(app.queues_to_serve(()), app) == {"mail": (1, 4), "orders>billing": (2, 2)}

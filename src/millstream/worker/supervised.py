@@ -144,5 +144,6 @@ def slots_at(addresses: Iterable[str], app: Millstream, orders: wire.Orders) -> 
 def consumers_at(addresses: Iterable[str], app: Millstream) -> dict[str, tuple[int, int]]:
     """How many processes may serve each, over all workers, where that is said."""
     declared: dict[str, object] = {**app.queues, **app.subscriptions_at(addresses)}
+    # What handles dead letters says nothing of it.
     said = {address: getattr(declared.get(address), "consumers", None) for address in addresses}
     return {address: (bounds[0], bounds[1]) for address, bounds in said.items() if bounds is not None}

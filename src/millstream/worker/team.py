@@ -102,14 +102,14 @@ class ProcessTeam:
         loads: list[Load] = []
         for load in await self._gauge.read(self.addresses):
             hello = next((child.hello for child in children if child.hello is not None), None)
-            least, most = hello.consumers.get(load.address, (0, None)) if hello is not None else (0, None)
+            bounds = None if hello is None else hello.consumers.get(load.address)
             loads.append(
                 msgspec.structs.replace(
                     load,
                     ours=sum(any(whole(address) == load.address for address, _ in child.leases) for child in children),
-                    slots=hello.slots.get(load.address, orders.concurrency) if hello is not None else orders.concurrency,
-                    least=least,
-                    most=most,
+                    slots=orders.concurrency if hello is None else hello.slots.get(load.address, orders.concurrency),
+                    least=0 if bounds is None else bounds[0],
+                    most=load.most if bounds is None else min(bounds[1], load.most or bounds[1]),
                 )
             )
         slots = {load.slots for load in loads}

@@ -96,6 +96,7 @@ class Gauge:
                     seen.rate if seen.rate is not None else self._known.get(address),
                     _per_second(seen.lately),
                     state.consumers,
+                    most=state.shards or None,  # each has one owner at a time
                     paused=state.paused,
                 )
             )
@@ -110,7 +111,8 @@ class Gauge:
         shards = self._shards[whose]
         places = shard_addresses(address, shards)
         states = [await self._inspector.queue(place) for place in places]
-        return _sum(address, states), sum([await self._inspector.due(place) for place in places])
+        state = _sum(address, states) if shards else states[0]
+        return state, sum([await self._inspector.due(place) for place in places])
 
     def _see(self, now: float, state: QueueState, due: int, busy: float) -> _History:
         outcomes = sum(state.totals.get(total, 0) for total in ("done", "retried", "dead", "expired"))
@@ -175,8 +177,6 @@ def _busy_with(states: Mapping[str, tuple[QueueState, int]], workers: Sequence[W
 
 
 def _sum(address: str, states: Sequence[QueueState]) -> QueueState:
-    if len(states) == 1:
-        return states[0]
     totals: dict[str, int] = {}
     for state in states:
         for name, count in state.totals.items():

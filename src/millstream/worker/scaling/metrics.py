@@ -26,7 +26,7 @@ class Load(msgspec.Struct, frozen=True):
     """How many of it one process runs at once."""
     least: int = 0
     most: int | None = None
-    """``consumers=(least, most)``: how many processes may serve it, over all workers."""
+    """``consumers=(least, most)``: how many processes may serve it, over all workers; with shards, no more than these."""
     paused: bool = False
 
     @property
