@@ -175,7 +175,9 @@ class _Judge:
     def _is_late(self, handling: Handling) -> bool:
         """Whether a process that was stopped began it when it came back, before it knew that others had taken it over."""
         return any(
-            fault.fences and handling.pid in fault.pids and fault.began <= handling.began <= fault.ended + ABOUT_TO_BEGIN_SECONDS
+            fault.fences
+            and handling.pid in fault.pids
+            and fault.began <= handling.began <= fault.ended + ABOUT_TO_BEGIN_SECONDS
             for fault in self._course.faults
         )
 
@@ -209,7 +211,9 @@ class _Judge:
                 if death.reason == STOPPED and not stops:
                     self._breach(f"{key}: {event} is dead as stopped, and nothing had stopped the key")
                 elif death.reason != STOPPED and stops:
-                    self._breach(f"{key}: {event} is dead ({death.reason}) although the death of {stops[0]} had stopped the key")
+                    self._breach(
+                        f"{key}: {event} is dead ({death.reason}) although the death of {stops[0]} had stopped the key"
+                    )
                 elif self._stop and death.reason not in (STOPPED, PENDING_FULL):
                     ends = [self._end(handling) for handling in self._handlings.get(event, []) if handling.began < until]
                     stopped_until.append((max(ends, default=0.0), until, event))
