@@ -45,8 +45,8 @@ def draw(samples: Sequence[Sample], notes: Sequence[tuple[float, str]], title: s
             _line(LEFT, low(count), WIDTH - RIGHT, low(count), GRID),
             _text(LEFT - 8, low(count) + 4, str(count), FAINT, "end"),
         ]
-    for at in range(0, int(seconds) + 1, 10):
-        parts.append(_text(x(at), low_bottom + 20, f"{at} s", FAINT, "middle"))
+    for second in range(0, int(seconds) + 1, 10):
+        parts.append(_text(x(second), low_bottom + 20, f"{second} s", FAINT, "middle"))
     for at, note in notes:
         parts += [_line(x(at), top, x(at), to, FAINT, dashed=True) for top, to in ((TOP, bottom), (low_top, low_bottom))]
         parts.append(_text(x(at) + 5, TOP + 14, note, FAINT))

@@ -17,9 +17,8 @@ from millstream.errors import BrokerRefused, BrokerUnavailable
 from millstream.worker import codes, wire
 from millstream.worker.children import Child
 from millstream.worker.circuit import FRUITLESS
+from millstream.worker.office import Office
 from millstream.worker.plan import Plan
-from millstream.worker.reclaimer import Reclaimer
-from millstream.worker.services.keeper import Keeper
 from millstream.worker.supervisor import Supervisor
 from millstream.worker.worker import KeeperDied, Worker
 from tests.unit.stage import looped, new_app, until
@@ -375,14 +374,15 @@ class Troupe(Supervisor):
             child.hello = wire.Hello("memory://", "n", 60.0, 0.0, 0.0, ["default"], [], [])
             child.served_since = child.started
             child.leases = set(self.leases)
-            room = cast(Any, self._room)
-            self._broker, self._reclaimer = room, Reclaimer(room, Keeper(room), self._reporter)
+            self._office = Office(self, cast(Any, self._room), self._reporter)
         child.listening = asyncio.create_task(asyncio.sleep(0))
         return child
 
 
 class Silent:
     """A server that answers nobody."""
+
+    inspector = None
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -391,6 +391,8 @@ class Silent:
         self.asked.append(consumer)
         await asyncio.Event().wait()
         return 0
+
+    async def unregister(self, worker_id: str) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -483,6 +485,6 @@ async def test_a_second_signal_gives_nothing_up_any_more(monkeypatch: pytest.Mon
     running = asyncio.create_task(troupe.run())
     await until(lambda: len(server.asked) == 3)
     troupe.stopping.signalled(signal.SIGTERM)
-    assert troupe._reclaimer is not None and troupe._reclaimer._giving_up
+    assert troupe._office is not None and troupe._office.reclaimer._giving_up
     troupe.stopping.signalled(signal.SIGTERM)
     await running

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def load_app(name: str | None) -> Millstream:
     """The app that was named, here or in the settings. UsageError says in one line why it cannot be had."""
-    from millstream.worker.child import find_app
+    from millstream.worker.finding import find_app
 
     found = discover_app(name)
     try:

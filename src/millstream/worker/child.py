@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import faulthandler
 import gc
-import importlib
 import logging
 import os
 import signal
@@ -14,175 +12,26 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from millstream.errors import BrokerRefused, BrokerUnavailable, ShardsChanged, UsageError
 from millstream.handler import Handler
-from millstream.settings import whole
 from millstream.worker import codes, wire
+from millstream.worker.finding import find_app, find_strategy
 from millstream.worker.hot.runner import longest_timeout
 from millstream.worker.logs import configure_logging
-from millstream.worker.relay import TEXT_LIMIT, as_problem
-from millstream.worker.scaling.metrics import Metrics
 from millstream.worker.scaling.strategies import Strategy
-from millstream.worker.summary import Summary
+from millstream.worker.supervised import BEAT_SECONDS, SupervisorKeeper, consumers_at, slots_at
 from millstream.worker.worker import Worker
 
 if TYPE_CHECKING:
     from millstream.app import Millstream
-    from millstream.reporter import Reporter
 
 log = logging.getLogger("millstream.worker")
 
-BEAT_SECONDS = 1.0
-"""How often a child tells its supervisor that its loop turns."""
-
 CONNECT_SECONDS = 30.0
 """How long refused connections are tried again at start."""
-
-
-class SupervisorKeeper:
-    """The supervisor, as the keeper of this process's leases."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: wire.Hello) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._hello = hello
-        self._reporter: Reporter | None = None
-        self._worker: Worker | None = None
-        self._strategy: Strategy | None = None
-        self._retired: Callable[[], object] = lambda: None
-        self._weighing: asyncio.Task[None] | None = None
-        self._reading: asyncio.Task[None] | None = None
-        self._beating: asyncio.Task[None] | None = None
-
-    @property
-    def alive(self) -> bool:
-        return self._reading is not None and not self._reading.done()
-
-    @property
-    def error(self) -> BaseException | None:
-        return None if self.alive else ConnectionError("the supervisor is gone")
-
-    def report_to(self, reporter: Reporter) -> None:
-        self._reporter = reporter
-
-    def speak_for(self, worker: Worker, strategy: Strategy | None, retired: Callable[[], object]) -> None:
-        """Whose work is told of; ``retired`` is called when the supervisor needs it no more, and it agreed to go."""
-        self._worker, self._strategy, self._retired = worker, strategy, retired
-
-    async def start(self) -> None:
-        wire.say(self._writer, self._hello)
-        if await wire.hear(self._reader) is None:
-            raise ConnectionError("the supervisor is gone")
-        self._reading = asyncio.create_task(self._until_gone())
-        self._beating = asyncio.create_task(self._beat())
-
-    def keep(self, queue: str, consumer: str, lease: float) -> None:
-        wire.say(self._writer, wire.Keep(queue, consumer, lease))
-
-    def drop(self, queue: str, consumer: str) -> None:
-        wire.say(self._writer, wire.Drop(queue, consumer))
-
-    def isolate(self, queue: str) -> None:
-        """Ask for a process of their own for this queue's suspects."""
-        wire.say(self._writer, wire.Suspects(queue))
-
-    def longer(self, timeout: float) -> None:
-        """Allow the loop to be blocked by a job that may run so long."""
-        wire.say(self._writer, wire.Longer(timeout))
-
-    async def stop(self) -> None:
-        """The leases are given up. The supervisor goes on to hear that the loop turns: a lifespan may take long to end."""
-        if self._reading is not None:
-            self._reading.cancel()
-        with contextlib.suppress(ConnectionError):
-            await self._writer.drain()
-
-    async def say_bye(self, summary: Summary) -> None:
-        """How it went."""
-        error = "" if summary.error is None else f"{type(summary.error).__name__}: {summary.error}"[:TEXT_LIMIT]
-        wire.say(self._writer, wire.Bye(dict(summary.totals), summary.interrupted, summary.abandoned, error))
-        with contextlib.suppress(ConnectionError):
-            await self._writer.drain()
-
-    async def _until_gone(self) -> None:
-        while (word := await wire.hear(self._reader)) is not None:
-            match word:
-                case wire.Trouble() if self._reporter is not None:
-                    self._reporter.pass_on(as_problem(word))
-                case wire.Retire(until):
-                    self._retire(until)
-                case wire.Weigh(number, metrics):
-                    self._weighing = asyncio.create_task(self._weigh(number, metrics))
-                case _:
-                    pass
-
-    def _retire(self, until: float) -> None:
-        worker = self._worker
-        if worker is not None and time.monotonic() <= until and worker.retire():
-            wire.say(self._writer, wire.Retiring())
-            self._retired()
-        else:
-            wire.say(self._writer, wire.Busy(0 if worker is None else worker.held))
-
-    async def _weigh(self, number: int, metrics: Metrics) -> None:
-        """In a thread: whatever it does there, jobs and beats go on."""
-        try:
-            assert self._strategy is not None
-            wanted = whole(await asyncio.to_thread(self._strategy, metrics), "what a strategy wants", minimum=0)
-        except Exception as error:
-            wire.say(self._writer, wire.Weighed(number, error=f"{type(error).__name__}: {error}"[:TEXT_LIMIT]))
-        else:
-            wire.say(self._writer, wire.Weighed(number, wanted))
-
-    async def _beat(self) -> None:
-        while True:
-            worker = self._worker
-            wire.say(self._writer, wire.Beat() if worker is None else wire.Beat(worker.held, dict(worker.totals)))
-            await asyncio.sleep(BEAT_SECONDS)
-
-
-def find_strategy(path: str) -> Strategy:
-    """The app's own strategy, at ``module:attribute``; a class is called without arguments. UsageError says what is wrong."""
-    found = find(path, "a strategy")
-    strategy = found() if isinstance(found, type) else found
-    if not callable(strategy):
-        raise UsageError(f"{path!r} is a {type(strategy).__name__}, not a strategy: a function of Metrics")
-    return cast("Strategy", strategy)
-
-
-def find_app(path: str) -> Millstream:
-    """The app at ``module:attribute``, its ``include`` imported too. UsageError says what is wrong."""
-    from millstream.app import Millstream
-
-    app = find(path, "an app")
-    if not isinstance(app, Millstream):
-        raise UsageError(f"{path!r} is a {type(app).__name__}, not a Millstream app")
-    app.load()
-    return app
-
-
-def find(path: str, what: str) -> object:
-    """What is at ``module:attribute``."""
-    module_name, _, attribute = path.partition(":")
-    if not module_name or not attribute:
-        raise UsageError(f"{path!r} does not name {what}: write module:attribute, for example tasks:app")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found: object = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and module_name.startswith(error.name):
-            raise UsageError(f"there is no module {module_name!r} here or on the Python path") from error
-        raise
-    for name in attribute.split("."):
-        try:
-            found = getattr(found, name)
-        except AttributeError:
-            raise UsageError(f"module {module_name!r} has no {attribute!r}") from None
-    return found
 
 
 async def serve(app: Millstream, orders: wire.Orders, strategy: Strategy | None = None) -> int:
@@ -272,28 +121,6 @@ async def _serve(worker: Worker, keeper: SupervisorKeeper, orders: wire.Orders, 
     summary = await worker.stop(grace if worker.error is None else min(grace, worker.lease / 3))
     await keeper.say_bye(summary)
     return codes.FAILED if worker.error is not None else summary.exit_code
-
-
-def slots_at(addresses: Iterable[str], app: Millstream, orders: wire.Orders) -> dict[str, int]:
-    """How many jobs of each address one process runs at once."""
-    sizes = {True: orders.concurrency, False: orders.threads}
-    groups = app.subscriptions_at(addresses)
-    slots: dict[str, int] = {}
-    for address in addresses:
-        if (group := groups.get(address)) is not None:
-            most = sizes[group.is_async]
-            slots[address] = most if group.concurrency is None else min(most, group.concurrency)
-        else:
-            kinds = {task.is_async for task in app.tasks.values() if task.settings.queue == address}
-            slots[address] = sum(sizes[kind] for kind in kinds) or orders.concurrency
-    return slots
-
-
-def consumers_at(addresses: Iterable[str], app: Millstream) -> dict[str, tuple[int, int]]:
-    """How many processes may serve each, over all workers, where that is said."""
-    declared: dict[str, object] = {**app.queues, **app.subscriptions_at(addresses)}
-    said = {address: getattr(declared.get(address), "consumers", None) for address in addresses}
-    return {address: (bounds[0], bounds[1]) for address, bounds in said.items() if bounds is not None}
 
 
 def main() -> None:

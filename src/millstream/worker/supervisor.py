@@ -13,14 +13,12 @@ import secrets
 import signal
 import socket
 import sys
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import msgspec
 
-from millstream._version import __version__
-from millstream.broker import Broker, Team, WorkerInfo
+from millstream.broker import Broker
 from millstream.config import parse_url
 from millstream.errors import BrokerError, WorkerCrashed
 from millstream.reporter import Reporter
@@ -30,16 +28,12 @@ from millstream.worker import codes, wire
 from millstream.worker.children import Child, heard_out, spawn
 from millstream.worker.init import split_if_first
 from millstream.worker.logs import configure_logging
+from millstream.worker.office import Office
 from millstream.worker.opening import what_it_serves
 from millstream.worker.place import Place
 from millstream.worker.plan import Plan
-from millstream.worker.reclaimer import Reclaimer
 from millstream.worker.relay import Relay
 from millstream.worker.reloader import watch_sources
-from millstream.worker.scaling.requests import answer_requests
-from millstream.worker.services import keep_running
-from millstream.worker.services.keeper import Keeper
-from millstream.worker.services.registrar import Registrar
 from millstream.worker.stopping import Stopping
 from millstream.worker.summary import Summary, Tally
 from millstream.worker.team import ProcessTeam
@@ -62,49 +56,44 @@ class Supervisor:
         self.reloads = 0
         self.changed = asyncio.Event()
         """Set when a source file changed, and when the worker stops."""
+        self.tally = Tally()
         self.team = ProcessTeam(self)
         self._orders = msgspec.structs.replace(plan.orders, supervisor=self.id)
         self._open_broker = open_broker
         self._opening = asyncio.Lock()
-        self._reclaimer: Reclaimer | None = None
-        self._registrar: Registrar | None = None
-        self._keeper: Keeper | None = None
-        self._broker: Broker | None = None
+        self._office: Office | None = None
         self._services: list[asyncio.Task[None]] = []
         self._lives: set[asyncio.Task[None]] = set()
         self._sparing = False
-        self._tally = Tally()
         self._relay = Relay()
         self._reporter = Reporter(self._relay, log)
-        self._started_at = time.time()
         self._over = asyncio.Event()
 
     @property
     def has_served(self) -> bool:
         """Whether any child ever did."""
-        return self._broker is not None
+        return self._office is not None
 
     async def run(self) -> Summary:
         """Start the children, keep them until told to stop, and return how that went."""
         self.stopping.catch_signals()
         for _ in range(self.plan.processes):
             self.begin_place()
-        self._serve(watch_for_wedged(self.children, self._reporter, self._relay))
+        self.serve(watch_for_wedged(self.children, self._reporter, self._relay))
         if self.plan.reload:
-            self._serve(watch_sources(self._reload))
+            self.serve(watch_sources(self._reload))
         await self._over.wait()
         for service in self._services:
             service.cancel()
-        if self._broker is not None:
-            if self._registrar is not None:
-                await self._registrar.leave()
-            await self._broker.close()
-        summary = self._tally.summary(self.stopping.reason)
+        if self._office is not None:
+            await self._office.close()
+        summary = self.tally.summary(self.stopping.reason)
         if self.has_served:
             log.info("stopped: %s", summary)
         return summary
 
-    def _serve(self, service: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def serve(self, service: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Have a service run until the worker ends."""
         task = asyncio.create_task(service)
         self._services.append(task)
         return task
@@ -145,7 +134,7 @@ class Supervisor:
         self._relay.dismiss(child)
         await heard_out(child)
         self.children.discard(child)
-        held = 0 if self._reclaimer is None else await self._reclaimer.give_up(child)
+        held = 0 if self._office is None else await self._office.reclaimer.give_up(child)
         died = ""
         if code < 0 or held:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
@@ -156,13 +145,14 @@ class Supervisor:
             log.error("%s", died)
             if not child.told_to_stop:
                 self._reporter.tell("reclaim", None, WorkerCrashed(died), crash=True)
-        self._tally.add(child, code, died, stopping=self.stopping.begun)
+        self.tally.add(child, code, died, stopping=self.stopping.begun)
         return held
 
     def opened(self, code: int) -> None:
         """The circuit of a place is open: its children die as soon as they are started."""
-        deaths = max(place.circuit.fruitless for place in self.places)
-        if all(place.circuit.is_open for place in self.places):
+        circuits = [place.circuit for place in self.places if not place.left]
+        deaths = max(circuit.fruitless for circuit in circuits)
+        if all(circuit.is_open for circuit in circuits):
             text = "worker processes die as soon as they are started: %d in a row, the last with code %d; the worker gives up"
             log.critical(text, deaths, code)
             self.stopping.stop(codes.SERVER if code == codes.SERVER else codes.CRASHING)
@@ -194,12 +184,12 @@ class Supervisor:
                 await self._welcome(child, word)
             case wire.Keep(queue, consumer, lease):
                 child.leases.add((queue, consumer))
-                if self._keeper is not None:
-                    self._keeper.keep(queue, consumer, lease)
+                if self._office is not None:
+                    self._office.keeper.keep(queue, consumer, lease)
             case wire.Drop(queue, consumer):
                 child.leases.discard((queue, consumer))
-                if self._keeper is not None:
-                    self._keeper.drop(queue, consumer)
+                if self._office is not None:
+                    self._office.keeper.drop(queue, consumer)
             case wire.Suspects(queue):
                 self._isolate(queue)
             case wire.Retiring():
@@ -211,65 +201,25 @@ class Supervisor:
 
     async def _welcome(self, child: Child, hello: wire.Hello) -> None:
         async with self._opening:
-            if self._broker is None:
+            if self._office is None:
                 try:
-                    self._broker = await self._open_broker(hello)
+                    broker = await self._open_broker(hello)
                 except BrokerError as error:
                     log.critical("the supervisor cannot reach the server: %s", error)
                     self.stopping.stop(codes.SERVER)
                     return
-                self._begin_services(self._broker, hello)
+                self._office = Office(self, broker, self._reporter)
+                self._office.open()
+                log.info("serving %s", what_it_serves(self.plan, hello))
         child.say(wire.Ready())
         if hello.observed and not child.spare and child.writer is not None:
             self._relay.admit(child, child.writer)
 
-    def _begin_services(self, broker: Broker, hello: wire.Hello) -> None:
-        self._keeper = keeper = Keeper(broker, self._reporter)
-        self._reclaimer = Reclaimer(broker, keeper, self._reporter)
-        self._registrar = registrar = Registrar(broker, self._info, self._reporter)
-        keeping = self._serve(keep_running("keeper", keeper.run, self._reporter, "renew"))
-        keeping.add_done_callback(self._keeper_ended)
-        scaler = self.team.open(broker, registrar.show)
-
-        async def register() -> None:
-            await registrar.show()
-            await registrar.run()
-
-        async def answer() -> None:
-            await answer_requests(broker.mailbox, self.id, scaler.by_hand)
-
-        self._serve(keep_running("registrar", register, self._reporter, "maintenance"))
-        self._serve(keep_running("answers", answer, self._reporter, "maintenance"))
-        if self.plan.scales:
-            self._serve(keep_running("scaler", scaler.run, self._reporter, "maintenance"))
-        log.info("serving %s", what_it_serves(self.plan, hello))
-
-    def _keeper_ended(self, keeping: asyncio.Task[None]) -> None:
+    def keeper_ended(self, keeping: asyncio.Task[None]) -> None:
+        """Nobody renews the leases any more."""
         if not keeping.cancelled() and not self.stopping.begun:
             log.critical("the keeper of the leases ended; so must the worker")
             self.stopping.stop(codes.FAILED)
-
-    def _info(self) -> WorkerInfo:
-        team = self.team
-        return WorkerInfo(
-            id=self.id,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            version=__version__,
-            queues=team.addresses,
-            started=self._started_at,
-            totals=self._tally.totals(self.children),
-            team=Team(
-                processes=team.processes,
-                minimum=team.minimum,
-                maximum=team.maximum,
-                strategy=self.plan.strategy if self.plan.scales else "",
-                decisions=dict(team.scaler.decisions),
-                last=team.scaler.last,
-                by_hand_until=team.scaler.by_hand_until,
-                rates=team.rates,
-            ),
-        )
 
     # -- stopping and changing ---------------------------------------------------------------------------------------------
 
@@ -277,14 +227,14 @@ class Supervisor:
         self.changed.set()
         for place in self.places:
             place.wake()
-        if self._reclaimer is not None:
-            self._reclaimer.stop()
+        if self._office is not None:
+            self._office.reclaimer.stop()
         if not self._lives:
             self._over.set()
 
     def _stop_now(self) -> None:
-        if self._reclaimer is not None:
-            self._reclaimer.let_lapse()
+        if self._office is not None:
+            self._office.reclaimer.let_lapse()
 
     def _reload(self) -> None:
         self.reloads += 1

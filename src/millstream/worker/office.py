@@ -1,0 +1,78 @@
+"""A supervisor's office: what it does with a server, once a child has told where it is."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from millstream._version import __version__
+from millstream.broker import Broker, Team, WorkerInfo
+from millstream.reporter import Reporter
+from millstream.worker.reclaimer import Reclaimer
+from millstream.worker.scaling.requests import answer_requests
+from millstream.worker.services import keep_running
+from millstream.worker.services.keeper import Keeper
+from millstream.worker.services.registrar import Registrar
+
+if TYPE_CHECKING:
+    from millstream.worker.supervisor import Supervisor
+
+
+class Office:
+    """Keeps leases, gives up those of the dead, is seen in the registry, scales, and answers those who ask for that."""
+
+    def __init__(self, house: Supervisor, broker: Broker, reporter: Reporter) -> None:
+        self.keeper = Keeper(broker, reporter)
+        self.reclaimer = Reclaimer(broker, self.keeper, reporter)
+        self._house = house
+        self._broker = broker
+        self._reporter = reporter
+        self._registrar = Registrar(broker, self._info, reporter)
+        self._scaler = house.team.open(broker, self._registrar.show)
+        self._began = time.time()
+
+    def open(self) -> None:
+        """Begin all of it."""
+        house, reporter = self._house, self._reporter
+        keeping = house.serve(keep_running("keeper", self.keeper.run, reporter, "renew"))
+        keeping.add_done_callback(house.keeper_ended)
+        house.serve(keep_running("registrar", self._register, reporter, "maintenance"))
+        house.serve(keep_running("answers", self._answer, reporter, "maintenance"))
+        if house.plan.scales:
+            house.serve(keep_running("scaler", self._scaler.run, reporter, "maintenance"))
+
+    async def close(self) -> None:
+        """Be seen no more, and let go of the server."""
+        await self._registrar.leave()
+        await self._broker.close()
+
+    async def _register(self) -> None:
+        await self._registrar.show()
+        await self._registrar.run()
+
+    async def _answer(self) -> None:
+        await answer_requests(self._broker.mailbox, self._house.id, self._scaler.by_hand)
+
+    def _info(self) -> WorkerInfo:
+        house, team, scaler = self._house, self._house.team, self._scaler
+        return WorkerInfo(
+            id=house.id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=__version__,
+            queues=team.addresses,
+            started=self._began,
+            totals=house.tally.totals(house.children),
+            team=Team(
+                processes=team.processes,
+                minimum=team.minimum,
+                maximum=team.maximum,
+                strategy=house.plan.strategy if house.plan.scales else "",
+                decisions=dict(scaler.decisions),
+                last=scaler.last,
+                by_hand_until=scaler.by_hand_until,
+                rates=team.rates,
+            ),
+        )

@@ -1,0 +1,148 @@
+"""The supervisor, as a worker process sees it: it keeps the leases, is told how things are, and asks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from millstream.settings import whole
+from millstream.worker import wire
+from millstream.worker.relay import TEXT_LIMIT, as_problem
+from millstream.worker.scaling.metrics import Metrics
+from millstream.worker.scaling.strategies import Strategy
+from millstream.worker.summary import Summary
+from millstream.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from millstream.app import Millstream
+    from millstream.reporter import Reporter
+
+BEAT_SECONDS = 1.0
+"""How often a child tells its supervisor that its loop turns."""
+
+
+class SupervisorKeeper:
+    """The supervisor, as the keeper of this process's leases."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: wire.Hello) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._hello = hello
+        self._reporter: Reporter | None = None
+        self._worker: Worker | None = None
+        self._strategy: Strategy | None = None
+        self._retired: Callable[[], object] = lambda: None
+        self._weighing: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._reading is not None and not self._reading.done()
+
+    @property
+    def error(self) -> BaseException | None:
+        return None if self.alive else ConnectionError("the supervisor is gone")
+
+    def report_to(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+
+    def speak_for(self, worker: Worker, strategy: Strategy | None, retired: Callable[[], object]) -> None:
+        """Whose work is told of; ``retired`` is called when the supervisor needs it no more, and it agreed to go."""
+        self._worker, self._strategy, self._retired = worker, strategy, retired
+
+    async def start(self) -> None:
+        wire.say(self._writer, self._hello)
+        if await wire.hear(self._reader) is None:
+            raise ConnectionError("the supervisor is gone")
+        self._reading = asyncio.create_task(self._until_gone())
+        self._beating = asyncio.create_task(self._beat())
+
+    def keep(self, queue: str, consumer: str, lease: float) -> None:
+        wire.say(self._writer, wire.Keep(queue, consumer, lease))
+
+    def drop(self, queue: str, consumer: str) -> None:
+        wire.say(self._writer, wire.Drop(queue, consumer))
+
+    def isolate(self, queue: str) -> None:
+        """Ask for a process of their own for this queue's suspects."""
+        wire.say(self._writer, wire.Suspects(queue))
+
+    def longer(self, timeout: float) -> None:
+        """Allow the loop to be blocked by a job that may run so long."""
+        wire.say(self._writer, wire.Longer(timeout))
+
+    async def stop(self) -> None:
+        """The leases are given up. The supervisor goes on to hear that the loop turns: a lifespan may take long to end."""
+        if self._reading is not None:
+            self._reading.cancel()
+        with contextlib.suppress(ConnectionError):
+            await self._writer.drain()
+
+    async def say_bye(self, summary: Summary) -> None:
+        """How it went."""
+        error = "" if summary.error is None else f"{type(summary.error).__name__}: {summary.error}"[:TEXT_LIMIT]
+        wire.say(self._writer, wire.Bye(dict(summary.totals), summary.interrupted, summary.abandoned, error))
+        with contextlib.suppress(ConnectionError):
+            await self._writer.drain()
+
+    async def _until_gone(self) -> None:
+        while (word := await wire.hear(self._reader)) is not None:
+            match word:
+                case wire.Trouble() if self._reporter is not None:
+                    self._reporter.pass_on(as_problem(word))
+                case wire.Retire(until):
+                    self._retire(until)
+                case wire.Weigh(number, metrics):
+                    self._weighing = asyncio.create_task(self._weigh(number, metrics))
+                case _:
+                    pass
+
+    def _retire(self, until: float) -> None:
+        worker = self._worker
+        if worker is not None and time.monotonic() <= until and worker.retire():
+            wire.say(self._writer, wire.Retiring())
+            self._retired()
+        else:
+            wire.say(self._writer, wire.Busy(0 if worker is None else worker.held))
+
+    async def _weigh(self, number: int, metrics: Metrics) -> None:
+        """In a thread: whatever it does there, jobs and beats go on."""
+        try:
+            assert self._strategy is not None
+            wanted = whole(await asyncio.to_thread(self._strategy, metrics), "what a strategy wants", minimum=0)
+        except Exception as error:
+            wire.say(self._writer, wire.Weighed(number, error=f"{type(error).__name__}: {error}"[:TEXT_LIMIT]))
+        else:
+            wire.say(self._writer, wire.Weighed(number, wanted))
+
+    async def _beat(self) -> None:
+        while True:
+            worker = self._worker
+            wire.say(self._writer, wire.Beat() if worker is None else wire.Beat(worker.held, dict(worker.totals)))
+            await asyncio.sleep(BEAT_SECONDS)
+
+
+def slots_at(addresses: Iterable[str], app: Millstream, orders: wire.Orders) -> dict[str, int]:
+    """How many jobs of each address one process runs at once."""
+    sizes = {True: orders.concurrency, False: orders.threads}
+    groups = app.subscriptions_at(addresses)
+    slots: dict[str, int] = {}
+    for address in addresses:
+        if (group := groups.get(address)) is not None:
+            most = sizes[group.is_async]
+            slots[address] = most if group.concurrency is None else min(most, group.concurrency)
+        else:
+            kinds = {task.is_async for task in app.tasks.values() if task.settings.queue == address}
+            slots[address] = sum(sizes[kind] for kind in kinds) or orders.concurrency
+    return slots
+
+
+def consumers_at(addresses: Iterable[str], app: Millstream) -> dict[str, tuple[int, int]]:
+    """How many processes may serve each, over all workers, where that is said."""
+    declared: dict[str, object] = {**app.queues, **app.subscriptions_at(addresses)}
+    said = {address: getattr(declared.get(address), "consumers", None) for address in addresses}
+    return {address: (bounds[0], bounds[1]) for address, bounds in said.items() if bounds is not None}

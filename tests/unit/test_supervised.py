@@ -1,0 +1,72 @@
+"""A worker process under a supervisor: what it tells of itself, and that it goes only with empty hands."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+from millstream.worker import wire
+from millstream.worker.supervised import consumers_at, slots_at
+from tests.unit.stage import looped, new_app, until
+
+ORDERS = wire.Orders("app:app", [], 10, 3, burst=False)
+
+
+@looped
+async def test_a_worker_with_a_job_in_its_hands_does_not_retire_and_one_without_begins_nothing_more() -> None:
+    app, gate, ran = new_app(), asyncio.Event(), list[int]()
+
+    @app.task
+    async def wait(number: int) -> None:
+        ran.append(number)
+        await gate.wait()
+
+    async with app.worker() as worker:
+        assert worker.held == 0
+        job = await wait.enqueue(1)
+        await until(lambda: ran == [1])
+        assert worker.held == 1
+        assert not worker.retire()
+        gate.set()
+        await job.result(20.0)
+        await until(lambda: worker.held == 0)
+        assert worker.retire()
+        left = await wait.enqueue(2)
+    assert ran == [1]
+    assert await left.status() == "ready"
+
+
+def test_it_tells_how_many_jobs_of_each_address_it_runs_at_once() -> None:
+    app = new_app()
+
+    @app.task(queue="coroutines")
+    async def coroutine() -> None: ...
+
+    @app.task(queue="threads")
+    def thread() -> None: ...
+
+    @app.task(queue="both")
+    async def one() -> None: ...
+
+    @app.task(queue="both")
+    def other() -> None: ...
+
+    topic = app.topic("orders", int)
+
+    @topic.subscribe("few", concurrency=2)
+    async def few(number: int) -> None: ...
+
+    @topic.subscribe("many", concurrency=200)
+    def many(number: int) -> None: ...
+
+    slots = slots_at(app.queues_to_serve(()), app, ORDERS)
+    assert slots == {"coroutines": 10, "threads": 3, "both": 13, "orders>few": 2, "orders>many": 3}
+
+
+def test_it_tells_how_many_processes_may_serve_an_address_where_that_is_said() -> None:
+    said: dict[str, object] = {"mail": SimpleNamespace(consumers=(1, 4)), "other": SimpleNamespace(consumers=None)}
+    group = SimpleNamespace(consumers=(2, 2))
+    app = SimpleNamespace(queues=said, subscriptions_at=lambda addresses: {"orders>billing": group})
+    found = consumers_at(["mail", "other", "unknown", "orders>billing"], cast(Any, app))
+    assert found == {"mail": (1, 4), "orders>billing": (2, 2)}
