@@ -109,8 +109,8 @@ def _tell_order(result: order.OrderResult) -> None:
 def _tell_ownership(result: ownership.OwnershipResult) -> None:
     v = result.verdict
     print(
-        f"{result.seconds:5.1f} s  {v.published:6,} published, {v.done:6,} done, {result.looks:,} looks, {result.moves} moves of "
-        f"shards, unowned for {max((step.unowned for step in result.steps), default=0.0):.2f} s at most"
+        f"{result.seconds:5.1f} s  {v.published:6,} published, {v.done:6,} done, {result.looks:,} looks, {result.moves} moves "
+        f"of shards, unowned for {max((step.unowned for step in result.steps), default=0.0):.2f} s at most"
         f"{'  BROKEN' if result.breaches else ''}",
         flush=True,
     )

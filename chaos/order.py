@@ -165,7 +165,7 @@ class _Judge:
                 latest = handling
 
     def _end(self, handling: Handling) -> float:
-        """Until when it counts: it ended, its process was killed, or its process was stopped, and what it does later is void."""
+        """Until when it counts: it ended, its process was killed, or was stopped, and what it does later is void."""
         end = FOREVER if handling.ended is None else handling.ended
         for fault in self._course.faults:
             if handling.pid in fault.pids and (fault.kills or fault.fences) and handling.began <= fault.ended:
@@ -226,8 +226,8 @@ class _Judge:
             before = highest.setdefault(handling.shard, handling)
             if handling.epoch < before.epoch:
                 self._breach(
-                    f"shard {handling.shard}: process {handling.pid} began {handling.event} under epoch {handling.epoch}, after "
-                    f"process {before.pid} had owned it under {before.epoch}"
+                    f"shard {handling.shard}: process {handling.pid} began {handling.event} under epoch {handling.epoch}, "
+                    f"after process {before.pid} had owned it under {before.epoch}"
                 )
             elif handling.epoch > before.epoch:
                 highest[handling.shard] = handling

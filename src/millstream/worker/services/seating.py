@@ -42,7 +42,7 @@ class Table:
 
     def __init__(self, serving: Serving, lanes: Sequence[Lane]) -> None:
         self.serving = serving
-        # In an order of its own, so that two who seek do not meet at each; and always the same, so that each is looked at as often.
+        # In an order of its own, so that two who seek do not meet at each; always the same, so that all are looked at as often.
         self.lanes = random.sample(lanes, len(lanes))
 
     @property
