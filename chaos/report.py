@@ -175,7 +175,7 @@ def _orders(orders: Sequence[OrderResult]) -> str:
     text = (
         f"## Order\n\n{orders[0].test.meaning} With `stop`, the keys whose events died are cleared with replay when all else "
         "is over, and then everything must be done, in order.\n\nJudged by what handlers wrote down: per key an event is begun "
-        "only when the one before it was done or is dead, never two at a time, none is lost, nothing of a stopped key is begun. "
+        "only when the one before it was done or is dead, never two at a time, none is lost, nothing of a stopped key begins. "
         "*without an owner*: the longest time for which a shard had no living owner. Kills come faster than leases lapse here: "
         "some strike those who take over.\n\n"
     )
