@@ -107,6 +107,6 @@ BLOCKING = Measurement(
     how=f"An ordered topic of one shard, one worker as it comes; {RATE} events a second of {KEYS} keys, one at a time, for "
     f"{SECONDS:g} s, {PHASES} times undisturbed and {PHASES} times, in turn, while an event of one more key fails and is tried "
     f"again every {1000 * RETRY_SECONDS:g} ms ({{retries}} times), {BEFORE} of its key wait behind it and {MEANWHILE} more "
-    "come. From before the call that publishes to the first line of the handler: p99 {undisturbed} ms undisturbed, {disturbed} ms "
-    "disturbed; p50 {undisturbed_p50} and {disturbed_p50} ms.",
+    "come. From before the call that publishes to the first line of the handler: p99 {undisturbed} ms undisturbed, "
+    "{disturbed} ms disturbed; p50 {undisturbed_p50} and {disturbed_p50} ms.",
 )
