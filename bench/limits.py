@@ -14,6 +14,7 @@ import sys
 import time
 
 from alone import report
+from alone.blocking import BLOCKING
 from alone.delays import DELAYS
 from alone.idle import IDLE
 from alone.limit import Found, number
@@ -27,7 +28,7 @@ from contest.roster import BENCH
 from contest.server import throwaway_server
 from millstream.bench.machine import machine
 
-ALL = {each.name: each for each in (DELAYS, IDLE, SHARING, SCRIPTS, BYTES, MEMORY, TRACES, CROWD, RETRIES)}
+ALL = {each.name: each for each in (DELAYS, IDLE, SHARING, SCRIPTS, BYTES, MEMORY, TRACES, CROWD, RETRIES, BLOCKING)}
 
 
 def main() -> int:

@@ -53,7 +53,8 @@ def _run(findings: Findings, engine: Engine, names: set[str], seed: int, *, only
         findings.kill_tests.append((kill_test, asyncio.run(kills.run(kill_test, engine, seed))))
         _tell(findings.kill_tests[-1][1])
     if _wanted("order", names):
-        for test in (order.OrderTest("skip"), order.OrderTest("stop", restart=True)):
+        skip, stop = order.OrderTest("skip"), order.OrderTest("stop", restart=True)
+        for test in (stop,) if only_what_differs else (skip, stop):
             _say(f"{engine:7} order, {test.on_failure:13}")
             findings.orders.append(asyncio.run(order.run(test, engine, seed)))
             _tell_order(findings.orders[-1])
@@ -108,8 +109,8 @@ def _tell_order(result: order.OrderResult) -> None:
 def _tell_ownership(result: ownership.OwnershipResult) -> None:
     v = result.verdict
     print(
-        f"{result.seconds:5.1f} s  {v.published:6,} published, {v.done:6,} done, {result.looks:,} looks, {result.moves} moves of "
-        f"shards, unowned for {max((step.unowned for step in result.steps), default=0.0):.2f} s at most"
+        f"{result.seconds:5.1f} s  {v.published:6,} published, {v.done:6,} done, {result.looks:,} looks, {result.moves} moves "
+        f"of shards, unowned for {max((step.unowned for step in result.steps), default=0.0):.2f} s at most"
         f"{'  BROKEN' if result.breaches else ''}",
         flush=True,
     )

@@ -177,4 +177,15 @@ ROWS = (
             "kill_test",
         ),
     ),
+    Row(
+        "the owner of a shard dies, leaves, or stands still beyond its lease",
+        "another one owns it: at once if it left or its process died, else within the lease and 2 s; never two at a time. What "
+        "the old one comes back with is refused. Events of a key go on in their order, a retry with its attempt",
+        (
+            "test_events_of_a_key_are_done_in_publish_order_and_none_is_lost",
+            "test_shards_are_shared_evenly_by_those_who_are_there_and_never_have_two_owners",
+            "test_who_stops_is_not_a_member_again_however_long_that_takes",
+        ),
+        ("order", "ownership"),
+    ),
 )

@@ -165,7 +165,7 @@ class _Judge:
                 latest = handling
 
     def _end(self, handling: Handling) -> float:
-        """Until when it counts: it ended, its process was killed, or its process was stopped, and what it does later is void."""
+        """Until when it counts: it ended, its process was killed, or was stopped, and what it does later is void."""
         end = FOREVER if handling.ended is None else handling.ended
         for fault in self._course.faults:
             if handling.pid in fault.pids and (fault.kills or fault.fences) and handling.began <= fault.ended:
@@ -175,7 +175,9 @@ class _Judge:
     def _is_late(self, handling: Handling) -> bool:
         """Whether a process that was stopped began it when it came back, before it knew that others had taken it over."""
         return any(
-            fault.fences and handling.pid in fault.pids and fault.began <= handling.began <= fault.ended + ABOUT_TO_BEGIN_SECONDS
+            fault.fences
+            and handling.pid in fault.pids
+            and fault.began <= handling.began <= fault.ended + ABOUT_TO_BEGIN_SECONDS
             for fault in self._course.faults
         )
 
@@ -209,7 +211,9 @@ class _Judge:
                 if death.reason == STOPPED and not stops:
                     self._breach(f"{key}: {event} is dead as stopped, and nothing had stopped the key")
                 elif death.reason != STOPPED and stops:
-                    self._breach(f"{key}: {event} is dead ({death.reason}) although the death of {stops[0]} had stopped the key")
+                    self._breach(
+                        f"{key}: {event} is dead ({death.reason}) although the death of {stops[0]} had stopped the key"
+                    )
                 elif self._stop and death.reason not in (STOPPED, PENDING_FULL):
                     ends = [self._end(handling) for handling in self._handlings.get(event, []) if handling.began < until]
                     stopped_until.append((max(ends, default=0.0), until, event))
@@ -222,8 +226,8 @@ class _Judge:
             before = highest.setdefault(handling.shard, handling)
             if handling.epoch < before.epoch:
                 self._breach(
-                    f"shard {handling.shard}: process {handling.pid} began {handling.event} under epoch {handling.epoch}, after "
-                    f"process {before.pid} had owned it under {before.epoch}"
+                    f"shard {handling.shard}: process {handling.pid} began {handling.event} under epoch {handling.epoch}, "
+                    f"after process {before.pid} had owned it under {before.epoch}"
                 )
             elif handling.epoch > before.epoch:
                 highest[handling.shard] = handling

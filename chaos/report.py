@@ -173,9 +173,9 @@ def _orders(orders: Sequence[OrderResult]) -> str:
         "a death", "server", "published", "done", "dead", "replayed", "retries", "strikes", "shards moved", "without an owner"
     )  # fmt: skip
     text = (
-        f"## Order\n\n{orders[0].test.meaning} With `stop`, the keys whose events died are cleared with replay when all else is "
-        "over, and then everything must be done, in order.\n\nJudged by what handlers wrote down: per key an event is begun only "
-        "when the one before it was done or is dead, never two at a time, none is lost, and nothing of a stopped key is begun. "
+        f"## Order\n\n{orders[0].test.meaning} With `stop`, the keys whose events died are cleared with replay when all else "
+        "is over, and then everything must be done, in order.\n\nJudged by what handlers wrote down: per key an event is begun "
+        "only when the one before it was done or is dead, never two at a time, none is lost, nothing of a stopped key begins. "
         "*without an owner*: the longest time for which a shard had no living owner. Kills come faster than leases lapse here: "
         "some strike those who take over.\n\n"
     )
@@ -205,10 +205,10 @@ def _ownerships(ownerships: Sequence[OwnershipResult]) -> str:
     for each in ownerships:
         rows = [(step.what, f"{step.seconds:.2f} s", f"{step.unowned:.2f} s") for step in each.steps]
         text += (
-            f"\n\n{each.test.meaning} On {each.server}: {each.looks:,} looks, {each.moves} moves, no shard with two owners at any "
-            f"look; {each.verdict.done:,} of {each.verdict.published:,} events done in order, epochs of each shard rising; "
-            f"{each.refused} outcomes of the stopped owner were refused, and each of its events was settled by another. A shard "
-            f"may have no owner that could work for the lease and {UNOWNED_SECONDS:g} s.\n\n"
+            f"\n\n{each.test.meaning} On {each.server}: {each.looks:,} looks, {each.moves} moves, no shard with two owners at "
+            f"any look; {each.verdict.done:,} of {each.verdict.published:,} events done in order, epochs of each shard rising; "
+            f"{each.refused} outcomes of the stopped owner were refused, and each of its events was settled by another. A "
+            f"shard may have no owner that could work for the lease and {UNOWNED_SECONDS:g} s.\n\n"
         )
         text += _table(("what happened", "shared evenly after", "a shard without an owner, at most"), rows)
     return text

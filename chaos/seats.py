@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
 import redis
 
@@ -93,7 +93,8 @@ class Seats:
                     self._look(client)
 
     def _look(self, client: redis.Redis) -> None:
-        found: list[list[bytes]] = client.execute_command("EVAL", SCRIPT, len(self._keys), *self._keys)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        said = client.execute_command("EVAL", SCRIPT, len(self._keys), *self._keys)  # pyright: ignore
+        found = cast(list[list[bytes]], said)
         members, *shards = [[name.decode() for name in names] for names in found]
         self._members.update(members)
         owners = (tuple(name for name in names if name.rpartition(".")[0] in self._members) for names in shards)

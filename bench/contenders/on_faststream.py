@@ -60,7 +60,8 @@ if __name__ == "__main__":
             settings="stream with a consumer group, `max_workers=100`, `max_records=100`, `NACK_ON_ERROR` (acknowledged "
             "after success), `max_connections=200`, no logger; entries stay in the stream; bulk: pipelines of 1,000; keeps "
             f"no results; batches: `batch=True, max_records={told.BATCH}`, which has no `max_workers`; many events: `publish`, "
-            "100 at once (`publish_batch` is for lists), or in pipelines of 1,000",
+            "100 at once (`publish_batch` is for lists), or in pipelines of 1,000; it has no order per key, "
+            "the rows of that are as the one of events",
             handlers=(*JOBS, *EVENTS),
             client=client,
             queued=[["XLEN", STREAM]],

@@ -3,19 +3,32 @@
 from contextlib import asynccontextmanager
 
 from contest import coroutines, told
-from contest.contender import EVENTS, JOBS, Client, Contender, main, program
+from contest.contender import EVENTS, JOBS, ORDERED, Client, Contender, main, program
 from millstream import Batch, Millstream
+from millstream.address import group_address, shard_addresses
 from millstream.redis.keys import queue_keys
 
-TOPIC, GROUP = "events", "workers"
+TOPIC, ORDERED_TOPIC, GROUP = "events", "ordered", "workers"
+SHARDS = 8
+
+
+def key(number: int) -> int:
+    """Scattered: which keys follow each other is as by chance, and always the same."""
+    return number * 2_654_435_761 % 2**32 % told.KEYS[told.KIND]
+
 
 app = Millstream(told.URL, namespace="bench", result_ttl=600 if told.RESULTS else 0)
-if told.KIND in EVENTS:
+if told.KIND in ORDERED:
+    topic = app.topic(ORDERED_TOPIC, int, order_by=key, shards=SHARDS, max_length=None)
+    topic.subscribe(GROUP)(coroutines.handler)
+elif told.KIND in EVENTS:
     topic = app.topic(TOPIC, int, max_length=None)
     topic.subscribe(GROUP, batch=Batch(told.BATCH) if told.KIND == "batch" else None)(coroutines.handler)
 else:
     task = app.task(name="job")(coroutines.handler)
-keys, of_group = queue_keys("bench", "default"), queue_keys("bench", f"{TOPIC}>{GROUP}")
+keys, of_group = queue_keys("bench", "default"), queue_keys("bench", group_address(TOPIC, GROUP))
+of_shards = [queue_keys("bench", address) for address in shard_addresses(group_address(ORDERED_TOPIC, GROUP), SHARDS)]
+of_groups = [of_group, *of_shards]
 
 
 @asynccontextmanager
@@ -42,15 +55,16 @@ if __name__ == "__main__":
             distributions=("millstream", "redis", "hiredis", "uvloop"),
             settings="as it comes (leases, timeouts and retries on), extra `fast`; results off: `result_ttl=0`, on: 600 s; "
             f"bulk: `enqueue_many` of 10,000; events: a topic without `max_length`, batches: `Batch({told.BATCH})`, "
-            "`publish_many` of 10,000",
+            f"`publish_many` of 10,000; in order: `order_by` and `shards={SHARDS}`",
             client=client,
             handlers=(*JOBS, *EVENTS),
-            queued=[["XLEN", keys["stream"]], ["XLEN", of_group["log"]]],
+            queued=[["XLEN", keys["stream"]], *(["XLEN", each["log"]] for each in of_groups)],
             left=[
-                ["XLEN", of_group["log"]],
+                *(["XLEN", each["log"]] for each in of_groups),
+                *(["ZCARD", each["blocked"]] for each in of_shards),
                 *(
                     [count, each[word]]
-                    for each in (keys, of_group)
+                    for each in (keys, *of_groups)
                     for count, word in (("XLEN", "stream"), ("HLEN", "held"), ("XLEN", "dead"), ("HLEN", "index"))
                 ),
             ],

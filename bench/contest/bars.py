@@ -35,6 +35,8 @@ def _rates(ledger: Ledger) -> Iterator[Bar]:
         ("concurrent", 4, "6", PEERS),
         ("events", 20, "", ("faststream",)),
         ("publish", 12, "", ("faststream",)),
+        ("ordered", 10, "", ("faststream",)),
+        ("ordered-200", 10, "", ("faststream",)),
     ):
         row = ROWS[name]
         ours, best = ledger.median(name, US), ledger.ranked(row, against)

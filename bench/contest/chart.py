@@ -28,6 +28,8 @@ PANELS = (
     "events",
     "batches",
     "publish",
+    "ordered",
+    "ordered-200",
 )
 COLUMNS = 3
 

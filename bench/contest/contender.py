@@ -28,8 +28,10 @@ PROCESSES = (1, 10, 40)
 """The numbers of worker processes that are measured."""
 
 JOBS = ("noop", "io", "sync", "stamped", "gated")
-EVENTS = ("event", "batch", "publish")
-"""The kinds of handlers of jobs, and of those that libraries with consumer groups have besides. "publish": there is none."""
+ORDERED = ("ordered", "ordered-200")
+EVENTS = ("event", "batch", "publish", *ORDERED)
+"""The kinds of handlers of jobs, and of those that libraries with consumer groups have besides. "publish": there is none.
+ORDERED: where events can have keys, those of each are handled one at a time and in order."""
 
 
 class Client(NamedTuple):

@@ -62,5 +62,7 @@ _HANDLERS: dict[str, Callable[[Any], Any]] = {
     "event": noop,
     "batch": batch,
     "publish": noop,
+    "ordered": noop,
+    "ordered-200": noop,
 }
 handler = _HANDLERS[told.KIND]

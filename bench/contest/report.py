@@ -28,6 +28,9 @@ HOW = {
     "batches": f"As above, and the handler is given up to {told.BATCH} events at once.",
     "publish": "`publish_many` beside `publish`, 100 at once: for streams FastStream has no call that takes many.",
     "pipelined": "As above, with FastStream's `publish` in redis-py's pipelines of 1,000, which its documentation shows.",
+    "ordered": "A topic with `order_by` and 8 shards, of each key one event at a time, beside the stream of FastStream, which "
+    "keeps no order; the keys of events that follow each other are as by chance.",
+    "ordered-200": "As above: at any time most events wait for another one of their key.",
     "workers-10": "Millstream and the two fastest peers. All processes are up, and hold a job at a closed gate, before the "
     "clock.",
     "workers-40": "As above, 40 processes: a queue that many workers share should not get slower for it.",

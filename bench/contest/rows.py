@@ -1,4 +1,4 @@
-"""The rows of the contest: those that ``millstream bench`` has too, many workers on one queue, and pipelines."""
+"""The rows of the contest: those that ``millstream bench`` has too, many workers on one queue, pipelines, and order per key."""
 
 from __future__ import annotations
 
@@ -29,6 +29,20 @@ _ALL = (
         unit="events/s",
         handler="event",
         title="Publishing many events, with pipelines where there is no call for many",
+    ),
+    Row(
+        name="ordered",
+        way="drain",
+        unit="events/s",
+        handler="ordered",
+        title="Events in strict order per key, 10,000 keys: one process, one group",
+    ),
+    Row(
+        name="ordered-200",
+        way="drain",
+        unit="events/s",
+        handler="ordered-200",
+        title="Events in strict order per key, 200 keys: one process, one group",
     ),
 )
 ROWS = {row.name: row for row in _ALL}

@@ -15,6 +15,8 @@ KIND = os.environ.get("BENCH_HANDLER", "noop")
 CONCURRENCY = 100
 # events that a handler of batches is given at most
 BATCH = 500
+# keys of events that are in order: by kind of handler
+KEYS = {"ordered": 10_000, "ordered-200": 200}
 # seconds that an I/O handler waits for its I/O
 IO_SECONDS = 0.01
 # seconds between two looks at a gate that is still closed

@@ -123,7 +123,7 @@ async def _strike(yard: Yard, test: OrderTest, strikes: Counter[str], rng: rando
             yard.server.end()
             await asyncio.to_thread(yard.server.start)
             strikes["restarts of the server"] += 1
-        if turn % 3 == 0:
+        if turn % 3 == 2:
             if guest.code is None:
                 await yard.leave(guest)
                 strikes["scaled in"] += 1

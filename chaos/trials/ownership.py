@@ -110,7 +110,7 @@ async def _judge(yard: Yard, trial: _Trial, result: OwnershipResult, bounded: bo
     breaches = result.verdict.breaches
     try:
         await yard.drained()
-        trial.judge_late()
+        await trial.judge_late()
     except Stuck as stuck:
         breaches.append(str(stuck))
     verdict = judge_order(yard.course(), stop=False, left=await yard.left())
@@ -123,7 +123,9 @@ async def _judge(yard: Yard, trial: _Trial, result: OwnershipResult, bounded: bo
         step.unowned = max((gap.seconds for gap in gaps if step.began <= gap.since <= step.even), default=0.0)
         most = yard.lease + UNOWNED_SECONDS
         if bounded and step.unowned > most:
-            verdict.breaches.append(f"{step.what}: a shard had no owner for {step.unowned:.2f} s, which is more than {most:g} s")
+            verdict.breaches.append(
+                f"{step.what}: a shard had no owner for {step.unowned:.2f} s, which is more than {most:g} s"
+            )
 
 
 class _Trial:
@@ -174,20 +176,26 @@ class _Trial:
         await self._settle("an owner was stopped until others had its shards, and went on", at)
         self.stopped = child, at, ended
 
-    def judge_late(self) -> None:
+    async def judge_late(self) -> None:
         """What the owner was doing when it was stopped is another's: its own outcomes were refused."""
         child, at, ended = self.stopped
-        breaches, late, taken = self._result.verdict.breaches, set[str](), Counter[str]()
-        for each in self._yard.handlings():
-            taken[each.event] += each.settled is True
-            if each.pid == child and each.began <= at and (each.ended is None or each.ended >= ended):
-                late.add(each.event)
-                self._result.refused += each.settled is not True
-                if each.settled:
-                    breaches.append(f"{each.event}: an owner that had lost its shard settled it")
+        late = [
+            each
+            for each in self._yard.handlings()
+            if each.pid == child and each.began <= at and (each.ended is None or each.ended >= ended)
+        ]
+        self._result.refused = len(late)
+        breaches = self._result.verdict.breaches
         if not late:
             breaches.append("the owner that was stopped had nothing in its hands")
-        breaches += [f"{event}: {taken[event]} outcomes were taken instead of one" for event in late if taken[event] != 1]
+        breaches += [f"{each.event}: an owner that had lost its shard settled it" for each in late if each.settled]
+        # The server has all outcomes; those whose they are may not have heard of it yet.
+        events = {each.event for each in late}
+        await until(lambda: events <= self._taken().keys(), "others to hear that their outcomes were taken")
+        breaches += [f"{event}: {self._taken()[event]} outcomes were taken" for event in events if self._taken()[event] > 1]
+
+    def _taken(self) -> Counter[str]:
+        return Counter(each.event for each in self._yard.handlings() if each.settled)
 
     async def _settle(self, what: str, began: float) -> None:
         """Wait until those that are there share evenly."""

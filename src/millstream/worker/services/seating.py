@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
+from itertools import islice
 
 from millstream.errors import BrokerError, BrokerUnavailable
 from millstream.serving import Serving
@@ -23,8 +24,11 @@ log = logging.getLogger("millstream.worker")
 LOOK_SECONDS = 0.5
 """How often a worker looks who is there: so soon the shards of one that left or died are taken by others."""
 
-SEEK_SECONDS = 0.2
-"""How often it looks for seats that it should have and has not: twice within the time an overdue lease has before it lapses."""
+SEEK_SECONDS = 0.1
+"""How often it looks for shards that it should have and has not: others give them up, or their leases lapse, soon."""
+
+WAIT_SECONDS = 0.2
+"""How often for one of the seats of ``consumers``, which may all be taken for as long as it lives."""
 
 MARGIN_SECONDS = 0.01
 """How long after it is overdue one is looked at: by then the server has it so, too."""
@@ -38,7 +42,7 @@ class Table:
 
     def __init__(self, serving: Serving, lanes: Sequence[Lane]) -> None:
         self.serving = serving
-        # In an order of its own, so that two who seek do not meet at each; and always the same, so that each is looked at as often.
+        # In an order of its own, so that two who seek do not meet at each; always the same, so that all are looked at as often.
         self.lanes = random.sample(lanes, len(lanes))
 
     @property
@@ -57,38 +61,36 @@ class Seating:
         self._tables = tables
         self._claimers: dict[Lane, Claimer] = {}
         self._leaving: set[asyncio.Task[None]] = set()
-        self._overdue = LOOK_SECONDS
-        """Seconds until one of the others is overdue, if that is soon."""
         self._looking = asyncio.Lock()
 
     def know(self, claimers: Sequence[Claimer]) -> None:
         """Who claims in each lane."""
         self._claimers = {claimer.lane: claimer for claimer in claimers}
 
-    async def look(self) -> bool:
-        """Take the seats that are ours and free, leave those that are not ours any more. True: some are still to be taken."""
-        seeking, self._overdue = False, LOOK_SECONDS
+    async def look(self) -> float:
+        """Take the seats that are ours and free, leave those that are not ours any more; in how many seconds to look again."""
+        again = LOOK_SECONDS
         for table in self._tables:
-            share = await self._share(table)
-            taken = table.taken
+            share, overdue = await self._share(table)
+            again, taken = min(again, overdue), table.taken
             if len(taken) > share:
                 # the idlest first: they are given up soonest
                 for lane in sorted(taken, key=self._held)[: len(taken) - share]:
                     self._begin_to_leave(lane)
-            elif len(taken) < share:
-                seeking = not await self._take(table, share - len(taken)) or seeking
-        return seeking
+            elif len(taken) < share and not await self._take(table, share - len(taken)):
+                again = min(again, SEEK_SECONDS if table.serving.shards else WAIT_SECONDS)
+        return again
 
     async def run(self) -> None:
         """Look for ever."""
-        seeking = True
+        again = SEEK_SECONDS
         while self._tables and STOPPING not in self._hold.shut:
-            await asyncio.sleep(SEEK_SECONDS if seeking else self._overdue)
+            await asyncio.sleep(again)
             async with self._looking:
                 if STOPPING in self._hold.shut:
                     return  # who looks attends, and we have left
                 try:
-                    seeking = await self.look()
+                    again = await self.look()
                 except BrokerUnavailable as error:
                     log.debug("could not look for seats: %s", error)
 
@@ -100,31 +102,34 @@ class Seating:
             await asyncio.gather(*self._leaving, return_exceptions=True)
             await self._leases.attend_no_more()
 
-    async def _share(self, table: Table) -> int:
-        """How many of its seats are ours."""
+    async def _share(self, table: Table) -> tuple[int, float]:
+        """How many of its seats are ours, and seconds until that may change because one of the others is overdue: the leases of
+        who died are looked at as soon as that, and so lapse soonest."""
         if not table.serving.shards:
-            return 1
+            return 1, LOOK_SECONDS
         attendance = await self._leases.attend(table.serving.address)
-        if attendance.next_look is not None:  # a lease of who died is looked at as soon as it is overdue, and so lapses soonest
-            self._overdue = min(self._overdue, attendance.next_look + MARGIN_SECONDS)
+        overdue = LOOK_SECONDS if attendance.next_look is None else attendance.next_look + MARGIN_SECONDS
         members = attendance.members[: table.serving.seats]
         if self._worker not in members:
-            return 0
+            return 0, overdue
         each, more = divmod(table.serving.shards, len(members))
-        return each + (members.index(self._worker) < more)
+        return each + (members.index(self._worker) < more), overdue
 
     async def _take(self, table: Table, wanted: int) -> bool:
         """Whether all that was wanted could be had."""
-        free = [lane for lane in table.lanes if not lane.consumer]
-        for lane in free:
+        free = iter([lane for lane in table.lanes if not lane.consumer])
+        while wanted and (lanes := list(islice(free, wanted))):
             if STOPPING in self._hold.shut:
                 return True
-            if await self._leases.join(lane):
-                log.debug("%r is served here now, epoch %d", lane.queue, lane.epoch)
-                wanted -= 1
-            if not wanted:
-                return True
-        return False
+            # Together, and all of them to the end: none is joined of which nobody here knows.
+            joined = await asyncio.gather(*map(self._leases.join, lanes), return_exceptions=True)
+            for lane, had in zip(lanes, joined, strict=True):
+                if isinstance(had, BaseException):
+                    raise had
+                if had:
+                    log.debug("%r is served here now, epoch %d", lane.queue, lane.epoch)
+                    wanted -= 1
+        return not wanted
 
     def _begin_to_leave(self, lane: Lane) -> None:
         lane.leaving = True
