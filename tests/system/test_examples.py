@@ -139,7 +139,7 @@ def test_the_tour_prints_what_its_comments_say(folder: Path) -> None:
             await walk()
 
     asyncio.run(main())
-    assert len(TOUR) == 8
+    assert len(TOUR) == 9
 
 
 def test_the_page_about_events_runs_as_written(folder: Path) -> None:

@@ -58,6 +58,16 @@ async def until(happened: Callable[[], object]) -> None:
             await asyncio.sleep(0.001)
 
 
+async def until_idle(app: Millstream, address: str) -> None:
+    """Wait until a group has nothing to do."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            state = await app.inspector.queue(address)
+            if not (state.ready or state.running or state.scheduled or state.blocked):
+                return
+            await asyncio.sleep(0.001)
+
+
 def done(value: Any = None, ttl: float = 600.0) -> Settle:
     """The handler returned."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from millstream import Delivery, Millstream, Problem, Topic
 from millstream.broker import Post
 from millstream.errors import EventsMissed, TopicFull, UsageError
-from tests.unit.stage import PATIENCE, looped, place
+from tests.unit.stage import looped, place, until
 
 pytestmark = pytest.mark.usefixtures("every_room")
 
@@ -33,13 +32,6 @@ def make(**options: Any) -> tuple[Millstream, Topic[Order]]:
 def another(app: Millstream) -> Millstream:
     """One that sees the same topics."""
     return Millstream(app.url.text, namespace=app.settings.namespace)
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    """Wait for what handlers do."""
-    async with asyncio.timeout(PATIENCE):
-        while not happened():
-            await asyncio.sleep(0.001)
 
 
 # -- every worker, every event ---------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,27 +17,11 @@ from millstream.broker import Post
 from millstream.errors import BrokerError, UsageError
 from millstream.message import Message, encode_message
 from millstream.outcome import Kind, Outcome
-from tests.unit.stage import PATIENCE, looped, new_app
+from tests.unit.stage import PATIENCE, looped, new_app, until, until_idle
 
 pytestmark = pytest.mark.usefixtures("every_room")
 
 SOON = RetryPolicy(2, delay=0.001, jitter=False)
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not happened():
-            await asyncio.sleep(0.001)
-
-
-async def until_idle(app: Millstream, address: str) -> None:
-    """Wait until a group has nothing to do."""
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            state = await app.inspector.queue(address)
-            if not (state.ready or state.running or state.scheduled):
-                return
-            await asyncio.sleep(0.001)
 
 
 async def emit_raw(app: Millstream, topic: str, *bodies: bytes) -> None:

@@ -17,7 +17,7 @@ FOLDERS = {name: ROOT / "tests" / name for name in ("unit", "contract", "system"
 FOLDERS["promises"] = ROOT / "src" / "millstream" / "testing" / "promises"
 
 SECTIONS = [
-    *("1.1", "1.2", "1.3", "1.4", "1.6", "1.8"),
+    *("1.1", "1.2", "1.3", "1.4", "1.5", "1.6", "1.7", "1.8", "1.9"),
     *("B.1.1", "B.1.2", "B.1.3", "B.1.4", "B.1.5", "B.1.6", "B.1.7", "B.1.8", "B.1.9"),
 ]
 STANDINGS = ("shown", "differs", "later")
