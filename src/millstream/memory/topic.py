@@ -266,18 +266,21 @@ class MemoryGroup(MemoryQueue):
     def _take(self, count: int, suspect_after: int, now: Moment, keeping: Keeping) -> list[Job]:
         taken = super()._take(count, suspect_after, now, keeping)
         claimed = {job.number: job for job in self.claimed()}
-        while events := self.topic.after(self.place, count - len(taken)):
+        left = count - len(taken)
+        while events := self.topic.after(self.place, left):
             for event in events:
                 self.place = event.number
                 before = claimed.get(event.number)
                 if before is not None:  # the group was moved back meanwhile
-                    if before in taken:
+                    if before in taken:  # and this is given once
+                        left -= 1
                         continue
                     self._take_out(before)
                 job = _job(event)
                 self._fresh[job.ref] = job
                 if self._has_turn(job, now, keeping):
                     taken.append(job)
+                    left -= 1
         return taken
 
     def claimable(self, now_ms: int, alone: bool = False) -> bool:

@@ -139,7 +139,8 @@ class TwoOwners(Twins):
         owner = self.owner(shard, back)
         if owner is None:
             return
-        self.publish(shard, new, 2)
+        if new:
+            self.publish(shard, new, 2)
         answers = self.both(lambda room, _: claim(room, self.shard(shard), owner.consumer, count))
         assert seen(answers[0]) == seen(answers[1])
         if answers[0] != LOST:

@@ -95,17 +95,22 @@ if left > 0 and not paused and redis.call('SCARD', LAPSED) > 0 then
   end
 end
 
+local function put_as_entries(flat, mark)
+  for k = 1, #flat, 2 do
+    taken[#taken + 1] = { mark .. flat[k], { 'd', flat[k + 1] } }
+    crashes[mark .. flat[k]] = 0
+  end
+end
+
 -- All plain: refs and bodies by turns. One that expires, or a foreign one: all go as entries, in their order, and those before.
-local function put(fresh, mark)
+local function put(fresh, mark, before)
   local flat = {}
   for i, entry in ipairs(fresh) do
     local fields = entry[2]
     if #fields ~= 2 or fields[1] ~= 'd' then
-      for k = 1, #plain, 2 do
-        taken[#taken + 1] = { plain[k], { 'd', plain[k + 1] } }
-        crashes[plain[k]] = 0
-      end
-      plain = {}
+      put_as_entries(plain, '')
+      put_as_entries(before, mark)
+      plain, before = {}, {}
       for _, each in ipairs(fresh) do
         each[1] = mark .. each[1]
         taken[#taken + 1] = each
@@ -117,7 +122,9 @@ local function put(fresh, mark)
     flat[2 * i - 1], flat[2 * i] = entry[1], fields[2]
   end
   left = left - #fresh
-  return flat
+  if #before == 0 then return flat end
+  for _, part in ipairs(flat) do before[#before + 1] = part end
+  return before
 end
 
 -- A group that was moved back may read what it has just taken over: that is given once, and its crashes still count.
@@ -233,20 +240,20 @@ end
 -- Reads on behind what is set aside while there is nothing to give, but not for ever.
 local READ_ON, ROUNDS, unread = 400, 50, true
 local function read(home)
-  local flat, aside, seen, rounds = {}, 0, 0, 0
+  local flat, aside, seen, rounds, took_over = {}, 0, 0, 0, #taken > 0
   repeat
     rounds = rounds + 1
     local found = redis.call('XREADGROUP', 'GROUP', home.group, consumer, 'COUNT', left, 'STREAMS', home.key, '>')
     if not found then return flat end
     local fresh = found[1][2]
-    local given = in_turn(home.mark ~= '' and new_in_log(fresh) or fresh, home)
-    aside, seen = aside + #fresh - #given, seen + #fresh
-    if #flat == 0 then
-      flat = put(given, home.mark)
-    else
-      for _, part in ipairs(put(given, home.mark)) do flat[#flat + 1] = part end
-    end
-  until left < asked or #fresh == #given or aside >= READ_ON or rounds == ROUNDS
+    local new = home.mark ~= '' and new_in_log(fresh) or fresh
+    local given = in_turn(new, home)
+    aside, seen = aside + #new - #given, seen + #new
+    left = left - (#fresh - #new)
+    flat = put(given, home.mark, flat)
+    -- What it has taken over it knows only now, so all is read now that a group which was moved back may be given again.
+    local enough = left < asked and not took_over
+  until left == 0 or enough or #new == #given or aside >= READ_ON or rounds == ROUNDS
   if left > 0 and aside > 0 then unread = false end
   return flat, seen > 8 and aside > 0.75 * seen
 end
