@@ -122,6 +122,11 @@ class Subscription:
         self.shards = shards
         self.order = order_rules(options, order, f"group {group!r} of topic {topic!r}")
         self.consumers = consumers_option(options.get("consumers"))
+        if self.ack == "on_receive" and self.order is not None:
+            raise UsageError(
+                f"ack='on_receive' for group {group!r} of topic {topic!r}: it has an order, and an event that is acknowledged "
+                "before its handler would let the next of its key begin beside it"
+            )
         if batch is not None and self.order is not None:
             raise UsageError(
                 f"batch={batch!r} for group {group!r} of topic {topic!r}: it has an order, in which the events of a key are "

@@ -117,6 +117,12 @@ def test_a_batch_of_ordered_events_is_refused_and_says_why() -> None:
         orders.subscribe("g", batch=Batch(10, wait=1))(lambda orders: None)
 
 
+def test_ordered_events_that_are_acknowledged_before_they_are_handled_are_refused() -> None:
+    _, orders = make()
+    with pytest.raises(UsageError, match="beside it"):
+        orders.subscribe("g", ack="on_receive")(lambda order: None)
+
+
 def test_an_ordered_topic_declared_again_with_another_key_or_number_of_shards_is_refused() -> None:
     app, orders = make(shards=4)
     assert app.topic("orders", Order, order_by=by_customer, shards=4) is orders
