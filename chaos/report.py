@@ -74,7 +74,8 @@ def _head(findings: Findings) -> str:
         said += [f"**{len(findings.breaches)} promises were broken:**", "", *(f"- {breach}" for breach in findings.breaches)]
     else:
         said.append(
-            f"**{_accepted(findings):,} jobs were accepted under faults. None was lost but by a server that lost its own data, "
+            f"**{_accepted(findings):,} jobs and events were accepted under faults. None was lost but by a server that lost its "
+            "own data, "
             "and every second run is explained by the fault that struck the process of the first.**"
         )
     return "\n".join(said)
@@ -83,7 +84,8 @@ def _head(findings: Findings) -> str:
 def _accepted(findings: Findings) -> int:
     verdicts: list[Verdict] = [result.verdict for result in findings.cases]
     verdicts += [result.verdict for _, result in findings.kill_tests] + [outage.verdict for outage in findings.outages]
-    return sum(verdict.accepted for verdict in verdicts)
+    events = [result.verdict.published for result in (*findings.orders, *findings.ownerships)]
+    return sum(verdict.accepted for verdict in verdicts) + sum(events)
 
 
 # -- faults ----------------------------------------------------------------------------------------------------------------
