@@ -84,7 +84,8 @@ def _head(findings: Findings) -> str:
 def _accepted(findings: Findings) -> int:
     verdicts: list[Verdict] = [result.verdict for result in findings.cases]
     verdicts += [result.verdict for _, result in findings.kill_tests] + [outage.verdict for outage in findings.outages]
-    events = [result.verdict.published for result in (*findings.orders, *findings.ownerships)]
+    events = [order.verdict.published for order in findings.orders]
+    events += [ownership.verdict.published for ownership in findings.ownerships]
     return sum(verdict.accepted for verdict in verdicts) + sum(events)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from millstream.address import whole
 from millstream.broker import Broker
 from millstream.errors import BrokerError, LeaseLost
 from millstream.message import decode_message
@@ -99,7 +100,7 @@ async def _end_started(broker: Broker, queue: str, consumer: str, at_most_once: 
     for entry in await broker.recover(queue, consumer, ()):
         with contextlib.suppress(msgspec.MsgspecError):  # whoever claims it next sees that it is malformed
             message = decode_message(entry.body or b"")
-            if message.task in at_most_once or queue in at_most_once:
+            if message.task in at_most_once or whole(queue) in at_most_once:
                 outcomes.append(verdict.interrupted(entry.ref, message, entry.crashes, 0.0))
     for start in range(0, len(outcomes), BATCH):
         await broker.settle(queue, consumer, outcomes[start : start + BATCH])
