@@ -190,10 +190,11 @@ class OrderedGroupPromises(Promises):
         await begin(room, "a", keep_count=100)
         await emit(room, "1", key=KEY)
         await end(room, "a", await take(room, "a"), Kind.DEAD)
-        for _ in range(2):
-            await room.broker.seek(A, BEGINNING)
-            again = await take(room, "a")
-            assert ids(again) == ["1"]
+        await room.broker.seek(A, BEGINNING)
+        assert ids(await take(room, "a")) == ["1"]
+        await room.broker.seek(A, BEGINNING)
+        again = await take(room, "a")
+        assert ids(again) == ["1"]
         await emit(room, "2", key=KEY)
         assert await take(room, "a") == []
         await end(room, "a", again)
