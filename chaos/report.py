@@ -74,9 +74,8 @@ def _head(findings: Findings) -> str:
         said += [f"**{len(findings.breaches)} promises were broken:**", "", *(f"- {breach}" for breach in findings.breaches)]
     else:
         said.append(
-            f"**{_accepted(findings):,} jobs and events were accepted under faults. None was lost but by a server that lost its "
-            "own data, "
-            "and every second run is explained by the fault that struck the process of the first.**"
+            f"**{_accepted(findings):,} jobs and events were accepted under faults. None was lost but by a server that lost "
+            "its own data, and every second run is explained by the fault that struck the process of the first.**"
         )
     return "\n".join(said)
 
