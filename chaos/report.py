@@ -83,7 +83,8 @@ def _head(findings: Findings) -> str:
 def _accepted(findings: Findings) -> int:
     verdicts: list[Verdict] = [result.verdict for result in findings.cases]
     verdicts += [result.verdict for _, result in findings.kill_tests] + [outage.verdict for outage in findings.outages]
-    events = [result.verdict.published for result in (*findings.orders, *findings.ownerships)]
+    events = [result.verdict.published for result in findings.orders]
+    events += [result.verdict.published for result in findings.ownerships]
     return sum(verdict.accepted for verdict in verdicts) + sum(events)
 
 
