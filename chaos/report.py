@@ -74,13 +74,8 @@ def _head(findings: Findings) -> str:
         said += [f"**{len(findings.breaches)} promises were broken:**", "", *(f"- {breach}" for breach in findings.breaches)]
     else:
         said.append(
-<<<<<<< HEAD
-            f"**{_accepted(findings):,} jobs and events were accepted under faults. None was lost but by a server that lost its own "
-            "data, and every second run is explained by the fault that struck the process of the first.**"
-=======
             f"**{_accepted(findings):,} jobs and events were accepted under faults. None was lost but by a server that lost "
             "its own data, and every second run is explained by the fault that struck the process of the first.**"
->>>>>>> proof
         )
     return "\n".join(said)
 
@@ -88,13 +83,8 @@ def _head(findings: Findings) -> str:
 def _accepted(findings: Findings) -> int:
     verdicts: list[Verdict] = [result.verdict for result in findings.cases]
     verdicts += [result.verdict for _, result in findings.kill_tests] + [outage.verdict for outage in findings.outages]
-<<<<<<< HEAD
-    events = [order.verdict.published for order in findings.orders]
-    events += [ownership.verdict.published for ownership in findings.ownerships]
-=======
     events = [result.verdict.published for result in findings.orders]
     events += [result.verdict.published for result in findings.ownerships]
->>>>>>> proof
     return sum(verdict.accepted for verdict in verdicts) + sum(events)
 
 
