@@ -59,9 +59,11 @@ end
 -- Those who had the turn of their keys pass it on. By their places, not by their claims: a call sent again finds that others have it.
 local passed = 0
 local function pass(places, keys)
-  local turns, whose = redis.call('HMGET', TURNS, unpack(keys)), {}
+  local turns, whose, once = redis.call('HMGET', TURNS, unpack(keys)), {}, {}
   for i, key in ipairs(keys) do
-    if turns[i] and string.sub(turns[i], 2, 41) == places[i] then whose[#whose + 1] = key end
+    if turns[i] and string.sub(turns[i], 2, 41) == places[i] and not once[key] then
+      whose[#whose + 1], once[key] = key, true
+    end
   end
   passed = passed + pass_turns(whose)
 end
@@ -83,21 +85,28 @@ if ordered > 0 then
       if home.mark == '' then redis.call('XDEL', STREAM, unpack(refs[h])) end
     end
   end
-  if #refs[1] > 0 and acked == ordered and not in_group then
+  local again = acked < ordered  -- this is a call sent again: who was settled before, or lives on otherwise, passes nothing on
+  if #refs[1] > 0 and not again and not in_group then
     redis.call('HDEL', INDEX, unpack(ids))
-  elseif #refs[1] > 0 then
-    for i = 1, ordered do
-      local _, entry = home_of(ARGV[at - 2 * ordered + i])
-      if redis.call('HGET', INDEX, ids[i]) == entry then redis.call('HDEL', INDEX, ids[i]) end
+  elseif #refs[1] > 0 or again then
+    local settled_now, by_place, by_key = {}, {}, {}
+    for i, index in ipairs(redis.call('HMGET', INDEX, unpack(ids))) do
+      local home, entry = home_of(ARGV[at - 2 * ordered + i])
+      if index == entry then redis.call('HDEL', INDEX, ids[i]) end
+      if index == entry or home.mark ~= '' and not (index and string.sub(index, 1, 1) ~= 'd') then
+        settled_now[#settled_now + 1] = ids[i]
+        by_place[#by_place + 1], by_key[#by_key + 1] = places[i], keys[i]
+      end
     end
+    if again then ids, places, keys = settled_now, by_place, by_key end
   end
-  if redis.call('EXISTS', BLOCKED) == 1 or acked < ordered then
-    pass(places, keys)
+  if redis.call('EXISTS', BLOCKED) == 1 or again then
+    if #keys > 0 then pass(places, keys) end
   else
     redis.call('HDEL', TURNS, unpack(keys))
   end
   if watched then
-    for i = 1, ordered do tell(ids[i], '') end
+    for _, id in ipairs(ids) do tell(id, '') end
   end
   done = done + acked
 end
