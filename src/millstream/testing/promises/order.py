@@ -155,6 +155,20 @@ class OrderPromises(Promises):
         assert await room.take("c") == []
 
     @promise()
+    async def test_a_delivery_that_was_settled_before_passes_nothing_on(self, room: Room) -> None:
+        first = await begin(room, "1", "2")
+        await retry(room, first, delay=0)
+        for kind in Kind:
+            assert await room.settle("c", [first], kind) == 0
+        again = await room.take("c")
+        assert ids(again) == ["1"]
+        for kind in Kind:
+            assert await room.settle("c", [first], kind) == 0
+        assert await room.take("c") == []
+        assert await room.settle("c", [*again, first]) == 1
+        assert ids(await room.take("c")) == ["2"]
+
+    @promise()
     async def test_a_settle_after_the_lease_was_lost_passes_nothing_on(self, room: Room) -> None:
         first = await begin(room, "1", "2")
         await room.join("d")
