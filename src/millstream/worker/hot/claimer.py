@@ -137,11 +137,12 @@ class Claimer:
             return  # what that brought has taken some of the room
         consumer, asked = lane.consumer, asyncio.get_running_loop().time()
         hold.ask(lane.kinds, room)
-        lane.active += room  # the lanes of other shards have the same limit
+        reserved = room if lane.count.lanes > 1 and lane.limit is not None and lane.batch is None else 0
+        lane.active += reserved  # the lanes of other shards have the same limit
         try:
             claim = await self._broker.claim(lane.queue, consumer, room, suspect_after=lane.suspect_after)
         finally:
-            lane.active -= room
+            lane.active -= reserved
             hold.ask(lane.kinds, -room)
         if self._failing:
             self._failing = False
@@ -205,7 +206,7 @@ class Claimer:
                 # The server's own block time-outs fire up to 0.1 s late, so what is due is woken for by our timer.
                 timer = asyncio.ensure_future(self._nudge_in(claim.next_due))
             # With one limit for several shards nobody waits with a part of it in hand: it is claimed after waking.
-            shared = lane.limit is not None and lane.count.lanes > 1
+            shared = lane.limit is not None and lane.count.lanes > 1 and lane.batch is None
             self._waiting = True
             consumer, asked = lane.consumer, asyncio.get_running_loop().time()
             try:
