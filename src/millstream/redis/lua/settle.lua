@@ -59,9 +59,11 @@ end
 -- Those who had the turn of their keys pass it on.
 local passed = 0
 local function pass(places, keys)
-  local turns, whose = redis.call('HMGET', TURNS, unpack(keys)), {}
+  local turns, whose, once = redis.call('HMGET', TURNS, unpack(keys)), {}, {}
   for i, key in ipairs(keys) do
-    if turns[i] and string.sub(turns[i], 2, 41) == places[i] then whose[#whose + 1] = key end
+    if turns[i] and not once[key] and string.sub(turns[i], 2, 41) == places[i] then
+      whose[#whose + 1], once[key] = key, true
+    end
   end
   if #whose > 0 and redis.call('EXISTS', BLOCKED) == 1 then
     passed = passed + pass_turns(whose)
@@ -71,27 +73,38 @@ local function pass(places, keys)
 end
 
 if ordered > 0 then
-  -- Each by itself: one that was settled before passes nothing on, and another of its key may have the turn.
-  local entries, ids, keys, places = {}, {}, {}, {}
+  local refs, ids, keys, places, marks, acked = { {}, {} }, {}, {}, {}, {}, 0
   for i = 1, ordered do
-    local ref, id = ARGV[at + i], ARGV[at + ordered + i]
+    local ref = ARGV[at + i]
     local home, entry = home_of(ref)
-    if redis.call('XACK', home.key, home.group, entry) == 1 then
-      local n = #ids + 1
-      ids[n], places[n], keys[n] = id, order_of(ref)
-      if home.mark == '' then
-        entries[#entries + 1] = entry
-        if redis.call('HGET', INDEX, id) == entry then redis.call('HDEL', INDEX, id) end
-      end
-    end
+    local to = refs[home.mark == '' and 1 or 2]
+    to[#to + 1], marks[i] = entry, home.mark == '' and entry or ''
+    ids[i], places[i], keys[i] = ARGV[at + ordered + i], order_of(ref)
   end
   at = at + 2 * ordered
-  if #entries > 0 then redis.call('XDEL', STREAM, unpack(entries)) end
+  for h, home in ipairs(homes) do
+    if #refs[h] > 0 then acked = acked + redis.call('XACK', home.key, home.group, unpack(refs[h])) end
+  end
+  if #refs[1] > 0 then redis.call('XDEL', STREAM, unpack(refs[1])) end
+  if #refs[1] > 0 or acked < ordered then
+    -- Some were settled before (this is a call sent again): who lives on, or ended in another way, passes nothing on.
+    local found, gone = redis.call('HMGET', INDEX, unpack(ids)), {}
+    for i = ordered, 1, -1 do
+      local its = found[i] and found[i] == marks[i]
+      if its then gone[#gone + 1] = ids[i] end
+      if acked < ordered and not its and (marks[i] ~= '' or found[i] and string.sub(found[i], 1, 1) ~= 'd') then
+        table.remove(ids, i)
+        table.remove(keys, i)
+        table.remove(places, i)
+      end
+    end
+    if #gone > 0 then redis.call('HDEL', INDEX, unpack(gone)) end
+  end
   if #keys > 0 then pass(places, keys) end
   if watched then
     for _, id in ipairs(ids) do tell(id, '') end
   end
-  done = done + #ids
+  done = done + acked
 end
 
 local retried, expired, buried, earlier = 0, 0, 0, false
