@@ -393,6 +393,15 @@ class OrderPromises(Promises):
         assert await finish_all(room) == ["1", "2", "4", "5"]
 
     @promise()
+    async def test_what_is_replayed_together_comes_in_its_old_order(self, room: Room) -> None:
+        first = await begin(room, "1", "2", "3")
+        await room.settle("c", [first], Kind.DEAD)
+        for _ in range(2):
+            await room.settle("c", await room.take("c"), Kind.DEAD)
+        assert await room.broker.replay(room.queue, ["3", "1", "2"]) == ["3", "1", "2"]
+        assert await finish_all(room) == ["1", "2", "3"]
+
+    @promise()
     async def test_one_that_died_after_retries_is_replayed_to_where_it_began(self, room: Room) -> None:
         first = await begin(room, "1", "2", "3")
         await retry(room, first, delay=1)
