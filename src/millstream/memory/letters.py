@@ -74,7 +74,7 @@ class MemoryLetters(MemoryQueue):
         ready = state.ready + len(self._never_given())
         return msgspec.structs.replace(state, ready=ready, dead=len(self._group.dead), paused=self._group.paused)
 
-    def _retire(self, now: Moment, keeping: Keeping) -> None:
+    def _retire(self, now: Moment, keeping: Keeping, came: int = 0) -> None:
         self._group._retire(now, keeping)
 
     def _never_given(self) -> list[Dead]:

@@ -121,8 +121,11 @@ class MemoryQueue(Remains):
         self.check_lease(consumer)
         self._promote(now.ms)
         taken: list[Job] = []
+        died = self.totals["dead"]
         if not self.paused:
             taken = self._take_suspect(count) if alone else self._take(count, suspect_after, now, keeping)
+        if self.totals["dead"] > died:
+            self._retire(now, keeping, self.totals["dead"] - died)
         for job in taken:
             job.claims += 1
             job.claimed_at = now.wall
@@ -182,6 +185,7 @@ class MemoryQueue(Remains):
         self.check_lease(consumer)
         held = self._held[consumer]
         settled: list[Kind] = []
+        died = self.totals["dead"]
         for outcome in outcomes:
             job = held.get(outcome.ref)
             if job is not None:
@@ -189,7 +193,7 @@ class MemoryQueue(Remains):
                 self._settle_as(outcome.kind)(job, outcome, now, keeping)
                 settled.append(outcome.kind)
         if Kind.DEAD in settled:
-            self._retire(now, keeping)
+            self._retire(now, keeping, self.totals["dead"] - died)
         return len(settled)
 
     def _settle_as(self, kind: Kind) -> Callable[[Job, Outcome, Moment, Keeping], None]:

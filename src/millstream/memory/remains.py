@@ -82,10 +82,10 @@ class Remains(Shelves):
     def _task(self, job: Job) -> str:
         return job.task
 
-    def _retire(self, now: Moment, keeping: Keeping) -> None:
-        """The oldest dead letters go, beyond the bounds of count and age, some at a time."""
+    def _retire(self, now: Moment, keeping: Keeping, came: int = 0) -> None:
+        """The oldest dead letters go, beyond the bounds of count and age, some more at a time than came."""
         oldest_ms = now.ms - keeping.dead_max_age * 1000
-        for dead in [*islice(self.dead.values(), RETIRED_AT_ONCE)]:
+        for dead in [*islice(self.dead.values(), RETIRED_AT_ONCE + came)]:
             if len(self.dead) > keeping.dead_max_count or dead.died_ms < oldest_ms:
                 del self.dead[dead.id]
             else:
