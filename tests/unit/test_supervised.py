@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 from millstream.worker import wire
 from millstream.worker.supervised import consumers_at, slots_at
@@ -33,6 +34,18 @@ async def test_a_worker_with_a_job_in_its_hands_does_not_retire_and_one_without_
         left = await wait.enqueue(2)
     assert ran == [1]
     assert await left.status() == "ready"
+
+
+@looped
+async def test_what_is_said_may_be_as_long_as_it_takes_to_name_thousands_of_addresses() -> None:
+    ends = [await wire.streams(end) for end in socket.socketpair()]
+    (_, writer), (reader, other) = ends
+    queues = [f"a-queue-with-a-name-of-some-length-{number}" for number in range(20_000)]
+    hello = wire.Hello("memory://", "n", 60.0, 0.0, 0.0, queues, [], [], slots=dict.fromkeys(queues, 1))
+    wire.say(writer, hello)
+    assert await wire.hear(reader) == hello
+    writer.close()
+    other.close()
 
 
 def test_it_tells_how_many_jobs_of_each_address_it_runs_at_once() -> None:

@@ -10,6 +10,9 @@ import msgspec
 from millstream.problem import During
 from millstream.worker.scaling.metrics import Metrics
 
+LINE_LIMIT = 1 << 26
+"""Bytes of a line: what is said of some thousand addresses is far less, and who speaks is one of us."""
+
 
 class Orders(msgspec.Struct, frozen=True):
     """How a child was started; travels on its command line."""
@@ -173,7 +176,7 @@ async def hear(reader: asyncio.StreamReader) -> Word | None:
 async def streams(end: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """One end of the pair as streams."""
     end.setblocking(False)
-    return await asyncio.open_connection(sock=end)
+    return await asyncio.open_connection(sock=end, limit=LINE_LIMIT)
 
 
 def encode_orders(orders: Orders) -> str:
