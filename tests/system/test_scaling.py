@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import signal
 import subprocess
 import sys
@@ -196,6 +198,23 @@ def test_while_a_place_is_broken_the_others_go_on(ledger: Ledger, workers: Worke
     eventually(lambda: "died as soon as they were started" in worker.log, "the place to be given up")
     assert starts(ledger) <= 2 + FRUITLESS
     assert worker.children() == [survivor]
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of another process can be set on Linux alone")
+def test_a_process_that_cannot_be_started_is_tried_again_and_the_others_go_on(ledger: Ledger, workers: Workers) -> None:
+    worker = workers.start("--queue", "default", processes=2)
+    victim, survivor = worker.children()
+    limits = resource.prlimit(worker.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+    os.kill(victim, signal.SIGKILL)
+    eventually(lambda: "a worker process could not be started: [Errno 24]" in worker.log, "the supervisor to have no file left")
+    resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, limits)
+    worker.until_ready(2)
+    assert survivor in worker.children()
+    jobs.note.enqueue_sync("note")
+    until_done(1)
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
 

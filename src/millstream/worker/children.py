@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from millstream.worker import wire
+from millstream.worker import codes, wire
 from millstream.worker.summary import NOTHING
 
 LAST_WORDS_SECONDS = 0.5
@@ -62,6 +62,16 @@ class Child:
         """Seconds for which its loop has not turned, as far as we can tell."""
         return time.monotonic() - self.heard
 
+    def lived(self, code: int) -> float:
+        """Seconds for which it served before it ended with this code; also those in which it waited for a server."""
+        if self.served_since is not None:
+            return time.monotonic() - self.served_since
+        return time.monotonic() - self.started if code == codes.SERVER else 0.0
+
+    def was_blameless(self, held: int | None) -> bool:
+        """Whether it died of something it ran, as far as anybody knows; ``held``: how many jobs it had, None: not known."""
+        return self.hello is not None and (held != 0 or self.hello.fleeting)
+
     def say(self, word: wire.Word) -> None:
         """Nothing happens if it has not said anything yet."""
         if self.writer is not None:
@@ -92,6 +102,9 @@ async def spawn(orders: wire.Orders, hear: Callable[[Child, wire.Word], Awaitabl
             stdin=asyncio.subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C in a terminal reaches us alone; we tell the children
         )
+    except BaseException:
+        ours.close()
+        raise
     finally:
         theirs.close()
     child = Child(process, orders)

@@ -71,7 +71,7 @@ class Reclaimer:
                 held = await self._broker.leave(queue, consumer, blameless=child.told_to_stop)
             except LeaseLost:
                 held = 0
-            except BrokerError as error:
+            except (BrokerError, OSError) as error:  # or this machine has no file left
                 text = "a dead child's lease on queue %r could not be given up yet: %s"
                 self._reporter.fail("reclaim", queue, error, text, queue, error)
                 await asyncio.sleep(pause)
