@@ -6,8 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.system.apps import jobs
-from tests.system.harness import Ledger, Workers, eventually, running_server, state, totals, until_done
+from tests.system.apps import jobs, sharded
+from tests.system.harness import Ledger, Server, Workers, eventually, running_server, state, totals, until_done
 
 
 def test_0_all_that_ran_finished_also_if_jobs_died(ledger: Ledger, gate: Path, workers: Workers) -> None:
@@ -83,6 +83,24 @@ def test_4_a_second_signal(ledger: Ledger, gate: Path, workers: Workers) -> None
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 4
     eventually(lambda: state().ready == 1, "the job to be handed back")
+
+
+def test_4_a_second_signal_ends_what_may_begin_only_once_also_in_a_shard(
+    ledger: Ledger, gate: Path, workers: Workers, server: Server
+) -> None:
+    worker = workers.launch(app="sharded:app", grace=600)
+    with sharded.app.override(server.url):
+        sharded.gates.publish_sync(str(gate))
+        ledger.until_started(1)
+        worker.signal(signal.SIGTERM)
+        eventually(lambda: "stopping" in worker.log, "the first signal to be heard")
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 4
+        gate.touch()
+        assert workers.launch("--burst", app="sharded:app").wait() == 0
+        (dead,) = [dead for shard in range(2) for dead in sharded.app.dead.list_sync(queue=f"gates:{shard}>once")]
+    assert dead.reason == "crashed"
+    assert ledger.runs() == {"once": 1}
 
 
 def test_4_a_quit_means_now(ledger: Ledger, gate: Path, workers: Workers) -> None:
