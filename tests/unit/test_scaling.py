@@ -456,7 +456,8 @@ async def test_scalers_outside_are_told_the_same_without_a_supervisor(floor: Flo
 def test_the_exit_code_says_why_it_ended_or_that_something_was_interrupted() -> None:
     assert Summary().exit_code == codes.OK
     assert Summary({"dead": 3}).exit_code == codes.OK
-    assert Summary(interrupted=1).exit_code == Summary(killed=1).exit_code == codes.INTERRUPTED
+    assert Summary(interrupted=1).exit_code == Summary(killed=1, cut_off=1).exit_code == codes.INTERRUPTED
+    assert Summary(killed=1).exit_code == codes.OK, "it had nothing in its hands, or it was long ago"
     assert Summary(interrupted=1, reason=codes.FAILED).exit_code == codes.FAILED
     said = str(Summary({"done": 1200, "retried": 0, "dead": 1}, 2, error=ValueError("no"), crashed=1, killed=2))
     assert said == (

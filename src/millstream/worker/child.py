@@ -99,7 +99,8 @@ async def serve(app: Millstream, orders: wire.Orders, strategy: Strategy | None 
 
 async def _serve(worker: Worker, keeper: SupervisorKeeper, orders: wire.Orders, stop: asyncio.Event, grace: float) -> int:
     try:
-        await worker.start(claim=not orders.suspects_only)
+        if not await _start(worker, stop, claim=not orders.suspects_only):
+            return codes.OK
     except (BrokerUnavailable, BrokerRefused) as error:
         log.critical("%s", error)
         return codes.SERVER
@@ -121,6 +122,29 @@ async def _serve(worker: Worker, keeper: SupervisorKeeper, orders: wire.Orders, 
     summary = await worker.stop(grace if worker.error is None else min(grace, worker.lease / 3))
     await keeper.say_bye(summary)
     return codes.FAILED if worker.error is not None else summary.exit_code
+
+
+async def _start(worker: Worker, stop: asyncio.Event, *, claim: bool) -> bool:
+    """Whether it serves. False: it was told to stop before that, while a lifespan is slow to begin; what was begun is undone,
+    all by this task, which enters the lifespan and leaves it."""
+    starting = asyncio.timeout(None)
+
+    async def leave() -> None:
+        await stop.wait()
+        starting.reschedule(asyncio.get_running_loop().time())
+
+    try:
+        async with starting:
+            leaving = asyncio.create_task(leave())
+            try:
+                await worker.start(claim=claim)
+            finally:
+                leaving.cancel()
+    except TimeoutError:
+        if starting.expired():
+            return False
+        raise
+    return True
 
 
 def main() -> None:

@@ -36,8 +36,12 @@ class Child:
         """How many jobs it held when it last said; None: it has not said yet."""
         self.reported: Mapping[str, int] = NOTHING
         """What it had settled then."""
+        self.interrupted = 0
+        """Handlers that its deadline has ended, as far as it has said."""
         self.told_to_stop = False
         self.killed = False
+        self.cut_off = False
+        """It was killed because the worker stops."""
         self.retiring = False
         """It was asked to go while it had nothing to do, and goes."""
         self.answers: asyncio.Queue[wire.Retiring | wire.Busy] = asyncio.Queue()
@@ -71,6 +75,11 @@ class Child:
     def was_blameless(self, held: int | None) -> bool:
         """Whether it died of something it ran, as far as anybody knows; ``held``: how many jobs it had, None: not known."""
         return self.hello is not None and (held != 0 or self.hello.fleeting)
+
+    def had_something(self, held: int | None) -> bool:
+        """Whether it had something in its hands when it ended, by what was given up, or by its own last word of what no lease
+        holds. When that is not known it had."""
+        return held != 0 or (self.hello is not None and self.hello.fleeting and self.held != 0)
 
     def say(self, word: wire.Word) -> None:
         """Nothing happens if it has not said anything yet."""
@@ -122,10 +131,10 @@ async def _listen(child: Child, ours: socket.socket, hear: Callable[[Child, wire
                     child.hello, child.longest_timeout, child.served_since = word, word.longest_timeout, time.monotonic()
                 case wire.Longer(timeout):
                     child.longest_timeout = timeout
-                case wire.Beat(held, totals):
-                    child.held, child.reported = held, totals
+                case wire.Beat(held, totals, interrupted):
+                    child.held, child.reported, child.interrupted = held, totals, interrupted
                 case wire.Bye():
-                    child.bye = word
+                    child.bye, child.interrupted = word, word.interrupted
                 case wire.Retiring() | wire.Busy():
                     child.answers.put_nowait(word)
                 case _:

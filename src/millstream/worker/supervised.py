@@ -122,7 +122,8 @@ class SupervisorKeeper:
     async def _beat(self) -> None:
         while True:
             worker = self._worker
-            wire.say(self._writer, wire.Beat() if worker is None else wire.Beat(worker.held, dict(worker.totals)))
+            beat = wire.Beat() if worker is None else wire.Beat(worker.held, dict(worker.totals), worker.interrupted)
+            wire.say(self._writer, beat)
             await asyncio.sleep(BEAT_SECONDS)
 
 

@@ -147,7 +147,7 @@ class Supervisor:
             log.error("%s", died)
             if not child.told_to_stop:
                 self._reporter.tell("reclaim", None, WorkerCrashed(died), crash=True)
-        self.tally.add(child, code, died, stopping=self.stopping.begun)
+        self.tally.add(child, code, died, held=held, stopping=self.stopping.begun)
         return held
 
     def opened(self, code: int) -> None:

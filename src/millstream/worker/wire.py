@@ -80,6 +80,8 @@ class Beat(msgspec.Struct, tag=True, frozen=True):
     """Jobs it has in its hands: running, waiting to run, or not settled yet."""
     totals: dict[str, int] = {}
     """What it has settled."""
+    interrupted: int = 0
+    """Running handlers that its deadline ended, once it has stopped: a lifespan may take long to end, or be killed."""
 
 
 class Bye(msgspec.Struct, tag=True, frozen=True):
