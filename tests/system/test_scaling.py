@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -156,6 +157,12 @@ def test_a_scaling_by_hand_that_is_refused_says_why(workers: Workers, server: Se
     assert (len(ranged.children()), len(fixed.children())) == (1, 1)
 
 
+@pytest.mark.parametrize("arguments", [("9" * 40,), ("9" * 9000,), ("2", "--hold", "1e18"), ("2", "--hold", "inf")])
+def test_numbers_that_nobody_can_mean_are_refused_in_a_line(server: Server, arguments: tuple[str, ...]) -> None:
+    answer = millstream(server, "workers", "scale", *arguments)
+    assert (answer.returncode, answer.stderr.count("\n")) == (2, 1), answer.stderr
+
+
 def refusal(processes: int, worker: str | None = None) -> str:
     with pytest.raises(UsageError) as caught:
         jobs.app.scale_sync(processes, worker=worker)
@@ -244,6 +251,14 @@ def test_what_is_wanted_is_told_without_a_worker_and_without_an_app(server: Serv
     assert (rows["default"]["wanted"], rows["default"]["ready"], rows["default"]["processes"]) == (7, 1000, 0)
     answer = millstream(server, "workers", "wanted", "--window", "0", "--strategy", "backlog,target=1", "--json")
     assert json.loads(answer.stdout)[0]["wanted"] == 32
+
+
+def test_a_place_where_nobody_can_be_answered_is_refused_in_a_line(server: Server) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        places = (f"127.0.0.1:{taken.getsockname()[1]}", ":99999", "nowhere.invalid:8080", "127.0.0.1:http")
+        for place in places:
+            answer = millstream(server, "workers", "wanted", "--serve", place)
+            assert (answer.returncode, answer.stderr.count("\n")) == (2, 1), answer.stderr
 
 
 def test_what_is_wanted_is_served_over_http(server: Server) -> None:

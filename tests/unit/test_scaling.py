@@ -20,7 +20,7 @@ from millstream.worker.scaling.spec import parse_processes, parse_spec
 from millstream.worker.scaling.stabilizer import Stabilizer
 from millstream.worker.scaling.wanted import as_prometheus, wanted
 from millstream.worker.summary import Summary
-from tests.unit.stage import looped
+from tests.unit.stage import looped, new_app
 
 
 class Clock:
@@ -266,6 +266,21 @@ async def test_a_refusal_by_hand_says_why() -> None:
     team.closed = "it is stopping"
     assert (await scale.by_hand(1, 1.0)).text == "it is stopping"
     assert (team.processes, scale.decisions["refused"]) == (1, 3)
+
+
+@looped
+async def test_what_nobody_can_mean_is_refused_by_whoever_asks_and_by_the_supervisor() -> None:
+    team = Team()
+    scale = scaler(team, lambda: 1, Clock())
+    for processes, hold in ((10**30, 1.0), (2, 1e18), (2, float("inf")), (2, float("nan")), (2, -1.0)):
+        answer = await scale.by_hand(processes, hold)
+        assert not answer.done and "must be a" in answer.text
+    assert (team.processes, scale.by_hand_until) == (1, 0.0)
+    app = new_app()
+    with pytest.raises(UsageError, match="processes must be a whole number from 0 to 10,000"):
+        await app.scale(10**30)
+    with pytest.raises(UsageError, match="hold must be a number of seconds from 0 to 31,622,400, a year, not 1e"):
+        await app.scale(2, hold=1e18)
 
 
 # -- on a command line -------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from millstream.worker.finding import find_app, find_strategy
 from millstream.worker.hot.runner import longest_timeout
 from millstream.worker.logs import configure_logging
 from millstream.worker.scaling.strategies import Strategy
-from millstream.worker.supervised import BEAT_SECONDS, SupervisorKeeper, consumers_at, slots_at
+from millstream.worker.supervised import BEAT_SECONDS, SupervisorKeeper, at_once, consumers_at, slots_at
 from millstream.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ async def serve(app: Millstream, orders: wire.Orders, strategy: Strategy | None 
         return codes.USAGE
     reader, writer = await wire.streams(socket.socket(fileno=orders.fd))
     handlers: dict[str, Handler] = {**app.tasks, **app.subscriptions_at(queues)}
+    slots = slots_at(queues, app, orders)
     hello = wire.Hello(
         app.url.text,
         app.settings.namespace,
@@ -69,7 +70,8 @@ async def serve(app: Millstream, orders: wire.Orders, strategy: Strategy | None 
         sorted(name for name, handler in handlers.items() if handler.settings.max_crashes == 0),
         app.observers.listening,
         [broadcast.name for broadcast in app.broadcasts if broadcast.address in queues],
-        slots_at(queues, app, orders),
+        {address: sum(slots.values()) for address, slots in slots.items()},
+        at_once(slots, orders),
         consumers_at(queues, app),
         any(handler.ack == "on_receive" for handler in app.subscriptions_at(queues).values()) or bool(app.broadcasts),
     )

@@ -52,6 +52,8 @@ class Hello(msgspec.Struct, tag=True, frozen=True):
     broadcasts: list[str] = []
     slots: dict[str, int] = {}
     """How many jobs of each address one process runs at once."""
+    at_once: int = 0
+    """How many jobs of all of them together; 0: it has not said."""
     consumers: dict[str, tuple[int, int]] = {}
     """How many processes may serve an address, over all workers, where that is said."""
     fleeting: bool = False
