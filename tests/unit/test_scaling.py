@@ -443,6 +443,25 @@ async def test_what_is_due_counts_although_nobody_has_claimed_since(floor: Floor
 
 
 @floored
+async def test_what_must_run_alone_waits_for_no_process_more_but_for_one(floor: Floor) -> None:
+    await floor.publish(3)
+    for life in ("x", "y", "z"):
+        await floor.broker.join("q", life, 600.0)
+        await floor.broker.claim("q", life, 3)
+        await floor.broker.leave("q", life)
+    assert (await floor.broker.claim("q", "c", 3)).suspects
+    (found,) = await floor.gauge.read(["q"])
+    assert (found.ready, found.waiting, found.suspects) == (0, 0, 3)
+    found = await floor.settle(0, 10.0)
+    assert found.rate is None, "they say nothing of how fast a process is"
+    (one,) = await wanted(floor.broker.inspector, Backlog(target=5.0), window=0.0)
+    assert (one.wanted, one.ready) == (1, 0)
+    await floor.broker.pause("q")
+    (none,) = await wanted(floor.broker.inspector, Backlog(target=5.0), window=0.0)
+    assert none.wanted == 0
+
+
+@floored
 async def test_the_shards_of_an_address_are_counted_together_and_bound_its_processes(floor: Floor) -> None:
     await floor.broker.note_shards("many", 3)
     for shard in range(3):

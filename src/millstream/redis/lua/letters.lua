@@ -1,14 +1,15 @@
 -- The dead letters of a group in numbers, as those who handle them see it.
 -- KEYS: stream leases meta stats
 -- USES: order
--- ARGV: clock, group
+-- ARGV: clock, group, suspects (names)
 -- Returns as `queue` does; how many were never given is exact if it is none, else as far as the server knows.
-local running, entries, length = 0, 0, redis.call('XLEN', STREAM)
+local running, suspects, entries, length = 0, 0, 0, redis.call('XLEN', STREAM)
 local summary = redis.pcall('XPENDING', STREAM, ARGV[2])
 if not summary.err then
   entries = summary[1]
   for _, held in ipairs(summary[4] or {}) do
     if redis.call('ZSCORE', LEASES, held[1]) then running = running + tonumber(held[2]) end
+    if held[1] == ARGV[3] then suspects = suspects + tonumber(held[2]) end
   end
 end
 if length > 0 then
@@ -30,5 +31,5 @@ end
 return {
   entries, running, 0, length,
   redis.call('HGET', META, 'paused') == '1' and 1 or 0, redis.call('ZCARD', LEASES), redis.call('HGETALL', STATS),
-  0, 0,
+  0, 0, suspects,
 }

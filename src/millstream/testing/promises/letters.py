@@ -285,6 +285,7 @@ class LetterPromises(Promises):
         await room.join("c", queue=DEAD)
         claim = await room.claim("c", queue=DEAD)
         assert (claim.entries, claim.suspects) == ([], True)
+        assert (await room.broker.inspector.queue(DEAD)).suspects == 1
         (entry,) = await claimed(room, alone=True)
         assert entry.crashes == 2
         assert await handle(room, [entry]) == 1

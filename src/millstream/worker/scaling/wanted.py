@@ -65,9 +65,8 @@ class Forecast:
     def _weigh(self, load: Load) -> Wanted:
         load = msgspec.structs.replace(load, ours=load.consumers, slots=self._concurrency)
         metrics = Metrics(load.consumers, 0, MOST, self._concurrency, (load,))
-        wanted = max(
-            metrics.within(self._strategy(metrics)), int(load.backlog > 0)
-        )  # one alone begins to claim, and to measure
+        anything = load.backlog or (load.suspects and not load.paused)
+        wanted = max(metrics.within(self._strategy(metrics)), int(bool(anything)))  # one begins to claim, and to measure
         return Wanted(
             load.address,
             wanted,
