@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from millstream import DeadEvent, Millstream
 from millstream.broker import Post
 from millstream.errors import UsageError
 from millstream.memory import MemoryBroker
+from millstream.message import ErrorNote, decode_message
 from millstream.outcome import DONE, Outcome
-from millstream.worker import codes
+from millstream.worker import codes, verdict
 from millstream.worker.circuit import FRUITLESS, PROBE_SECONDS, RESTART_SECONDS, Circuit
 from millstream.worker.scaling import Backlog, Load, Metrics, Threshold
 from millstream.worker.scaling.gauge import Gauge
@@ -482,6 +484,40 @@ async def test_scalers_outside_are_told_the_same_without_a_supervisor(floor: Flo
     text = as_prometheus(found.values())
     assert 'millstream_processes_wanted{address="q"} 7\n' in text
     assert "# TYPE millstream_processes_wanted gauge" in text
+
+
+@looped
+async def test_dead_letters_want_a_process_where_code_handles_them() -> None:
+    app = new_app(retry=0)
+    orders = app.topic("orders", int)
+
+    @orders.subscribe("handled")
+    async def handled(number: int) -> None:
+        raise ValueError(number)
+
+    @orders.subscribe("kept")
+    async def kept(number: int) -> None:
+        raise ValueError(number)
+
+    @orders.on_dead("handled")
+    async def handle(letter: DeadEvent[int]) -> None: ...
+
+    async def found(app: Millstream) -> dict[str, int]:
+        return {each.address: each.wanted for each in await wanted(app.inspector, Backlog(), window=0.0)}
+
+    async with app:
+        async with app.worker():
+            assert await found(app) == {"orders>handled": 0, "orders>handled>dead": 0, "orders>kept": 0}
+        await orders.publish(1)
+        assert await found(app) == {"orders>handled": 1, "orders>kept": 1}
+        broker = await app.broker()
+        for address in ("orders>handled", "orders>kept"):
+            await broker.join(address, "c", 600.0)
+            (entry,) = (await broker.claim(address, "c", 1)).entries
+            message = decode_message(entry.body or b"")
+            outcome = verdict.dead(entry.ref, message, "rejected", ErrorNote("Reject", "as always"), 0, 0.0)
+            await broker.settle(address, "c", [outcome])
+        assert await found(app) == {"orders>handled": 0, "orders>handled>dead": 1, "orders>kept": 0}
 
 
 # -- summaries ---------------------------------------------------------------------------------------------------------------

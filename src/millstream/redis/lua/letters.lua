@@ -15,13 +15,15 @@ end
 if length > 0 then
   local first = redis.call('XRANGE', STREAM, '-', '+', 'COUNT', 1)[1][1]
   local last = redis.call('XREVRANGE', STREAM, '+', '-', 'COUNT', 1)[1][1]
-  local given, lag = '0-0', nil
+  local given, lag = nil, nil  -- nobody has ever asked for them: none is ready
   for _, info in ipairs(redis.call('XINFO', 'GROUPS', STREAM)) do
     local words = {}
     for k = 1, #info, 2 do words[info[k]] = info[k + 1] end
     if words.name == ARGV[2] then given, lag = words['last-delivered-id'], words.lag or nil end
   end
-  if before(given, first) then
+  if not given then
+    entries = 0
+  elseif before(given, first) then
     entries = entries + length
   elseif before(given, last) then
     lag = lag or #redis.call('XRANGE', STREAM, '(' .. given, '+', 'COUNT', 20)
