@@ -177,3 +177,60 @@ def test_a_turn_whose_message_others_destroyed_goes_on(tell: Tell) -> None:
         assert await server.left(*ORDER) == []
 
     tell(story)
+
+
+# -- other hands -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_turn_whose_ready_message_others_deleted_goes_on(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        first = await begin(room, "1", "2", "3")
+        await room.settle("c", [first])  # "2" is ready, with the turn
+        await server.call("XTRIM", server.keys["stream"], "MAXLEN", 0)
+        assert await take_all(room) == []
+        room.at(3)
+        assert await finish_all(room) == ["3"]
+
+    tell(story)
+
+
+def test_letters_of_a_key_that_is_stopped_are_bounded_like_all(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(room: Room, server: Server) -> None:
+        monkeypatch.setattr(room.broker, "_dead_max_count", 50)
+        await room.broker.join(room.queue, "c", 1e6, order=OrderRules(stop=True))
+        await send(room, "first")
+        await room.settle("c", await room.take("c"), Kind.DEAD)
+        await send_many(room, 400)
+        assert await take_all(room) == []
+        assert (await room.broker.inspector.queue(room.queue)).dead == 50
+        (stopped,) = await room.broker.inspector.stopped_keys(room.queue)
+        assert stopped.waiting == 50
+
+    tell(story)
+
+
+async def write(server: Server, *fields: str) -> None:
+    await server.call("XADD", server.keys.get("log", server.keys["stream"]), "*", *fields)
+
+
+def test_what_others_write_twice_under_one_id_is_given_one_at_a_time(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await room.join("c", lease=1e6)
+        for _ in range(2):
+            await write(server, "d", "same", "k", "k", "i", "same")
+        (first,) = await take_all(room)
+        assert await take_all(room) == []
+        await room.settle("c", [first])
+        assert await finish_all(room) == ["same"]
+
+    tell(story)
+
+
+def test_a_place_that_others_write_strands_nothing(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await room.join("c", lease=1e6)
+        await write(server, "d", "1", "k", "k", "i", "1", "o", "anywhere")
+        await write(server, "d", "2", "k", "k", "i", "2")
+        assert await finish_all(room) == ["1", "2"]
+
+    tell(story)

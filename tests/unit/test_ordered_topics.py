@@ -685,6 +685,53 @@ async def test_a_group_of_all_shards_is_paused_skipped_rewound_and_removed() -> 
 
 @in_every_room
 @looped
+async def test_the_concurrency_of_a_group_holds_for_all_its_shards_together() -> None:
+    app, orders = make(shards=8)
+    most, running, done = 0, 0, 0
+
+    @orders.subscribe("billing", concurrency=2)
+    async def bill(order: Order) -> None:
+        nonlocal most, running, done
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        done += 1
+
+    async with app:
+        await orders.publish_many(sent(200, 50))
+        async with app.worker():
+            await until(lambda: done == 200)
+    assert most == 2
+
+
+@in_every_room
+@looped
+async def test_the_number_of_shards_stays_while_a_group_was_moved_back() -> None:
+    app, orders = make(shards=2, retention=100)
+    got: list[int] = []
+
+    @orders.subscribe("billing")
+    async def bill(order: Order) -> None:
+        got.append(order.number)
+
+    async with app:
+        await orders.publish_many(sent(10, 1))
+        async with app.worker():
+            await until(lambda: len(got) == 10)
+            await until_idle(app, "orders>billing")
+        middle = datetime.now(UTC)
+        await orders.publish_many(sent(10, 1))
+        async with app.worker():
+            await until(lambda: len(got) == 20)
+            await until_idle(app, "orders>billing")
+        await orders.group("billing").rewind(middle)
+        with pytest.raises(ShardsInUse):
+            await orders.reshard(4)
+
+
+@in_every_room
+@looped
 async def test_another_number_of_shards_is_refused_for_publishers_and_workers_and_names_the_way_out() -> None:
     app, orders = make(shards=4)
     async with app:

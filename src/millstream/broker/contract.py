@@ -119,6 +119,11 @@ class Entry(msgspec.Struct, gc=False):
     raw: bytes = b""
 
 
+def entry_name(ref: bytes) -> str:
+    """What people are told of a claim: its entry. A room may put more into a ref, behind a slash."""
+    return ref.partition(b"/")[0].decode("ascii", "replace")
+
+
 class Claim(msgspec.Struct, gc=False):
     """What a claim brought, and what the caller should know to plan the next one."""
 
@@ -414,11 +419,14 @@ class Broker(ABC):
         fenced = [shard for shard in dict.fromkeys([*before, *after]) if shard != address]
         for shard in fenced:
             await self.fence_shard(shard, 0)
+        if not has:
+            await self.note_shards(address, shards, anew=True)  # who knows of no shards is kept out by it
         for shard in before:
             busy = await self._what_holds(shard, lasts=shard in after)
             if busy:
                 for each in fenced:
                     await self.fence_shard(each, has)
+                await self.note_shards(address, has, anew=True)
                 raise ShardsInUse(f"{shard!r} has {busy}: the number of shards can only change when nothing is on its way")
         for shard in fenced:
             await self.fence_shard(shard, shards)
@@ -435,6 +443,8 @@ class Broker(ABC):
             words = ("ready", "running", "scheduled", "blocked", "dead")
             counts = {word: sum(getattr(group, word) for group in topic.groups) for word in words}
             counts["delayed"] = topic.delayed
+            if any(group.lag is None for group in topic.groups):
+                return "events of which the server does not know how many they are, since a group was moved"
             if not topic.groups:
                 counts["ready"] = topic.length
         if lasts:

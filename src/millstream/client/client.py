@@ -146,10 +146,10 @@ class Client:
         if found is None:
             queue = self._queues.get(address)
             shards = queue.shards if queue is not None else self.opening.declared_shards(address)
-            if not shards:
-                return None
-            found = self._spreads[address] = shard_addresses(address, shards)
-        return found
+            if not shards and split_address(address) is None:
+                return None  # a queue may be declared again, with shards
+            found = self._spreads[address] = shard_addresses(address, shards) if shards else ()
+        return found or None
 
     def route(
         self, template: Template, args: tuple[Any, ...], kwargs: dict[str, Any], spread: Sequence[str] | None

@@ -116,10 +116,11 @@ class Opening:
 
     async def note(self, broker: Broker, address: str) -> None:
         """Make known how many shards a queue, or a topic by its address, has, if the app declares some and none are known."""
-        parts = split_address(address)
-        if self.declared_shards(address):
+        parts, declared = split_address(address), self.declared_shards(address)
+        if declared:
             with suppress(ShardsChanged):  # it has others, and whoever looks after it means these
                 await (self._check(broker, address) if parts is None else self.topic(broker, self._topics[parts[0]]))
+                await broker.note_shards(address, declared)  # all may have been flushed since
 
     async def queue(self, broker: Broker, queue: str) -> None:
         """Make a queue known, or a shard of one. ShardsChanged."""

@@ -300,8 +300,9 @@ class MemoryBroker(Broker):
             self._state.fences[address] = shards
 
     def _check_fence(self, address: str, shards: int) -> None:
-        if shards and self._state.fences.setdefault(address, shards) != shards:
-            raise ShardsChanged(f"{address!r} is one of {self._state.fences[address]} shards, not of {shards}")
+        noted = self._state.fences.setdefault(address, shards) if shards else self._state.shards.get(address, 0)
+        if noted != shards:
+            raise ShardsChanged(f"{address!r} has, or is one of, {noted} shards, not {shards}")
 
     async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:
         with self._locked(queue) as rules:

@@ -43,8 +43,8 @@ class Order:
 
     def __init__(self) -> None:
         self.rules = OrderRules()
-        # key → id of the message that has the turn
-        self._turns: dict[bytes, str] = {}
+        # key → position and id of the message that has the turn
+        self._turns: dict[bytes, tuple[Number, str]] = {}
         # no key without a message
         self._blocked: dict[bytes, list[Job]] = {}
         self.count = 0
@@ -60,21 +60,21 @@ class Order:
             return Turn.YOURS
         owner = self._turns.get(job.key)
         if owner is None and job.key not in self._stopped:
-            self._turns[job.key] = job.id
+            self._turns[job.key] = job.position, job.id
             return Turn.YOURS
         if again:
             return Turn.AGAIN
         if owner is None or job.key in self._stopped:
             return Turn.STOPPED
-        if owner == job.id:
+        if owner == (job.position, job.id):
             return Turn.YOURS
-        if owner in scheduled and len(self._blocked.get(job.key, ())) >= self.rules.max_pending:
+        if owner[1] in scheduled and len(self._blocked.get(job.key, ())) >= self.rules.max_pending:
             return Turn.PENDING_FULL
         return Turn.BLOCKED
 
     def end(self, job: Job) -> Job | None:
         """A message is out no more. If it had the turn, that is the next one's: who that is."""
-        if job.key is None or self._turns.get(job.key) != job.id:
+        if job.key is None or self._turns.get(job.key) != (job.position, job.id):
             return None
         del self._turns[job.key]
         return self.next(job.key)
@@ -85,7 +85,7 @@ class Order:
             return None
         first = self._blocked[key][0]
         self.unblock(first)
-        self._turns[key] = first.id
+        self._turns[key] = first.position, first.id
         return first
 
     # -- who waits for the turn --------------------------------------------------------------------------------------------

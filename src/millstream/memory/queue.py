@@ -280,7 +280,14 @@ class MemoryQueue(Remains):
     def replay(self, job_ids: Sequence[str], now: Moment) -> list[str]:
         replayed = [self._revive(dead, now) for dead in self.purge(job_ids, but_stopped=True)]
         for job in replayed:
-            self._append(job)
+            if job.key is None:
+                self._append(job)
+            else:
+                self._block(job)
+        for key in dict.fromkeys(job.key for job in replayed if job.key is not None):
+            following = self.order.next(key)
+            if following is not None:
+                self._append(following)
         if replayed:
             self.wake()
         return [job.id for job in replayed]

@@ -233,7 +233,7 @@ class RedisBroker(Broker):
         await link.ready()
         of_letters = is_dead_address(queue)
         lost_letter = b"" if of_letters else wire.LOST_LETTER
-        names = (RELEASED, SUSPECTS, lost_letter, self._id_ttl_ms)
+        names = (RELEASED, SUSPECTS, lost_letter, self._id_ttl_ms, self._dead_max_count, self._dead_max_age_ms)
         args = (GROUP, consumer, count, int(alone), suspect_after, link.run_id, *names)
         # Not past the moment when a lease should be looked at: a dead worker's jobs are found within 1.5 s of its lease's end.
         # BLPOP waits for ever on 0: a very short wait must not become one.
@@ -427,8 +427,9 @@ class RedisBroker(Broker):
 
     async def clear_key(self, queue: str, key: bytes, *, replay: bool) -> int | None:
         replayed, more = 0, 1
+        bounds = (self._id_ttl_ms, self._dead_max_count, self._dead_max_age_ms)
         while more:
-            found, *rest = await self._run("clear", queue, key, int(replay), self._id_ttl_ms)
+            found, *rest = await self._run("clear", queue, key, int(replay), *bounds)
             if not rest:
                 return None if more == 1 and not replayed else replayed
             replayed, more = replayed + found, 2 * rest[0]

@@ -224,7 +224,7 @@ def _scheduled(queue: str, job_id: bytes, due: bytes, stored: bytes) -> JobView:
 
 
 def _blocked(queue: str, job_id: bytes, stored: bytes, cursor: str) -> JobView:
-    expires, _, body = stored.partition(b"\n")
+    expires, _, body = stored.split(b"\n", 2)
     return JobView(id=job_id.decode(), queue=queue, status="blocked", body=body, cursor=cursor, expires_at=_moment(expires))
 
 

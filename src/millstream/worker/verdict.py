@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from millstream.broker.contract import entry_name
 from millstream.codec import InvalidArguments, InvalidResult
 from millstream.errors import Reject, Retry, Snooze
 from millstream.message import ErrorNote, Message, encode_message
@@ -97,7 +98,7 @@ def interrupted(ref: bytes, message: Message, crashes: int, result_ttl: float) -
 def malformed(ref: bytes, body: bytes, why: str, crashes: int) -> Outcome:
     """A dead letter for bytes that are no message; they are kept as they were."""
     letter = Letter("malformed", ErrorNote("MalformedEntry", why), 0, crashes, 0)
-    return Outcome(Kind.DEAD, ref, f"malformed-{ref.decode('ascii', 'replace')}", body=body, letter=letter)
+    return Outcome(Kind.DEAD, ref, f"malformed-{entry_name(ref)}", body=body, letter=letter)
 
 
 def judge(

@@ -521,7 +521,7 @@ def _lanes(serving: Serving, tasks: Mapping[str, Task[..., Any]], subscription: 
         letters="" if subscription is None else subscription.letters,
         seats=1 if serving.shards else serving.seats,
         order=serving.order,
-        count=Count(),
+        count=Count(serving.shards or 1),
     )
     return [make(address) for address in shard_addresses(serving.address, serving.shards)]
 

@@ -94,7 +94,7 @@ class Backward(MemoryQueue):
 
 class AlwaysFull(Order):
     def ask(self, job: Job, scheduled: Container[str], *, again: bool) -> Turn:
-        return super().ask(job, [*self._turns.values()], again=again)
+        return super().ask(job, [holder for _, holder in self._turns.values()], again=again)
 
 
 class Narrow(MemoryQueue):

@@ -9,7 +9,7 @@ while true do
   for _, member in ipairs(found) do
     local _, cut = string.find(member, '\0\0', 1, true)
     local id = string.sub(member, cut + 41)
-    local stored = redis.call('HGET', HELD, id)
+    local stored = redis.call('HGET', HELD, member)
     if stored and not put({ member, id, stored }, #stored) then return page end
     last = '(' .. member
   end

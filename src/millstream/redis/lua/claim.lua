@@ -1,10 +1,11 @@
 -- Take messages: what was released or left behind by lapsed consumers first, then what is ready.
 -- On the way: promote what is due, look at overdue leases.
 -- KEYS: stream leases meta due held lapsed overdue stats
--- USES: clock wake append ending bury homes looks members keyed turns stopping
+-- USES: clock wake append ending bury homes looks members keyed turns stopping retire strayed
 -- OF A GROUP: log_home groups places log order notes delayed trim supersede
 -- ARGV: clock, group, consumer, count, alone (0|1), suspect_after, run_id, released, suspects (names), lost_letter
--- ('': what is claimed are dead letters, and those that are gone were replayed, purged or too old), id_ttl_ms
+-- ('': what is claimed are dead letters, and those that are gone were replayed, purged or too old), id_ttl_ms,
+-- dead_max_count, dead_oldest_ms (age)
 -- Returns {now, next_due_ms or -1, flags (1 paused, 2 suspects wait, 4 some have keys), entries, crashes of each, plain,
 -- ms until leases should be looked at again or -1, plain entries of the log}, or {-1} if the consumer has no lease. Plain: refs
 -- and bodies by turns, of ready entries that have a body and nothing else. (Measured: a third less server time than entries.)
@@ -28,7 +29,7 @@ if in_group then
   trimmed = trim()
 end
 
-local taken, crashes, plain, keyed = {}, {}, {}, false
+local taken, crashes, plain, keyed, strayed = {}, {}, {}, false, false
 local paused, asked = meta[1] == '1', left
 if alone then left = math.min(left, 1) end
 
@@ -71,7 +72,7 @@ local function take_over(name, home)
           redis.call('XACK', home.key, home.group, id)
           if ARGV[10] ~= '' then
             bury('lost-' .. id, '', '', ARGV[10], id)
-            pass_turn_of_lost(id)
+            strayed = true
           end
         end
       end
@@ -100,6 +101,13 @@ local function put_as_entries(flat, mark)
     taken[#taken + 1] = { mark .. flat[k], { 'd', flat[k + 1] } }
     crashes[mark .. flat[k]] = 0
   end
+end
+
+-- A turn may have gone with its message: all are looked at if one surely has, else a few every two seconds.
+local since = now - tonumber(meta[9] or '0')
+if ARGV[10] ~= '' and (strayed or since < 0 or since >= 2000) then
+  redis.call('HSET', META, 'strayed', now)
+  look_for_strayed(strayed and redis.call('HLEN', TURNS) or 32)
 end
 
 -- All plain: refs and bodies by turns. One that expires, or a foreign one: all go as entries, in their order, and those before.
@@ -142,42 +150,52 @@ local function new_in_log(fresh)
   return new
 end
 
+-- Whether an event at this place, which was read in the log, waits already, or is in the group's own stream: a group that was moved
+-- back is not given twice what is not settled.
+local function lives(id, place)
+  local at = redis.call('HGET', INDEX, id)
+  local first = at and string.sub(at, 1, 1)
+  if not at or first == 'd' then return false, at end
+  local noted = first == 'p' and string.sub(at, 2) or first == 'h' and redis.call('HGET', KEYED, id)
+  if noted then
+    local _, its = key_in(noted)
+    return its == place, at
+  end
+  local entry = redis.call('XRANGE', STREAM, at, at)[1]
+  return entry and (said(entry[2]).o or place_of(at)) == place, at
+end
+
 -- Those whose key's turn is another's: blocked in their order, or dead.
 local function set_aside(home, entries)
-  local refs, ids, blocked, held, index, counts = {}, {}, {}, {}, {}, {}
+  local refs, blocked, held, index, counts = {}, {}, {}, {}, {}
   local most = tonumber(meta[7] or '1000')
-  for i, entry in ipairs(entries) do
-    refs[i], ids[i] = entry[1], entry[2][6]
-  end
+  for i, entry in ipairs(entries) do refs[i] = entry[1] end
   redis.call('XACK', home.key, home.group, unpack(refs))
   if home.mark == '' then redis.call('XDEL', STREAM, unpack(refs)) end
-  local places = home.mark ~= '' and redis.call('HMGET', INDEX, unpack(ids)) or {}
-  for i, entry in ipairs(entries) do
-    local words, turn, at = said(entry[2]), entry.turn, places[i]
-    local id, key, place = words.i, words.k, words.o or place_of(entry[1])
-    if at and string.sub(at, 1, 1) ~= 'd' then
-      -- One that was given before, and is not settled yet: it is not given twice.
-    elseif turn == 's' then
-      if at then supersede(id) end
-      bar(key, place, id, words.t, words.d, home.mark .. entry[1])
-    else
+  for _, entry in ipairs(entries) do
+    local words, turn = said(entry[2]), entry.turn
+    local id, key, place = words.i, words.k, home.mark == '' and words.o or place_of(entry[1])
+    local given, at
+    if home.mark ~= '' then given, at = lives(id, place) end
+    if not given then
       if turn == 'b' and not counts[key] then
         local begins = of_key(key)
         counts[key] = redis.call('ZLEXCOUNT', BLOCKED, '[' .. begins, '(' .. begins .. '\255')
       end
-      if at then supersede(id) end
-      if counts[key] and counts[key] >= most then
+      if at and string.sub(at, 1, 1) == 'd' then supersede(id) end
+      if turn == 's' then
+        bar(key, place, id, words.t, words.d, home.mark .. entry[1])
+      elseif counts[key] and counts[key] >= most then
         local text = string.format('%d of its key wait behind one that is tried again: max_pending_per_key is reached', most)
         bury(id, topic or words.t or '', words.d, order_letter('pending_full', text), home.mark .. entry[1], key, place)
         ended(id, '', 0, id_ttl_ms)
+        barred = barred + 1
       else
         if counts[key] then counts[key] = counts[key] + 1 end
-        blocked[#blocked + 1] = 0
-        blocked[#blocked + 1] = of_key(key) .. place .. id
-        held[#held + 1] = id
-        held[#held + 1] = (words.x or 0) .. '\n' .. words.d
-        index[#index + 1] = id
-        index[#index + 1] = 'p' .. order_note(place, words.t or '', key)
+        local n = #held + 1
+        blocked[n], blocked[n + 1] = 0, of_key(key) .. place .. id
+        held[n], held[n + 1] = blocked[n + 1], (words.x or 0) .. '\n' .. (words.t or '') .. '\n' .. words.d
+        index[n], index[n + 1] = id, 'p' .. order_note(place, words.t or '', key)
       end
     end
   end
@@ -186,12 +204,6 @@ local function set_aside(home, entries)
     redis.call('HSET', HELD, unpack(held))
     redis.call('HSET', INDEX, unpack(index))
   end
-end
-
--- Whether an event is held, or in the group's own stream; its letter does not count.
-local function lives(id)
-  local at = redis.call('HGET', INDEX, id)
-  return at and string.sub(at, 1, 1) ~= 'd'
 end
 
 -- Of fresh entries those whose turn it is, or that have no key; the others are set aside.
@@ -208,21 +220,21 @@ local function in_turn(fresh, home)
     if has_key(fields) then
       at = at + 1
       local key, id = fields[4], fields[6]
-      local turn = known[key] or turns[at]
-      if not turn or string.sub(turn, 42) == id and not (home.mark ~= '' and lives(id)) then
-        local place = ''
-        if #fields > 6 then
-          local words = said(fields)
-          place, entry[2] = words.o or '', as_claimed(words)
+      local turn, words = known[key] or turns[at], #fields > 6 and said(fields)
+      local o = words and home.mark == '' and words.o or ''
+      local place = o == '' and place_of(entry[1]) or o
+      if not turn or has_turn(turn, place, id) and not (home.mark ~= '' and lives(id, place)) then
+        if words then
+          entry[2] = as_claimed(words)
         else
           fields[6], fields[5], fields[4], fields[3] = nil, nil, nil, nil
         end
         if not turn then
-          turn = 'r' .. (place == '' and place_of(entry[1]) or place) .. id
+          turn = 'r' .. place .. id
           new[#new + 1], known[key] = key, turn
           new[#new + 1] = turn
         end
-        entry[1] = entry[1] .. '/' .. place .. '/' .. key
+        entry[1] = entry[1] .. '/' .. o .. '/' .. key
         given[#given + 1] = entry
       else
         entry.turn = string.sub(turn, 1, 1)
@@ -240,7 +252,7 @@ end
 -- Reads on behind what is set aside while there is nothing to give, but not for ever.
 local READ_ON, ROUNDS, unread = 400, 50, true
 local function read(home)
-  local flat, aside, seen, rounds, took_over = {}, 0, 0, 0, #taken > 0
+  local flat, aside, rounds, took_over = {}, 0, 0, #taken > 0
   repeat
     rounds = rounds + 1
     local found = redis.call('XREADGROUP', 'GROUP', home.group, consumer, 'COUNT', left, 'STREAMS', home.key, '>')
@@ -248,33 +260,20 @@ local function read(home)
     local fresh = found[1][2]
     local new = home.mark ~= '' and new_in_log(fresh) or fresh
     local given = in_turn(new, home)
-    aside, seen = aside + #new - #given, seen + #new
+    aside = aside + #new - #given
     left = left - (#fresh - #new)
     flat = put(given, home.mark, flat)
     -- What it has taken over it knows only now, so all is read now that a group which was moved back may be given again.
     local enough = left < asked and not took_over
   until left == 0 or enough or #new == #given or aside >= READ_ON or rounds == ROUNDS
   if left > 0 and aside > 0 then unread = false end
-  return flat, seen > 8 and aside > 0.75 * seen
+  return flat
 end
 
-local DRY_MS = 20
-local logged, dry = {}, tonumber(meta[9] or '0')
+local logged = {}
 if left > 0 and not paused and not alone then
   plain = read(homes[1])
-  if in_group and left > 0 and unread then  -- what is its own comes before what is new
-    -- Where most of what is read must wait for its turn, those that wait come first for a moment. (Measured: without that they never
-    -- grow fewer, and all that is published takes the dear way, with 1,000 keys a quarter as fast.)
-    if now >= dry then
-      local futile
-      logged, futile = read(homes[2])
-      if futile and ARGV[1] == '0' then
-        dry = now + DRY_MS
-        redis.call('HSET', META, 'dry', dry)
-      end
-    end
-    if dry > now and (not unread or #logged == 0) then unread = 'later' end
-  end
+  if in_group and left > 0 and unread then logged = read(homes[2]) end  -- what is its own comes before what is new
 end
 
 local flags = (paused and 1 or 0) + (keyed and 4 or 0)
@@ -302,9 +301,6 @@ if in_group then
   if publishes and (not next_due or publishes < next_due) then next_due = publishes end
   if not trimmed then next_due = now end  -- nobody sleeps before the rest is removed
 end
-if not unread then
-  next_due = now  -- nor before the rest is read
-elseif unread == 'later' and (not next_due or next_due > dry) then
-  next_due = dry
-end
+if not unread then next_due = now end  -- nor before the rest is read
+if barred > 0 then retire(tonumber(ARGV[12]), now - ARGV[13], barred) end
 return { now, next_due and math.max(0, next_due - now) or -1, flags, taken, counts, plain, look, logged }

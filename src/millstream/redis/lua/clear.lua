@@ -1,7 +1,7 @@
 -- Let a stopped key go on, some of its letters at a time.
 -- KEYS: stopped barred sweeps
--- USES: clock wake members ending bury keyed turns letters stopping
--- ARGV: clock, key, replay (0|1), id_ttl_ms
+-- USES: clock wake members ending bury keyed turns letters stopping retire
+-- ARGV: clock, key, replay (0|1), id_ttl_ms, dead_max_count, dead_oldest_ms (age)
 -- Returns {how many were put back, 1: there is more to do, 0: the key goes on}, or {-1} if it is not stopped.
 local key, replay = ARGV[2], ARGV[3] == '1'
 id_ttl_ms = tonumber(ARGV[4])
@@ -18,9 +18,7 @@ if replay then
     redis.call('ZREM', BARRED, member)
     if letter and letter.k == key then
       exhume(letter)
-      redis.call('HSET', HELD, id, '0\n' .. letter.d)
-      redis.call('HSET', INDEX, id, 'p' .. order_note(place, topic and '' or letter.t, key))
-      redis.call('ZADD', BLOCKED, 0, begins .. place .. id)
+      block(id, letter.d, '0', key, place, topic and '' or letter.t)
       redis.call('DEL', ENDING .. id)
       redis.call('PERSIST', GIVEN .. id)
       n = n + 1
@@ -28,7 +26,9 @@ if replay then
   end
   if #members == SWEEP then return { n, 1 } end
 else
-  if not sweep(key) then return { 0, 1 } end
+  local done = sweep(key)
+  retire(tonumber(ARGV[5]), now - ARGV[6], barred)
+  if not done then return { 0, 1 } end
   redis.call('LREM', SWEEPS, 0, key)
   redis.call('ZREMRANGEBYLEX', BARRED, first, last)
 end

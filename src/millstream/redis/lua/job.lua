@@ -1,13 +1,17 @@
 -- All that is known of one job.
 -- KEYS: stream held due dead ending
--- USES: place
+-- USES: place members keyed
 -- ARGV: clock, group, id
 -- Returns {place or '', ending or ''}, and then, scheduled or blocked: due, stored; dead: entry, fields; ready or running: entry, fields,
 -- name, idle_ms, deliveries, time_ms.
 local group, id = ARGV[2], ARGV[3]
 local where, at = place(group, id)
 local ending = redis.call('GET', ENDING .. id) or ''
-if where == 'h' or where == 'p' then
+if where == 'p' then
+  local key, in_order = key_in(string.sub(at, 2))
+  local stored = redis.call('HGET', HELD, of_key(key) .. in_order .. id)
+  if stored then return { where, ending, '', stored } end
+elseif where == 'h' then
   local stored = redis.call('HGET', HELD, id)
   if stored then return { where, ending, redis.call('ZSCORE', DUE, id) or '', stored } end
 elseif where == 'd' then

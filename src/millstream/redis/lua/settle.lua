@@ -56,48 +56,53 @@ if logged > 0 then
   at = at + logged
 end
 
--- Those who had the turn of their keys pass it on. By their places, not by their claims: a call sent again finds that others have it.
+-- Those who had the turn of their keys pass it on.
 local passed = 0
 local function pass(places, keys)
-  local turns, whose = redis.call('HMGET', TURNS, unpack(keys)), {}
+  local turns, whose, once = redis.call('HMGET', TURNS, unpack(keys)), {}, {}
   for i, key in ipairs(keys) do
-    if turns[i] and string.sub(turns[i], 2, 41) == places[i] then whose[#whose + 1] = key end
+    if turns[i] and not once[key] and string.sub(turns[i], 2, 41) == places[i] then
+      whose[#whose + 1], once[key] = key, true
+    end
   end
-  passed = passed + pass_turns(whose)
+  if #whose > 0 and redis.call('EXISTS', BLOCKED) == 1 then
+    passed = passed + pass_turns(whose)
+  elseif #whose > 0 then
+    redis.call('HDEL', TURNS, unpack(whose))
+  end
 end
 
 if ordered > 0 then
-  local refs, ids, keys, places, acked = { {}, {} }, {}, {}, {}, 0
+  local refs, ids, keys, places, marks, acked = { {}, {} }, {}, {}, {}, {}, 0
   for i = 1, ordered do
     local ref = ARGV[at + i]
     local home, entry = home_of(ref)
-    places[i], keys[i] = order_of(ref)
     local to = refs[home.mark == '' and 1 or 2]
-    to[#to + 1] = entry
-    ids[i] = ARGV[at + ordered + i]
+    to[#to + 1], marks[i] = entry, home.mark == '' and entry or ''
+    ids[i], places[i], keys[i] = ARGV[at + ordered + i], order_of(ref)
   end
   at = at + 2 * ordered
   for h, home in ipairs(homes) do
-    if #refs[h] > 0 then
-      acked = acked + redis.call('XACK', home.key, home.group, unpack(refs[h]))
-      if home.mark == '' then redis.call('XDEL', STREAM, unpack(refs[h])) end
+    if #refs[h] > 0 then acked = acked + redis.call('XACK', home.key, home.group, unpack(refs[h])) end
+  end
+  if #refs[1] > 0 then redis.call('XDEL', STREAM, unpack(refs[1])) end
+  if #refs[1] > 0 or acked < ordered then
+    -- Some were settled before (this is a call sent again): who lives on, or ended in another way, passes nothing on.
+    local found, gone = redis.call('HMGET', INDEX, unpack(ids)), {}
+    for i = ordered, 1, -1 do
+      local its = found[i] and found[i] == marks[i]
+      if its then gone[#gone + 1] = ids[i] end
+      if acked < ordered and not its and (marks[i] ~= '' or found[i] and string.sub(found[i], 1, 1) ~= 'd') then
+        table.remove(ids, i)
+        table.remove(keys, i)
+        table.remove(places, i)
+      end
     end
+    if #gone > 0 then redis.call('HDEL', INDEX, unpack(gone)) end
   end
-  if #refs[1] > 0 and acked == ordered and not in_group then
-    redis.call('HDEL', INDEX, unpack(ids))
-  elseif #refs[1] > 0 then
-    for i = 1, ordered do
-      local _, entry = home_of(ARGV[at - 2 * ordered + i])
-      if redis.call('HGET', INDEX, ids[i]) == entry then redis.call('HDEL', INDEX, ids[i]) end
-    end
-  end
-  if redis.call('EXISTS', BLOCKED) == 1 or acked < ordered then
-    pass(places, keys)
-  else
-    redis.call('HDEL', TURNS, unpack(keys))
-  end
+  if #keys > 0 then pass(places, keys) end
   if watched then
-    for i = 1, ordered do tell(ids[i], '') end
+    for _, id in ipairs(ids) do tell(id, '') end
   end
   done = done + acked
 end
@@ -134,7 +139,7 @@ for i = at + 1, #ARGV, 9 do
 end
 
 if earlier or passed > 0 then wake() end
-if buried > 0 then retire(tonumber(ARGV[5]), now - ARGV[6]) end
+if buried > 0 then retire(tonumber(ARGV[5]), now - ARGV[6], buried + barred) end
 if done > 0 then redis.call('HINCRBY', STATS, 'done', done) end
 if retried > 0 then redis.call('HINCRBY', STATS, 'retried', retried) end
 if expired > 0 then redis.call('HINCRBY', STATS, 'expired', expired) end

@@ -1,5 +1,6 @@
 -- Part of the index, compared with what it points to.
 -- KEYS: index stream held due dead
+-- USES: members keyed
 -- ARGV: clock, cursor, count
 -- Returns {cursor, ids whose job is gone, ids that are held but never due}.
 local gone, stuck = {}, {}
@@ -14,7 +15,8 @@ for i = 1, #found[2], 2 do
       stuck[#stuck + 1] = id
     end
   elseif first == 'p' then
-    if redis.call('HEXISTS', HELD, id) == 0 then gone[#gone + 1] = id end
+    local key, place = key_in(string.sub(at, 2))
+    if redis.call('HEXISTS', HELD, of_key(key) .. place .. id) == 0 then gone[#gone + 1] = id end
   elseif first == 'd' then
     if #redis.call('XRANGE', DEAD, string.sub(at, 2), string.sub(at, 2)) == 0 then gone[#gone + 1] = id end
   elseif #redis.call('XRANGE', STREAM, at, at) == 0 then

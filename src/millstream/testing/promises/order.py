@@ -155,6 +155,20 @@ class OrderPromises(Promises):
         assert await room.take("c") == []
 
     @promise()
+    async def test_a_delivery_that_was_settled_before_passes_nothing_on(self, room: Room) -> None:
+        first = await begin(room, "1", "2")
+        await retry(room, first, delay=0)
+        for kind in Kind:
+            assert await room.settle("c", [first], kind) == 0
+        again = await room.take("c")
+        assert ids(again) == ["1"]
+        for kind in Kind:
+            assert await room.settle("c", [first], kind) == 0
+        assert await room.take("c") == []
+        assert await room.settle("c", [*again, first]) == 1
+        assert ids(await room.take("c")) == ["2"]
+
+    @promise()
     async def test_a_settle_after_the_lease_was_lost_passes_nothing_on(self, room: Room) -> None:
         first = await begin(room, "1", "2")
         await room.join("d")
@@ -377,6 +391,15 @@ class OrderPromises(Promises):
         assert await blocked(room) == ["1", "2", "4", "5"]
         await room.settle("c", third)
         assert await finish_all(room) == ["1", "2", "4", "5"]
+
+    @promise()
+    async def test_what_is_replayed_together_comes_in_its_old_order(self, room: Room) -> None:
+        first = await begin(room, "1", "2", "3")
+        await room.settle("c", [first], Kind.DEAD)
+        for _ in range(2):
+            await room.settle("c", await room.take("c"), Kind.DEAD)
+        assert await room.broker.replay(room.queue, ["3", "1", "2"]) == ["3", "1", "2"]
+        assert await finish_all(room) == ["1", "2", "3"]
 
     @promise()
     async def test_one_that_died_after_retries_is_replayed_to_where_it_began(self, room: Room) -> None:

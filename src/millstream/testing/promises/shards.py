@@ -183,6 +183,20 @@ class ShardPromises(Promises):
         assert await room.broker.publish(MAIL, [Post("whole", b"")]) == [CREATED]
 
     @promise()
+    async def test_what_has_shards_is_not_published_to_without_them(self, room: Room) -> None:
+        assert await room.broker.publish(MAIL, [Post("whole", b"")]) == [CREATED]
+        with pytest.raises(ShardsInUse, match="1 ready"):
+            await room.broker.reshard(MAIL, 2)
+        assert await room.broker.publish(MAIL, [Post("another", b"")]) == [CREATED]
+        for job_id in ("whole", "another"):
+            await room.broker.cancel(MAIL, job_id)
+        await room.broker.reshard(MAIL, 2)
+        with pytest.raises(ShardsChanged):
+            await room.broker.publish(MAIL, [Post("late", b"")])
+        with pytest.raises(ShardsChanged):
+            await room.broker.publish(MAIL, [Post("s-1", b"", serial=1)], sender="s")
+
+    @promise()
     async def test_the_number_of_shards_stays_while_a_job_is_on_its_way(self, room: Room) -> None:
         queue = shard_name(MAIL, 1)
         await room.broker.note_shards(MAIL, 2)

@@ -137,9 +137,12 @@ class Claimer:
             return  # what that brought has taken some of the room
         consumer, asked = lane.consumer, asyncio.get_running_loop().time()
         hold.ask(lane.kinds, room)
+        reserved = room if lane.count.lanes > 1 and lane.limit is not None and lane.batch is None else 0
+        lane.active += reserved  # the lanes of other shards have the same limit
         try:
             claim = await self._broker.claim(lane.queue, consumer, room, suspect_after=lane.suspect_after)
         finally:
+            lane.active -= reserved
             hold.ask(lane.kinds, -room)
         if self._failing:
             self._failing = False
@@ -202,13 +205,15 @@ class Claimer:
             if claim.next_due is not None and claim.next_due < WAIT_SECONDS and not claim.paused:
                 # The server's own block time-outs fire up to 0.1 s late, so what is due is woken for by our timer.
                 timer = asyncio.ensure_future(self._nudge_in(claim.next_due))
+            # With one limit for several shards nobody waits with a part of it in hand: it is claimed after waking.
+            shared = lane.limit is not None and lane.count.lanes > 1 and lane.batch is None
             self._waiting = True
             consumer, asked = lane.consumer, asyncio.get_running_loop().time()
             try:
                 claim = await self._broker.claim(
                     lane.queue,
                     consumer,
-                    max(1, min(room // len(self._lanes), self._most())),
+                    0 if shared else max(1, min(room // len(self._lanes), self._most())),
                     wait=WAIT_SECONDS,
                     suspect_after=lane.suspect_after,
                 )
@@ -219,6 +224,8 @@ class Claimer:
             if not self._is_ours(claim, consumer, asked):
                 return
             await self._take(claim)
+            if shared:
+                return
 
     async def _take(self, claim: Claim) -> None:
         if claim.entries:

@@ -27,9 +27,10 @@ LEAST_SHARE = 0.02
 class Count:
     """What the lanes of an address's shards have together."""
 
-    __slots__ = ("supplied", "value")
+    __slots__ = ("lanes", "supplied", "value")
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: int = 1) -> None:
+        self.lanes = lanes
         self.value = 0
         """How many run or wait, if there is a limit."""
         self.supplied = 0

@@ -15,6 +15,7 @@ import msgspec
 
 from millstream.address import split_address, spoken
 from millstream.broker import Claim, Entry
+from millstream.broker.contract import entry_name
 from millstream.codec import InvalidArguments, InvalidResult
 from millstream.current import CurrentJob, set_current_job
 from millstream.errors import (
@@ -506,7 +507,7 @@ class Runner:
         except Exception as error:  # whatever bytes can provoke
             log.debug("the fields of entry %r cannot be read: %s", entry.ref, error)
             return None
-        name = entry.ref.decode("ascii").removeprefix("L")
+        name = entry_name(entry.ref).removeprefix("L")
         topic, _ = split_address(lane.queue) or (lane.queue, "")
         ms = int(name.partition("-")[0])
         return Message(name, topic, msgspec.Raw(payload), ms if ms < NO_MOMENT_MS else 0)
@@ -515,7 +516,7 @@ class Runner:
         body = entry.raw if entry.body is None else entry.body
         why = "its fields are not a Millstream message" if entry.body is None else f"its body does not decode: {error}"
         ends = "passed over" if lane.broadcast else "dead"
-        log.error("entry %s of queue %r is %s, malformed: %s", entry.ref.decode("ascii", "replace"), lane.queue, ends, why)
+        log.error("entry %s of queue %r is %s, malformed: %s", entry_name(entry.ref), lane.queue, ends, why)
         outcome = verdict.malformed(entry.ref, body, why, entry.crashes)
         if self._reporter.observed:
             malformed = MalformedEntry(why)

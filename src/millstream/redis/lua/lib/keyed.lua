@@ -12,12 +12,13 @@ local function order_of(ref)
   return place, string.sub(ref, again + 1)
 end
 
--- Whether an entry has a key; what its fields say by their names.
+-- Whether an entry has a key; what its fields say by their names. A place that others wrote is none.
 local function has_key(fields) return fields[3] == 'k' and fields[1] == 'd' and fields[5] == 'i' end
 
 local function said(fields)
   local words = {}
   for i = 1, #fields, 2 do words[fields[i]] = fields[i + 1] end
+  if words.o and (#words.o ~= 40 or string.find(words.o, '%D')) then words.o = nil end
   return words
 end
 

@@ -1,8 +1,8 @@
 -- KEYS: dead index barred
--- Removes dead letters beyond the bounds of count and age, a few at a time, oldest first.
-local function retire(max_count, oldest_ms)
+-- Removes dead letters beyond the bounds of count and age, a few more than came, oldest first.
+local function retire(max_count, oldest_ms, came)
   local excess = redis.call('XLEN', DEAD) - max_count
-  for _ = 1, 20 do
+  for _ = 1, 20 + (came or 0) do
     local letter = redis.call('XRANGE', DEAD, '-', '+', 'COUNT', 1)[1]
     if not letter then return end
     local id, died, key, place

@@ -2,7 +2,7 @@
 -- Keys that are stopped, since one of theirs is dead: all that follows dies too, until they are cleared. `barred` are these letters, by
 -- key and place; `sweeps` are keys of which more were blocked than one go may bury.
 local SWEEP = 500
-local id_ttl_ms = 0  -- the script knows
+local id_ttl_ms, barred = 0, 0  -- the script knows; how many have died
 local topic = string.match(STREAM, '^{[^:]*:t:([^:}]+)')  -- whose events have no task
 
 -- What a dead letter says that died for its key. Its form is that of `Letter`: reason, (type, text, traceback), 0, 0, 0.
@@ -22,6 +22,7 @@ local function bar(key, place, id, task, body, source)
   redis.call('ZADD', BARRED, 0, of_key(key) .. place .. id)
   bury(id, topic or task or '', body, order_letter('stopped', text), source, key, place)
   ended(id, '', 0, id_ttl_ms)
+  barred = barred + 1
 end
 
 -- What is blocked of a stopped key dies, as much as one go may bury. False: there is more.
@@ -30,12 +31,8 @@ local function sweep(key)
   local members = redis.call('ZRANGEBYLEX', BLOCKED, '[' .. begins, '(' .. begins .. '\255', 'LIMIT', 0, SWEEP)
   for _, member in ipairs(members) do
     local place, id = split_member(member, begins)
-    local noted, body = redis.call('HGET', INDEX, id), unhold(id)
-    redis.call('ZREM', BLOCKED, member)
-    if body and noted then
-      local _, _, task = key_in(string.sub(noted, 2))
-      bar(key, place, id, task, body, '')
-    end
+    local body, _, task = unblock(member)
+    if body then bar(key, place, id, task, body, '') end
   end
   return #members < SWEEP
 end

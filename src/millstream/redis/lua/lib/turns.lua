@@ -1,11 +1,12 @@
 -- KEYS: turns blocked keyed held index
 -- Whose turn it is. Of each key that is not free: 'r' (it is out, or ready) or 'b' (it waits for a retry), then the place and the id
--- of the one that has the turn; or 's', stopped. Of one that is blocked the index says 'p' and then as `keyed` of one that is scheduled.
-local function holder_of(turn) return turn and string.sub(turn, 42) end
+-- of the one that has the turn; or 's', stopped. What is blocked is held by its member: expiry, task and body, a line each; the index
+-- says of it 'p' and then as `keyed` of one that is scheduled.
+local function has_turn(turn, place, id) return turn and string.sub(turn, 2) == place .. id end
 
 local function give_turn(key, state, place, id) redis.call('HSET', TURNS, key, state .. place .. id) end
 
--- Takes one that is held out of there: its body and expiry, or nothing.
+-- Takes one that is scheduled out of there: its body and expiry, or nothing.
 local function unhold(id)
   local stored = redis.call('HGET', HELD, id)
   if not stored then return nil end
@@ -14,40 +15,64 @@ local function unhold(id)
   return string.sub(stored, cut + 1), string.sub(stored, 1, cut - 1)
 end
 
+-- What is held of one that is blocked: body, expiry and task.
+local function blocked_in(stored)
+  local cut = string.find(stored, '\n', 1, true)
+  local again = string.find(stored, '\n', cut + 1, true)
+  return string.sub(stored, again + 1), string.sub(stored, 1, cut - 1), string.sub(stored, cut + 1, again - 1)
+end
+
+-- Takes one that is blocked out of there; or nothing.
+local function unblock(member)
+  redis.call('ZREM', BLOCKED, member)
+  local stored = redis.call('HGET', HELD, member)
+  if not stored then return nil end
+  redis.call('HDEL', HELD, member)
+  return blocked_in(stored)
+end
+
+-- One waits for the turn of its key, where it belongs.
+local function block(id, body, expires, key, place, task)
+  local member = of_key(key) .. place .. id
+  redis.call('ZADD', BLOCKED, 0, member)
+  redis.call('HSET', HELD, member, expires .. '\n' .. task .. '\n' .. body)
+  redis.call('HSET', INDEX, id, 'p' .. order_note(place, task, key))
+end
+
 -- Of each of these keys the first blocked one becomes ready, with the turn; a key of which none is blocked is free. How many are
 -- ready now. (Hot: what can be done for all of them together is.)
 local pass_turns
 function pass_turns(keys)
-  local free, members, ids, whose, entries, turns, passed = {}, {}, {}, {}, {}, {}, 0
+  local free, members, whose, places, index, turns, lost, passed = {}, {}, {}, {}, {}, {}, {}, 0
   for _, key in ipairs(keys) do
     local begins = of_key(key)
     local member = redis.call('ZRANGEBYLEX', BLOCKED, '[' .. begins, '(' .. begins .. '\255', 'LIMIT', 0, 1)[1]
     if member then
       local n = #members + 1
-      members[n], whose[n], ids[n] = member, key, string.sub(member, #begins + 41)
+      members[n], whose[n], places[n] = member, key, string.sub(member, #begins + 1)
     else
       free[#free + 1] = key
     end
   end
   if #free > 0 then redis.call('HDEL', TURNS, unpack(free)) end
   if #members == 0 then return 0 end
-  local held, places, lost = redis.call('HMGET', HELD, unpack(ids)), redis.call('HMGET', INDEX, unpack(ids)), {}
+  local held = redis.call('HMGET', HELD, unpack(members))
   redis.call('ZREM', BLOCKED, unpack(members))
-  redis.call('HDEL', HELD, unpack(ids))
-  for i, id in ipairs(ids) do
-    local stored = held[i]
-    if stored and places[i] then
-      local cut, key, place, task = string.find(stored, '\n', 1, true), key_in(string.sub(places[i], 2))
+  redis.call('HDEL', HELD, unpack(members))
+  for i, key in ipairs(whose) do
+    if held[i] then
+      local body, expires, task = blocked_in(held[i])
+      local place, id = string.sub(places[i], 1, 40), string.sub(places[i], 41)
       local n = 2 * passed + 1
-      entries[n], entries[n + 1] = id, append_keyed(id, string.sub(stored, cut + 1), string.sub(stored, 1, cut - 1), key, place, task)
-      turns[n], turns[n + 1] = key, 'r' .. place .. id
+      index[n], index[n + 1] = id, append_keyed(id, body, expires, key, place, task)
+      turns[n], turns[n + 1] = key, 'r' .. places[i]
       passed = passed + 1
     else
-      lost[#lost + 1] = whose[i]
+      lost[#lost + 1] = key
     end
   end
   if passed > 0 then
-    redis.call('HSET', INDEX, unpack(entries))
+    redis.call('HSET', INDEX, unpack(index))
     redis.call('HSET', TURNS, unpack(turns))
   end
   if #lost > 0 then passed = passed + pass_turns(lost) end  -- something else deleted it
@@ -63,21 +88,9 @@ local function make_ready(id)
     local key, place, task = key_in(noted)
     redis.call('HDEL', KEYED, id)
     redis.call('HSET', INDEX, id, append_keyed(id, body, expires, key, place, task))
-    if holder_of(redis.call('HGET', TURNS, key)) == id then give_turn(key, 'r', place, id) end
+    if has_turn(redis.call('HGET', TURNS, key), place, id) then give_turn(key, 'r', place, id) end
   else
     redis.call('HSET', INDEX, id, append(body, expires))
   end
   return true
-end
-
--- The one that had the turn is gone from its stream, with its key: whose it was is known by its entry alone.
-local function pass_turn_of_lost(entry)
-  local turns, keys = redis.call('HGETALL', TURNS), {}
-  for i = 1, #turns, 2 do
-    local id = holder_of(turns[i + 1])
-    if string.sub(turns[i + 1], 2, 41) == place_of(entry) or id ~= '' and redis.call('HGET', INDEX, id) == entry then
-      keys[#keys + 1] = turns[i]
-    end
-  end
-  pass_turns(keys)
 end
