@@ -6,8 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.system.apps import jobs
-from tests.system.harness import Ledger, Workers, eventually, running_server, state, totals, until_done
+from tests.system.apps import jobs, sharded
+from tests.system.harness import Ledger, Server, Workers, eventually, running_server, state, totals, until_done
 
 
 def test_0_all_that_ran_finished_also_if_jobs_died(ledger: Ledger, gate: Path, workers: Workers) -> None:
@@ -74,6 +74,41 @@ def test_4_a_process_that_hangs_is_killed_at_the_deadline_and_its_work_is_given_
     assert [(line.attempt, line.crashes) for line in ledger.starts("held")] == [(1, 0), (1, 0)], "nobody is to blame"
 
 
+def test_4_a_handler_was_interrupted_although_the_process_was_killed_later(
+    ledger: Ledger, gate: Path, workers: Workers
+) -> None:
+    environment = workers.environment(grace=0.1) | {"SLOW": "end"}
+    worker = workers.run([sys.executable, "-m", "millstream", "worker", "slow:app"], environment)
+    worker.until_ready()
+    jobs.hold.enqueue_sync("held", str(gate))
+    ledger.until_started(1, "held")
+    worker.signal(signal.SIGTERM)
+    eventually(lambda: "slow to end" in worker.log, "the lifespan to take its time")
+    assert worker.wait() == 4
+    assert "1 interrupted; 1 process killed" in worker.log
+
+
+def test_0_who_is_killed_with_empty_hands_interrupts_nothing(workers: Workers) -> None:
+    environment = workers.environment(grace=600) | {"SLOW": "end"}
+    worker = workers.run([sys.executable, "-m", "millstream", "worker", "slow:app"], environment)
+    worker.until_ready()
+    worker.signal(signal.SIGTERM)
+    eventually(lambda: "slow to end" in worker.log, "the lifespan to take its time")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert "0 dead; 1 process killed" in worker.log
+
+
+def test_0_a_lifespan_that_is_slow_to_begin_is_left_and_not_killed(workers: Workers) -> None:
+    environment = workers.environment(grace=600) | {"SLOW": "start"}
+    worker = workers.run([sys.executable, "-m", "millstream", "worker", "slow:app"], environment)
+    eventually(lambda: "slow to start" in worker.log, "the lifespan to take its time")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert "left at the start" in worker.log
+    assert "killed" not in worker.log and "Traceback" not in worker.log
+
+
 def test_4_a_second_signal(ledger: Ledger, gate: Path, workers: Workers) -> None:
     worker = workers.start(grace=600)
     jobs.hold.enqueue_sync("held", str(gate))
@@ -83,6 +118,24 @@ def test_4_a_second_signal(ledger: Ledger, gate: Path, workers: Workers) -> None
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 4
     eventually(lambda: state().ready == 1, "the job to be handed back")
+
+
+def test_4_a_second_signal_ends_what_may_begin_only_once_also_in_a_shard(
+    ledger: Ledger, gate: Path, workers: Workers, server: Server
+) -> None:
+    worker = workers.launch(app="sharded:app", grace=600)
+    with sharded.app.override(server.url):
+        sharded.gates.publish_sync(str(gate))
+        ledger.until_started(1)
+        worker.signal(signal.SIGTERM)
+        eventually(lambda: "stopping" in worker.log, "the first signal to be heard")
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 4
+        gate.touch()
+        assert workers.launch("--burst", app="sharded:app").wait() == 0
+        (dead,) = [dead for shard in range(2) for dead in sharded.app.dead.list_sync(queue=f"gates:{shard}>once")]
+    assert dead.reason == "crashed"
+    assert ledger.runs() == {"once": 1}
 
 
 def test_4_a_quit_means_now(ledger: Ledger, gate: Path, workers: Workers) -> None:

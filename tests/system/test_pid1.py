@@ -62,6 +62,20 @@ def worker_ends_with_0(worker: Worker, first: int) -> None:
     assert worker.wait() == 0
 
 
+def test_a_signal_that_comes_while_it_is_still_starting_ends_it(workers: Workers, tmp_path: Path) -> None:
+    """What the command line imports takes for ever here."""
+    slow = tmp_path / "slow"
+    slow.mkdir()
+    (slow / "typer.py").write_text("import time\n\nprint('importing', flush=True)\nwhile True:\n    time.sleep(1)\n")
+    environment = workers.environment()
+    environment["PYTHONPATH"] = os.pathsep.join([str(slow), *filter(None, [environment.get("PYTHONPATH")])])
+    worker = workers.run([*UNSHARE, sys.executable, "-m", "millstream", "worker", "jobs:app"], environment)
+    eventually(lambda: "importing" in worker.log, "it to be starting")
+    (first,) = [pid for pid, (parent, _) in processes().items() if parent == worker.pid]
+    os.kill(first, signal.SIGTERM)
+    assert worker.wait() == 128 + signal.SIGTERM
+
+
 def test_signals_reach_it_and_its_exit_code_is_that_of_the_worker(ledger: Ledger, gate: Path, workers: Workers) -> None:
     worker, first = start(workers)
     jobs.hold.enqueue_sync("held", str(gate))

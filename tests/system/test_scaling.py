@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -154,6 +157,12 @@ def test_a_scaling_by_hand_that_is_refused_says_why(workers: Workers, server: Se
     assert (len(ranged.children()), len(fixed.children())) == (1, 1)
 
 
+@pytest.mark.parametrize("arguments", [("9" * 40,), ("9" * 9000,), ("2", "--hold", "1e18"), ("2", "--hold", "inf")])
+def test_numbers_that_nobody_can_mean_are_refused_in_a_line(server: Server, arguments: tuple[str, ...]) -> None:
+    answer = millstream(server, "workers", "scale", *arguments)
+    assert (answer.returncode, answer.stderr.count("\n")) == (2, 1), answer.stderr
+
+
 def refusal(processes: int, worker: str | None = None) -> str:
     with pytest.raises(UsageError) as caught:
         jobs.app.scale_sync(processes, worker=worker)
@@ -200,6 +209,23 @@ def test_while_a_place_is_broken_the_others_go_on(ledger: Ledger, workers: Worke
     assert worker.wait() == 0
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of another process can be set on Linux alone")
+def test_a_process_that_cannot_be_started_is_tried_again_and_the_others_go_on(ledger: Ledger, workers: Workers) -> None:
+    worker = workers.start("--queue", "default", processes=2)
+    victim, survivor = worker.children()
+    limits = resource.prlimit(worker.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+    os.kill(victim, signal.SIGKILL)
+    eventually(lambda: "a worker process could not be started: [Errno 24]" in worker.log, "the supervisor to have no file left")
+    resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, limits)
+    worker.until_ready(2)
+    assert survivor in worker.children()
+    jobs.note.enqueue_sync("note")
+    until_done(1)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
 def test_jobs_that_kill_their_processes_one_after_another_never_end_the_worker(ledger: Ledger, workers: Workers) -> None:
     worker = workers.start("--queue", "default", max_crashes=1)
     bombs = FRUITLESS + 1
@@ -225,6 +251,14 @@ def test_what_is_wanted_is_told_without_a_worker_and_without_an_app(server: Serv
     assert (rows["default"]["wanted"], rows["default"]["ready"], rows["default"]["processes"]) == (7, 1000, 0)
     answer = millstream(server, "workers", "wanted", "--window", "0", "--strategy", "backlog,target=1", "--json")
     assert json.loads(answer.stdout)[0]["wanted"] == 32
+
+
+def test_a_place_where_nobody_can_be_answered_is_refused_in_a_line(server: Server) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        places = (f"127.0.0.1:{taken.getsockname()[1]}", ":99999", "nowhere.invalid:8080", "127.0.0.1:http")
+        for place in places:
+            answer = millstream(server, "workers", "wanted", "--serve", place)
+            assert (answer.returncode, answer.stderr.count("\n")) == (2, 1), answer.stderr
 
 
 def test_what_is_wanted_is_served_over_http(server: Server) -> None:

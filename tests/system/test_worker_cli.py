@@ -211,6 +211,24 @@ def test_reload_waits_for_the_next_change_when_a_file_is_broken(ledger: Ledger, 
     assert worker.code is None
 
 
+def test_a_burst_that_is_reloaded_goes_on_until_all_is_done(
+    ledger: Ledger, gate: Path, workers: Workers, tmp_path: Path
+) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(APPS, project, ignore=shutil.ignore_patterns("__pycache__"))
+    jobs.hold.enqueue_sync("held", str(gate))
+    jobs.app.enqueue_many_sync(jobs.note.bind(f"note-{i}") for i in range(5))
+    worker = workers.launch("--burst", "--reload", "--concurrency", "1", "--queue", "default", folder=project, grace=60)
+    ledger.until_started(1, "held")
+    with (project / "jobs.py").open("a") as source:
+        source.write("\n# a change\n")
+    eventually(lambda: "drains" in worker.log, "the change to be seen")
+    gate.touch()
+    assert worker.wait() == 0
+    assert ledger.runs() == {"held": 1} | {f"note-{i}": 1 for i in range(5)}
+    assert state().ready == 0
+
+
 # -- queues ----------------------------------------------------------------------------------------------------------------
 
 

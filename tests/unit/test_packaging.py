@@ -11,8 +11,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from millstream.__main__ import main
 from millstream._version import __version__
-from millstream.cli import main
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "millstream"
@@ -44,9 +44,13 @@ def test_the_version_is_written_once(wheel: Path) -> None:
     assert wheel.name.split("-")[1] == metadata.version("millstream") == __version__
 
 
-def test_the_command_millstream_is_installed() -> None:
+def test_the_command_millstream_is_installed(wheel: Path) -> None:
+    with ZipFile(wheel) as files:
+        (name,) = [name for name in files.namelist() if name.endswith(".dist-info/entry_points.txt")]
+        (line,) = [line for line in files.read(name).decode().splitlines() if line.startswith("millstream = ")]
     (command,) = metadata.entry_points(group="console_scripts", name="millstream")
-    assert command.load() is main
+    assert callable(command.load())
+    assert metadata.EntryPoint("millstream", line.removeprefix("millstream = "), "console_scripts").load() is main
 
 
 @pytest.mark.parametrize("module", ["millstream", "millstream.worker.supervisor", "millstream.cli"])

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from millstream import DeadEvent, Millstream
 from millstream.broker import Post
 from millstream.errors import UsageError
 from millstream.memory import MemoryBroker
+from millstream.message import ErrorNote, decode_message
 from millstream.outcome import DONE, Outcome
-from millstream.worker import codes
+from millstream.worker import codes, verdict
 from millstream.worker.circuit import FRUITLESS, PROBE_SECONDS, RESTART_SECONDS, Circuit
 from millstream.worker.scaling import Backlog, Load, Metrics, Threshold
 from millstream.worker.scaling.gauge import Gauge
@@ -20,7 +22,7 @@ from millstream.worker.scaling.spec import parse_processes, parse_spec
 from millstream.worker.scaling.stabilizer import Stabilizer
 from millstream.worker.scaling.wanted import as_prometheus, wanted
 from millstream.worker.summary import Summary
-from tests.unit.stage import looped
+from tests.unit.stage import looped, new_app
 
 
 class Clock:
@@ -268,6 +270,21 @@ async def test_a_refusal_by_hand_says_why() -> None:
     assert (team.processes, scale.decisions["refused"]) == (1, 3)
 
 
+@looped
+async def test_what_nobody_can_mean_is_refused_by_whoever_asks_and_by_the_supervisor() -> None:
+    team = Team()
+    scale = scaler(team, lambda: 1, Clock())
+    for processes, hold in ((10**30, 1.0), (2, 1e18), (2, float("inf")), (2, float("nan")), (2, -1.0)):
+        answer = await scale.by_hand(processes, hold)
+        assert not answer.done and "must be a" in answer.text
+    assert (team.processes, scale.by_hand_until) == (1, 0.0)
+    app = new_app()
+    with pytest.raises(UsageError, match="processes must be a whole number from 0 to 10,000"):
+        await app.scale(10**30)
+    with pytest.raises(UsageError, match="hold must be a number of seconds from 0 to 31,622,400, a year, not 1e"):
+        await app.scale(2, hold=1e18)
+
+
 # -- on a command line -------------------------------------------------------------------------------------------------------
 
 
@@ -428,6 +445,25 @@ async def test_what_is_due_counts_although_nobody_has_claimed_since(floor: Floor
 
 
 @floored
+async def test_what_must_run_alone_waits_for_no_process_more_but_for_one(floor: Floor) -> None:
+    await floor.publish(3)
+    for life in ("x", "y", "z"):
+        await floor.broker.join("q", life, 600.0)
+        await floor.broker.claim("q", life, 3)
+        await floor.broker.leave("q", life)
+    assert (await floor.broker.claim("q", "c", 3)).suspects
+    (found,) = await floor.gauge.read(["q"])
+    assert (found.ready, found.waiting, found.suspects) == (0, 0, 3)
+    found = await floor.settle(0, 10.0)
+    assert found.rate is None, "they say nothing of how fast a process is"
+    (one,) = await wanted(floor.broker.inspector, Backlog(target=5.0), window=0.0)
+    assert (one.wanted, one.ready) == (1, 0)
+    await floor.broker.pause("q")
+    (none,) = await wanted(floor.broker.inspector, Backlog(target=5.0), window=0.0)
+    assert none.wanted == 0
+
+
+@floored
 async def test_the_shards_of_an_address_are_counted_together_and_bound_its_processes(floor: Floor) -> None:
     await floor.broker.note_shards("many", 3)
     for shard in range(3):
@@ -450,13 +486,48 @@ async def test_scalers_outside_are_told_the_same_without_a_supervisor(floor: Flo
     assert "# TYPE millstream_processes_wanted gauge" in text
 
 
+@looped
+async def test_dead_letters_want_a_process_where_code_handles_them() -> None:
+    app = new_app(retry=0)
+    orders = app.topic("orders", int)
+
+    @orders.subscribe("handled")
+    async def handled(number: int) -> None:
+        raise ValueError(number)
+
+    @orders.subscribe("kept")
+    async def kept(number: int) -> None:
+        raise ValueError(number)
+
+    @orders.on_dead("handled")
+    async def handle(letter: DeadEvent[int]) -> None: ...
+
+    async def found(app: Millstream) -> dict[str, int]:
+        return {each.address: each.wanted for each in await wanted(app.inspector, Backlog(), window=0.0)}
+
+    async with app:
+        async with app.worker():
+            assert await found(app) == {"orders>handled": 0, "orders>handled>dead": 0, "orders>kept": 0}
+        await orders.publish(1)
+        assert await found(app) == {"orders>handled": 1, "orders>kept": 1}
+        broker = await app.broker()
+        for address in ("orders>handled", "orders>kept"):
+            await broker.join(address, "c", 600.0)
+            (entry,) = (await broker.claim(address, "c", 1)).entries
+            message = decode_message(entry.body or b"")
+            outcome = verdict.dead(entry.ref, message, "rejected", ErrorNote("Reject", "as always"), 0, 0.0)
+            await broker.settle(address, "c", [outcome])
+        assert await found(app) == {"orders>handled": 0, "orders>handled>dead": 1, "orders>kept": 0}
+
+
 # -- summaries ---------------------------------------------------------------------------------------------------------------
 
 
 def test_the_exit_code_says_why_it_ended_or_that_something_was_interrupted() -> None:
     assert Summary().exit_code == codes.OK
     assert Summary({"dead": 3}).exit_code == codes.OK
-    assert Summary(interrupted=1).exit_code == Summary(killed=1).exit_code == codes.INTERRUPTED
+    assert Summary(interrupted=1).exit_code == Summary(killed=1, cut_off=1).exit_code == codes.INTERRUPTED
+    assert Summary(killed=1).exit_code == codes.OK, "it had nothing in its hands, or it was long ago"
     assert Summary(interrupted=1, reason=codes.FAILED).exit_code == codes.FAILED
     said = str(Summary({"done": 1200, "retried": 0, "dead": 1}, 2, error=ValueError("no"), crashed=1, killed=2))
     assert said == (

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 from millstream.worker import wire
-from millstream.worker.supervised import consumers_at, slots_at
+from millstream.worker.supervised import at_once, consumers_at, slots_at
 from tests.unit.stage import looped, new_app, until
 
 ORDERS = wire.Orders("app:app", [], 10, 3, burst=False)
@@ -35,6 +36,18 @@ async def test_a_worker_with_a_job_in_its_hands_does_not_retire_and_one_without_
     assert await left.status() == "ready"
 
 
+@looped
+async def test_what_is_said_may_be_as_long_as_it_takes_to_name_thousands_of_addresses() -> None:
+    ends = [await wire.streams(end) for end in socket.socketpair()]
+    (_, writer), (reader, other) = ends
+    queues = [f"a-queue-with-a-name-of-some-length-{number}" for number in range(20_000)]
+    hello = wire.Hello("memory://", "n", 60.0, 0.0, 0.0, queues, [], [], slots=dict.fromkeys(queues, 1))
+    wire.say(writer, hello)
+    assert await wire.hear(reader) == hello
+    writer.close()
+    other.close()
+
+
 def test_it_tells_how_many_jobs_of_each_address_it_runs_at_once() -> None:
     app = new_app()
 
@@ -59,7 +72,21 @@ def test_it_tells_how_many_jobs_of_each_address_it_runs_at_once() -> None:
     def many(number: int) -> None: ...
 
     slots = slots_at(app.queues_to_serve(()), app, ORDERS)
-    assert slots == {"coroutines": 10, "threads": 3, "both": 13, "orders>few": 2, "orders>many": 3}
+    assert slots == {
+        "coroutines": {True: 10},
+        "threads": {False: 3},
+        "both": {True: 10, False: 3},
+        "orders>few": {True: 2},
+        "orders>many": {False: 3},
+    }
+    assert at_once(slots, ORDERS) == 13
+
+
+def test_groups_of_a_few_slots_each_add_up_to_what_there_is() -> None:
+    three = {f"orders>{name}": {True: 3} for name in "abc"}
+    assert at_once(three, ORDERS) == 9
+    assert at_once(three | {"orders>d": {True: 3}}, ORDERS) == 10
+    assert at_once(three | {"orders>d": {False: 2}}, ORDERS) == 11
 
 
 def test_it_tells_how_many_processes_may_serve_an_address_where_that_is_said() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -352,9 +353,10 @@ class Process:
 
 
 class Troupe(Supervisor):
-    """Its children do what the script says: end with a code at once, having said hello or not, or stay until told to stop."""
+    """Its children do what the script says: end with a code at once, having said hello or not, stay until told to stop, or
+    cannot even be started."""
 
-    def __init__(self, script: Mapping[int, tuple[bool, int | None]], broker: object, processes: int = 1) -> None:
+    def __init__(self, script: Mapping[int, tuple[bool, int | None] | OSError], broker: object, processes: int = 1) -> None:
         orders = wire.Orders("nothing:app", [], 1, 1, burst=False)
         super().__init__(Plan(orders, processes), cast(Any, self._open))
         self.script = script
@@ -366,8 +368,11 @@ class Troupe(Supervisor):
         return self._room
 
     async def start(self, orders: wire.Orders) -> Child:
-        says_hello, code = self.script[self.spawned]
+        scripted = self.script[self.spawned]
         self.spawned += 1
+        if isinstance(scripted, OSError):
+            raise scripted
+        says_hello, code = scripted
         child = Child(cast(Any, Process(code)), orders)
         self.children.add(child)
         if says_hello:
@@ -453,6 +458,53 @@ async def test_while_others_serve_a_broken_place_is_tried_again_with_one_process
     await until(lambda: troupe.spawned == 2 * FRUITLESS + 8 or running.done())
     await until(lambda: not any(place.circuit.is_open for place in troupe.places))
     assert at_once <= 1
+    troupe.stopping.signalled(signal.SIGTERM)
+    assert (await running).exit_code == codes.OK
+
+
+FULL = OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+
+@looped
+async def test_a_machine_that_has_no_process_left_for_a_while_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.worker.circuit.RESTART_SECONDS", (0.0,))
+    troupe = Troupe({0: (True, None), 1: FULL, 2: FULL, 3: (True, None)}, Silent(), 2)
+    running = asyncio.create_task(troupe.run())
+    await until(lambda: troupe.spawned == 4 or running.done())
+    assert not troupe.stopping.begun
+    troupe.stopping.signalled(signal.SIGTERM)
+    assert (await running).exit_code == codes.OK
+
+
+@looped
+async def test_a_machine_that_never_has_a_process_left_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.worker.circuit.RESTART_SECONDS", (0.0,))
+    troupe = Troupe(dict.fromkeys(range(100), FULL), Silent())
+    assert (await troupe.run()).exit_code == codes.CRASHING
+    assert troupe.spawned == FRUITLESS
+
+
+@pytest.mark.parametrize("fate", [(False, codes.FAILED), (True, -9), FULL], ids=["cannot start", "dies", "no process left"])
+@looped
+async def test_spares_that_die_at_once_are_started_so_often_and_the_worker_goes_on(
+    fate: tuple[bool, int | None] | OSError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.worker.circuit.RESTART_SECONDS", (0.0,))
+    troupe = Troupe({0: (True, None)} | dict.fromkeys(range(1, 100), fate), Silent())
+    running = asyncio.create_task(troupe.run())
+    await until(lambda: troupe.places and troupe.places[0].serves)
+    (child,) = troupe.children
+
+    def told() -> bool:
+        troupe._spares.isolate("default")
+        return troupe._spares.circuit.is_open
+
+    await until(told)
+    for _ in range(10):
+        await troupe._hear(child, wire.Suspects("default"))
+    await until(lambda: len(troupe._lives) == 1)
+    assert troupe.spawned == 1 + FRUITLESS
+    assert not troupe.stopping.begun and troupe.places[0].serves
     troupe.stopping.signalled(signal.SIGTERM)
     assert (await running).exit_code == codes.OK
 

@@ -38,6 +38,8 @@ class QueueState(msgspec.Struct, frozen=True):
     """Keys that go on only when they are cleared."""
     shards: int = 0
     """Of so many shards this is the sum; 0: it has none."""
+    suspects: int = 0
+    """Of those that are ready, those that are set aside to run alone."""
 
 
 class GroupState(msgspec.Struct, frozen=True):

@@ -76,8 +76,8 @@ def scale_worker(
     from millstream.cli.target import at
 
     worker, wanted = (None, processes) if number is None else (processes, number)
-    if not wanted.isdecimal():
-        raise UsageError(f"how many processes? Say a number, not {wanted!r}")
+    if not wanted.isdecimal() or len(wanted) > 9:
+        raise UsageError(f"how many processes? Say a number, not {wanted!r:.50}")
     say(at(url, namespace, lambda app: app.scale(int(wanted), worker=worker, hold=hold)))
 
 
@@ -107,7 +107,7 @@ def wanted_processes(
         raise UsageError(f"{strategy!r} is of an app, and this reads no app: say backlog or threshold")
     if serve is not None:
         host, _, port = serve.rpartition(":")
-        if not port.isdecimal():
+        if not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
             raise UsageError(f"--serve says where: HOST:PORT, not {serve!r}")
 
         async def answer(app: Millstream) -> None:

@@ -36,6 +36,7 @@ def sum_queues(queue: str, states: Sequence[QueueState]) -> QueueState:
         blocked=sum(state.blocked for state in states),
         stopped=sum(state.stopped for state in states),
         shards=len(states),
+        suspects=sum(state.suspects for state in states),
     )
 
 

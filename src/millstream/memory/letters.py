@@ -78,7 +78,8 @@ class MemoryLetters(MemoryQueue):
         self._group._retire(now, keeping)
 
     def _never_given(self) -> list[Dead]:
-        return [dead for dead in self._group.dead.values() if dead.number > self._place]
+        """Those that wait for whoever handles them: none as long as nobody has ever joined to do that."""
+        return [dead for dead in self._group.dead.values() if dead.number > self._place] if self._joins else []
 
     def _listed(self, job: Job) -> bool:
         """Whether this very letter is in the list: its id may be that of a newer one, or of an event that lives again."""

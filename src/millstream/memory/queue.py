@@ -338,6 +338,7 @@ class MemoryQueue(Remains):
             totals=dict(self.totals),
             blocked=self.order.count,
             stopped=len(self.order.stopped(self.dead)),
+            suspects=len(self._aside),
         )
 
     def _hand_back(self, jobs: list[Job]) -> int:

@@ -22,7 +22,7 @@ from millstream.broker import (
 )
 from millstream.message import ErrorNote
 from millstream.outcome import Letter, decode_ending, decode_letter
-from millstream.redis.keys import GROUP
+from millstream.redis.keys import GROUP, SUSPECTS
 from millstream.types import Status
 
 _PLACES: dict[bytes, Status] = {b"h": "scheduled", b"p": "blocked", b"d": "dead", b"ready": "ready", b"running": "running"}
@@ -60,10 +60,23 @@ class RedisInspector(Inspector):
 
     async def queue(self, queue: str) -> QueueState:
         script = "letters" if is_dead_address(queue) else "queue"
-        entries, running, scheduled, dead, paused, consumers, counters, *order = await self._run(script, queue, GROUP)
+        numbers = await self._run(script, queue, GROUP, SUSPECTS)
+        entries, running, scheduled, dead, paused, consumers, counters, blocked, stopped, suspects = numbers
         totals = dict.fromkeys(_TOTALS, 0)
         totals.update({k.decode(): int(v) for k, v in zip(counters[::2], counters[1::2], strict=True)})
-        return QueueState(queue, entries - running, running, scheduled, dead, bool(paused), consumers, totals, *order)
+        return QueueState(
+            queue,
+            ready=entries - running,
+            running=running,
+            scheduled=scheduled,
+            dead=dead,
+            paused=bool(paused),
+            consumers=consumers,
+            totals=totals,
+            blocked=blocked,
+            stopped=stopped,
+            suspects=suspects,
+        )
 
     async def topics(self) -> list[str]:
         names = await self._call("SMEMBERS", self._names(None)["topics"])

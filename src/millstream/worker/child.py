@@ -22,7 +22,7 @@ from millstream.worker.finding import find_app, find_strategy
 from millstream.worker.hot.runner import longest_timeout
 from millstream.worker.logs import configure_logging
 from millstream.worker.scaling.strategies import Strategy
-from millstream.worker.supervised import BEAT_SECONDS, SupervisorKeeper, consumers_at, slots_at
+from millstream.worker.supervised import BEAT_SECONDS, SupervisorKeeper, at_once, consumers_at, slots_at
 from millstream.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ async def serve(app: Millstream, orders: wire.Orders, strategy: Strategy | None 
         return codes.USAGE
     reader, writer = await wire.streams(socket.socket(fileno=orders.fd))
     handlers: dict[str, Handler] = {**app.tasks, **app.subscriptions_at(queues)}
+    slots = slots_at(queues, app, orders)
     hello = wire.Hello(
         app.url.text,
         app.settings.namespace,
@@ -69,7 +70,8 @@ async def serve(app: Millstream, orders: wire.Orders, strategy: Strategy | None 
         sorted(name for name, handler in handlers.items() if handler.settings.max_crashes == 0),
         app.observers.listening,
         [broadcast.name for broadcast in app.broadcasts if broadcast.address in queues],
-        slots_at(queues, app, orders),
+        {address: sum(slots.values()) for address, slots in slots.items()},
+        at_once(slots, orders),
         consumers_at(queues, app),
         any(handler.ack == "on_receive" for handler in app.subscriptions_at(queues).values()) or bool(app.broadcasts),
     )
@@ -99,7 +101,8 @@ async def serve(app: Millstream, orders: wire.Orders, strategy: Strategy | None 
 
 async def _serve(worker: Worker, keeper: SupervisorKeeper, orders: wire.Orders, stop: asyncio.Event, grace: float) -> int:
     try:
-        await worker.start(claim=not orders.suspects_only)
+        if not await _start(worker, stop, claim=not orders.suspects_only):
+            return codes.OK
     except (BrokerUnavailable, BrokerRefused) as error:
         log.critical("%s", error)
         return codes.SERVER
@@ -121,6 +124,29 @@ async def _serve(worker: Worker, keeper: SupervisorKeeper, orders: wire.Orders, 
     summary = await worker.stop(grace if worker.error is None else min(grace, worker.lease / 3))
     await keeper.say_bye(summary)
     return codes.FAILED if worker.error is not None else summary.exit_code
+
+
+async def _start(worker: Worker, stop: asyncio.Event, *, claim: bool) -> bool:
+    """Whether it serves. False: it was told to stop before that, while a lifespan is slow to begin; what was begun is undone,
+    all by this task, which enters the lifespan and leaves it."""
+    starting = asyncio.timeout(None)
+
+    async def leave() -> None:
+        await stop.wait()
+        starting.reschedule(asyncio.get_running_loop().time())
+
+    try:
+        async with starting:
+            leaving = asyncio.create_task(leave())
+            try:
+                await worker.start(claim=claim)
+            finally:
+                leaving.cancel()
+    except TimeoutError:
+        if starting.expired():
+            return False
+        raise
+    return True
 
 
 def main() -> None:

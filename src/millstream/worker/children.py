@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from millstream.worker import wire
+from millstream.worker import codes, wire
 from millstream.worker.summary import NOTHING
 
 LAST_WORDS_SECONDS = 0.5
@@ -36,8 +36,12 @@ class Child:
         """How many jobs it held when it last said; None: it has not said yet."""
         self.reported: Mapping[str, int] = NOTHING
         """What it had settled then."""
+        self.interrupted = 0
+        """Handlers that its deadline has ended, as far as it has said."""
         self.told_to_stop = False
         self.killed = False
+        self.cut_off = False
+        """It was killed because the worker stops."""
         self.retiring = False
         """It was asked to go while it had nothing to do, and goes."""
         self.answers: asyncio.Queue[wire.Retiring | wire.Busy] = asyncio.Queue()
@@ -61,6 +65,21 @@ class Child:
     def silent(self) -> float:
         """Seconds for which its loop has not turned, as far as we can tell."""
         return time.monotonic() - self.heard
+
+    def lived(self, code: int) -> float:
+        """Seconds for which it served before it ended with this code; also those in which it waited for a server."""
+        if self.served_since is not None:
+            return time.monotonic() - self.served_since
+        return time.monotonic() - self.started if code == codes.SERVER else 0.0
+
+    def was_blameless(self, held: int | None) -> bool:
+        """Whether it died of something it ran, as far as anybody knows; ``held``: how many jobs it had, None: not known."""
+        return self.hello is not None and (held != 0 or self.hello.fleeting)
+
+    def had_something(self, held: int | None) -> bool:
+        """Whether it had something in its hands when it ended, by what was given up, or by its own last word of what no lease
+        holds. When that is not known it had."""
+        return held != 0 or (self.hello is not None and self.hello.fleeting and self.held != 0)
 
     def say(self, word: wire.Word) -> None:
         """Nothing happens if it has not said anything yet."""
@@ -92,6 +111,9 @@ async def spawn(orders: wire.Orders, hear: Callable[[Child, wire.Word], Awaitabl
             stdin=asyncio.subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C in a terminal reaches us alone; we tell the children
         )
+    except BaseException:
+        ours.close()
+        raise
     finally:
         theirs.close()
     child = Child(process, orders)
@@ -109,10 +131,10 @@ async def _listen(child: Child, ours: socket.socket, hear: Callable[[Child, wire
                     child.hello, child.longest_timeout, child.served_since = word, word.longest_timeout, time.monotonic()
                 case wire.Longer(timeout):
                     child.longest_timeout = timeout
-                case wire.Beat(held, totals):
-                    child.held, child.reported = held, totals
+                case wire.Beat(held, totals, interrupted):
+                    child.held, child.reported, child.interrupted = held, totals, interrupted
                 case wire.Bye():
-                    child.bye = word
+                    child.bye, child.interrupted = word, word.interrupted
                 case wire.Retiring() | wire.Busy():
                     child.answers.put_nowait(word)
                 case _:

@@ -58,20 +58,32 @@ class Place:
             async with house.probing if probing else nullcontext():  # one process at a time is tried again
                 if self._over:
                     return
-                child = self.child = await house.start(self._orders)
-                if probing:
+                child = self.child = await self._start()
+                if probing and child is not None:
                     await self._probe(child)
+            if child is None:
+                self._died(0.0, codes.FAILED, blameless=False)
+                await self._rest(self.circuit.pause)
+                continue
             code = await child.process.wait()
             held = await house.bury(child, code)
             self.child = None
-            if self._over or child.retiring or (self._orders.burst and code == codes.OK):
+            if self._over or child.retiring or (self._orders.burst and code == codes.OK and not child.told_to_stop):
                 self.left = True
                 return
             if child.told_to_stop:
                 self.circuit = Circuit()  # a reload
             elif not await self._could_not_start(child, code):
-                self._count(child, code, held)
+                self._died(child.lived(code), code, blameless=child.was_blameless(held))
                 await self._rest(self.circuit.pause)
+
+    async def _start(self) -> Child | None:
+        """None: this machine has no process, or no file, left for it. Those that there are go on."""
+        try:
+            return await self._house.start(self._orders)
+        except OSError as error:
+            log.error("a worker process could not be started: %s", error)
+            return None
 
     async def _could_not_start(self, child: Child, code: int) -> bool:
         """Whether a child ended for a reason that it has given, and that was dealt with."""
@@ -87,13 +99,7 @@ class Place:
             return True
         return False
 
-    def _count(self, child: Child, code: int, held: int | None) -> None:
-        now = time.monotonic()
-        if child.served_since is not None:
-            lived = now - child.served_since
-        else:
-            lived = now - child.started if code == codes.SERVER else 0.0  # the server may be away, for half a minute
-        blameless = child.hello is not None and (held != 0 or child.hello.fleeting)
+    def _died(self, lived: float, code: int, *, blameless: bool) -> None:
         if self.circuit.died(lived, blameless=blameless):
             self._house.opened(code)
 

@@ -64,20 +64,21 @@ class Reclaimer:
     async def _give_up(self, child: Child, queue: str, consumer: str) -> int | None:
         """If the server is away too, the lease lapses by itself; a few tries are worth the time it saves."""
         assert child.hello is not None
+        ended = 0
         for pause in (0.1, 0.5, 1.0, 2.0):
             try:
                 if child.told_to_stop and child.hello.at_most_once:
-                    await _end_started(self._broker, queue, consumer, child.hello.at_most_once)
+                    ended += await _end_started(self._broker, queue, consumer, child.hello.at_most_once)
                 held = await self._broker.leave(queue, consumer, blameless=child.told_to_stop)
             except LeaseLost:
                 held = 0
-            except BrokerError as error:
+            except (BrokerError, OSError) as error:  # or this machine has no file left
                 text = "a dead child's lease on queue %r could not be given up yet: %s"
                 self._reporter.fail("reclaim", queue, error, text, queue, error)
                 await asyncio.sleep(pause)
                 continue
             self._reporter.heal("reclaim", queue)
-            return held
+            return ended + held
         return None
 
 
@@ -93,9 +94,9 @@ def _let_lapse(giving_up: Collection[asyncio.Task[int | None]]) -> None:
             task.cancel()
 
 
-async def _end_started(broker: Broker, queue: str, consumer: str, at_most_once: Collection[str]) -> None:
+async def _end_started(broker: Broker, queue: str, consumer: str, at_most_once: Collection[str]) -> int:
     """A child that was told to stop is blamed for nothing and what it held is handed back, but for jobs that may start only
-    once: they are never buffered, so they had started."""
+    once: they are never buffered, so they had started. How many those are."""
     outcomes: list[Outcome] = []
     for entry in await broker.recover(queue, consumer, ()):
         with contextlib.suppress(msgspec.MsgspecError):  # whoever claims it next sees that it is malformed
@@ -104,3 +105,4 @@ async def _end_started(broker: Broker, queue: str, consumer: str, at_most_once: 
                 outcomes.append(verdict.interrupted(entry.ref, message, entry.crashes, 0.0))
     for start in range(0, len(outcomes), BATCH):
         await broker.settle(queue, consumer, outcomes[start : start + BATCH])
+    return len(outcomes)

@@ -103,4 +103,5 @@ class Stopping:
             return
         log.error("worker process %d is killed", child.pid)
         child.told_to_stop = child.killed = True
+        child.cut_off = self.begun
         child.signal(signal.SIGKILL)

@@ -35,6 +35,8 @@ class Summary:
     """Worker processes that hung, and were killed at the deadline or by a second signal."""
     reason: int = codes.OK
     """The exit code that says why it ended, if nobody told it to."""
+    cut_off: int = 0
+    """Of those that were killed, those that had something in their hands, and were killed because the worker stopped."""
 
     @property
     def exit_code(self) -> int:
@@ -42,7 +44,7 @@ class Summary:
         or killed; 5 worker processes died as soon as they were started."""
         if self.reason:
             return self.reason
-        return codes.INTERRUPTED if self.interrupted or self.killed else codes.OK
+        return codes.INTERRUPTED if self.interrupted or self.cut_off else codes.OK
 
     def __str__(self) -> str:
         parts = [", ".join(f"{self.totals.get(total, 0):,} {total}" for total in ("done", "retried", "dead"))]
@@ -73,17 +75,18 @@ class Tally:
 
     def __init__(self) -> None:
         self._totals = dict(NOTHING)
-        self._interrupted = self._abandoned = self._crashed = self._killed = 0
+        self._interrupted = self._abandoned = self._crashed = self._killed = self._cut_off = 0
         self._error: BaseException | None = None
 
-    def add(self, child: Child, code: int, died: str, *, stopping: bool) -> None:
-        """One ended. What it reported counts, also if it was killed; ``died``: how, if not as it should."""
+    def add(self, child: Child, code: int, died: str, *, held: int | None, stopping: bool) -> None:
+        """One ended. What it reported counts, also if it was killed; ``died``: how, if not as it should; ``held``: how many
+        jobs it had in its hands, None: not known."""
         self._totals = added([self._totals, child.totals])
         if stopping:  # what a reload interrupts is begun anew
-            said = 0 if child.bye is None else child.bye.interrupted
-            self._interrupted += max(said, int(code == codes.INTERRUPTED))
+            self._interrupted += max(child.interrupted, int(code == codes.INTERRUPTED))
             self._abandoned += 0 if child.bye is None else child.bye.abandoned
         self._killed += child.killed
+        self._cut_off += child.cut_off and child.had_something(held)
         self._crashed += bool(died) and not child.told_to_stop
         if child.bye is not None and child.bye.error:
             self._error = self._error or MillstreamError(child.bye.error)
@@ -96,7 +99,8 @@ class Tally:
 
     def summary(self, reason: int) -> Summary:
         """Of all of them. ``reason``: why the worker ended, if nobody told it to."""
-        return Summary(self._totals, self._interrupted, self._abandoned, self._error, self._crashed, self._killed, reason)
+        counts = self._interrupted, self._abandoned, self._error, self._crashed, self._killed
+        return Summary(self._totals, *counts, reason, self._cut_off)
 
 
 def _processes(count: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from millstream.settings import whole
@@ -122,23 +122,30 @@ class SupervisorKeeper:
     async def _beat(self) -> None:
         while True:
             worker = self._worker
-            wire.say(self._writer, wire.Beat() if worker is None else wire.Beat(worker.held, dict(worker.totals)))
+            beat = wire.Beat() if worker is None else wire.Beat(worker.held, dict(worker.totals), worker.interrupted)
+            wire.say(self._writer, beat)
             await asyncio.sleep(BEAT_SECONDS)
 
 
-def slots_at(addresses: Iterable[str], app: Millstream, orders: wire.Orders) -> dict[str, int]:
-    """How many jobs of each address one process runs at once."""
+def slots_at(addresses: Iterable[str], app: Millstream, orders: wire.Orders) -> dict[str, dict[bool, int]]:
+    """How many jobs of each address one process runs at once: of coroutines (True), and of plain functions."""
     sizes = {True: orders.concurrency, False: orders.threads}
     groups = app.subscriptions_at(addresses)
-    slots: dict[str, int] = {}
+    slots: dict[str, dict[bool, int]] = {}
     for address in addresses:
         if (group := groups.get(address)) is not None:
             most = sizes[group.is_async]
-            slots[address] = most if group.concurrency is None else min(most, group.concurrency)
+            slots[address] = {group.is_async: most if group.concurrency is None else min(most, group.concurrency)}
         else:
             kinds = {task.is_async for task in app.tasks.values() if task.settings.queue == address}
-            slots[address] = sum(sizes[kind] for kind in kinds) or orders.concurrency
+            slots[address] = {kind: sizes[kind] for kind in kinds or {True}}
     return slots
+
+
+def at_once(slots: Mapping[str, Mapping[bool, int]], orders: wire.Orders) -> int:
+    """How many jobs of all addresses together: of each kind no more than there are slots for it."""
+    sizes = {True: orders.concurrency, False: orders.threads}
+    return sum(min(size, sum(each.get(kind, 0) for each in slots.values())) for kind, size in sizes.items())
 
 
 def consumers_at(addresses: Iterable[str], app: Millstream) -> dict[str, tuple[int, int]]:

@@ -34,6 +34,7 @@ from millstream.worker.place import Place
 from millstream.worker.plan import Plan
 from millstream.worker.relay import Relay
 from millstream.worker.reloader import watch_sources
+from millstream.worker.spares import Spares
 from millstream.worker.stopping import Stopping
 from millstream.worker.summary import Summary, Tally
 from millstream.worker.team import ProcessTeam
@@ -64,7 +65,7 @@ class Supervisor:
         self._office: Office | None = None
         self._services: list[asyncio.Task[None]] = []
         self._lives: set[asyncio.Task[None]] = set()
-        self._sparing = False
+        self._spares = Spares(self, self._orders)
         self._relay = Relay()
         self._reporter = Reporter(self._relay, log)
         self._over = asyncio.Event()
@@ -104,9 +105,10 @@ class Supervisor:
         """One process more."""
         place = Place(self, self._orders)
         self.places.append(place)
-        self._live(place.live(), lambda: self.places.remove(place))
+        self.live(place.live(), lambda: self.places.remove(place))
 
-    def _live(self, life: Coroutine[Any, Any, None], ended: Callable[[], object]) -> None:
+    def live(self, life: Coroutine[Any, Any, None], ended: Callable[[], object]) -> None:
+        """The worker goes on as long as any of these does."""
         task = asyncio.create_task(life)
         self._lives.add(task)
 
@@ -145,7 +147,7 @@ class Supervisor:
             log.error("%s", died)
             if not child.told_to_stop:
                 self._reporter.tell("reclaim", None, WorkerCrashed(died), crash=True)
-        self.tally.add(child, code, died, stopping=self.stopping.begun)
+        self.tally.add(child, code, died, held=held, stopping=self.stopping.begun)
         return held
 
     def opened(self, code: int) -> None:
@@ -159,22 +161,6 @@ class Supervisor:
         else:
             text = "%d worker processes in a row died as soon as they were started, the last with code %d; others go on"
             log.error(text, deaths, code)
-
-    def _isolate(self, queue: str) -> None:
-        """Give suspects a process of their own, one at a time."""
-        if self.stopping.begun or self._sparing:
-            return
-        log.warning("queue %r has jobs that were running when workers died: a spare process runs each alone", queue)
-        self._sparing = True
-        orders = msgspec.structs.replace(self._orders, queues=[queue], burst=False, suspects_only=True)
-        self._live(self._run_spare(orders), self._spared)
-
-    async def _run_spare(self, orders: wire.Orders) -> None:
-        child = await self.start(orders)
-        await self.bury(child, await child.process.wait())
-
-    def _spared(self) -> None:
-        self._sparing = False
 
     # -- what children say -------------------------------------------------------------------------------------------------
 
@@ -191,7 +177,7 @@ class Supervisor:
                 if self._office is not None:
                     self._office.keeper.drop(queue, consumer)
             case wire.Suspects(queue):
-                self._isolate(queue)
+                self._spares.isolate(queue)
             case wire.Retiring():
                 self.team.retiring(child)
             case wire.Weighed():

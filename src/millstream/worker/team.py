@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -99,22 +99,24 @@ class ProcessTeam:
     async def _measure(self) -> Metrics:
         assert self._gauge is not None
         children, orders = self._serving(), self._house.plan.orders
+        spares = [child for child in self._house.children if child.spare]
         loads: list[Load] = []
+        hello = next((child.hello for child in children if child.hello is not None), None)
         for load in await self._gauge.read(self.addresses):
-            hello = next((child.hello for child in children if child.hello is not None), None)
             bounds = None if hello is None else hello.consumers.get(load.address)
             loads.append(
                 msgspec.structs.replace(
                     load,
-                    ours=sum(any(whole(address) == load.address for address, _ in child.leases) for child in children),
+                    # Neither a process of ours that scaling counts nor somebody else's: it runs suspects, and ends.
+                    consumers=max(0, load.consumers - _serve(load.address, spares)),
+                    ours=_serve(load.address, children),
                     slots=orders.concurrency if hello is None else hello.slots.get(load.address, orders.concurrency),
                     least=0 if bounds is None else bounds[0],
                     most=load.most if bounds is None else min(bounds[1], load.most or bounds[1]),
                 )
             )
-        slots = {load.slots for load in loads}
-        concurrency = min(sum(slots), orders.concurrency + orders.threads) or orders.concurrency
-        return Metrics(self.processes, self.minimum, self.maximum, concurrency, tuple(loads))
+        at_once = orders.concurrency if hello is None or not hello.at_once else hello.at_once
+        return Metrics(self.processes, self.minimum, self.maximum, at_once, tuple(loads))
 
     # -- what is wanted ----------------------------------------------------------------------------------------------------
 
@@ -185,3 +187,8 @@ class ProcessTeam:
                 place.leave()
         if not self._house.stopping.begun:
             self._house.stopping.see_it_end(child)
+
+
+def _serve(address: str, children: Iterable[Child]) -> int:
+    """How many of these do."""
+    return sum(any(whole(held) == address for held, _ in child.leases) for child in children)

@@ -10,6 +10,9 @@ import msgspec
 from millstream.problem import During
 from millstream.worker.scaling.metrics import Metrics
 
+LINE_LIMIT = 1 << 26
+"""Bytes of a line: what is said of some thousand addresses is far less, and who speaks is one of us."""
+
 
 class Orders(msgspec.Struct, frozen=True):
     """How a child was started; travels on its command line."""
@@ -49,6 +52,8 @@ class Hello(msgspec.Struct, tag=True, frozen=True):
     broadcasts: list[str] = []
     slots: dict[str, int] = {}
     """How many jobs of each address one process runs at once."""
+    at_once: int = 0
+    """How many jobs of all of them together; 0: it has not said."""
     consumers: dict[str, tuple[int, int]] = {}
     """How many processes may serve an address, over all workers, where that is said."""
     fleeting: bool = False
@@ -77,6 +82,8 @@ class Beat(msgspec.Struct, tag=True, frozen=True):
     """Jobs it has in its hands: running, waiting to run, or not settled yet."""
     totals: dict[str, int] = {}
     """What it has settled."""
+    interrupted: int = 0
+    """Running handlers that its deadline ended, once it has stopped: a lifespan may take long to end, or be killed."""
 
 
 class Bye(msgspec.Struct, tag=True, frozen=True):
@@ -173,7 +180,7 @@ async def hear(reader: asyncio.StreamReader) -> Word | None:
 async def streams(end: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """One end of the pair as streams."""
     end.setblocking(False)
-    return await asyncio.open_connection(sock=end)
+    return await asyncio.open_connection(sock=end, limit=LINE_LIMIT)
 
 
 def encode_orders(orders: Orders) -> str:

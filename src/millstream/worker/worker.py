@@ -173,6 +173,13 @@ class Worker:
         waiting = sum(map(len, hold.ready)) + sum(len(lane.gathered) + len(lane.handed_back) for lane in self._lanes)
         return len(hold.running) + waiting + hold.unsettled
 
+    @property
+    def interrupted(self) -> int:
+        """Running handlers that were ended, once it has stopped; the lifespan may not have been left yet."""
+        stopping = self._stopping
+        ended = stopping is not None and stopping.done() and not stopping.cancelled() and stopping.exception() is None
+        return stopping.result().interrupted if stopping is not None and ended else 0
+
     def retire(self) -> bool:
         """Begin nothing more, unless something is in its hands: then False, and nothing changes. ``stop`` does the rest."""
         if self.held:

@@ -2,14 +2,15 @@
 -- KEYS: stream leases due dead meta stats blocked stopped
 -- USES: homes
 -- OF A GROUP: log_home order readers
--- ARGV: clock, group
--- Returns {entries, running, scheduled, dead, paused, consumers, counters, blocked, stopped keys}.
-local running, entries = 0, redis.call('XLEN', STREAM)
+-- ARGV: clock, group, suspects (names)
+-- Returns {entries, running, scheduled, dead, paused, consumers, counters, blocked, stopped keys, suspects}.
+local running, suspects, entries = 0, 0, redis.call('XLEN', STREAM)
 for _, home in ipairs(homes) do
   local summary = redis.pcall('XPENDING', home.key, home.group)
   if not summary.err then
     for _, held in ipairs(summary[4] or {}) do
       if redis.call('ZSCORE', LEASES, held[1]) then running = running + tonumber(held[2]) end
+      if held[1] == ARGV[3] then suspects = suspects + tonumber(held[2]) end
     end
   end
 end
@@ -20,5 +21,5 @@ end
 return {
   entries, running, redis.call('ZCARD', DUE), redis.call('XLEN', DEAD),
   redis.call('HGET', META, 'paused') == '1' and 1 or 0, redis.call('ZCARD', LEASES), redis.call('HGETALL', STATS),
-  redis.call('ZCARD', BLOCKED), redis.call('HLEN', STOPPED),
+  redis.call('ZCARD', BLOCKED), redis.call('HLEN', STOPPED), suspects,
 }

@@ -312,6 +312,7 @@ class GroupPromises(Promises):
         await emit(room, "2")
         given = await claim(room, "a")
         assert (ids(given.entries), given.suspects) == (["2"], True)
+        assert (await room.broker.inspector.queue(A)).suspects == 1
         alone = await claim(room, "a", alone=True)
         assert ([(e.body, e.crashes) for e in alone.entries], alone.suspects) == ([(b"1", SUSPECT_AFTER)], False)
         assert await end(room, "a", alone.entries) == 1

@@ -148,7 +148,7 @@ class InspectingPromises(Promises):
         await room.release("c", await room.take("c", 1))
         await room.broker.leave(room.queue, "d")
         state = await room.broker.inspector.queue(room.queue)
-        assert (state.ready, state.running, state.consumers) == (3, 0, 1)
+        assert (state.ready, state.running, state.consumers, state.suspects) == (3, 0, 1, 1)
 
     @promise()
     async def test_totals_count_what_happened(self, room: Room) -> None:

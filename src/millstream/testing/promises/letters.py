@@ -285,6 +285,7 @@ class LetterPromises(Promises):
         await room.join("c", queue=DEAD)
         claim = await room.claim("c", queue=DEAD)
         assert (claim.entries, claim.suspects) == ([], True)
+        assert (await room.broker.inspector.queue(DEAD)).suspects == 1
         (entry,) = await claimed(room, alone=True)
         assert entry.crashes == 2
         assert await handle(room, [entry]) == 1
@@ -293,7 +294,10 @@ class LetterPromises(Promises):
     async def test_letters_are_seen_in_numbers_and_the_groups_own_are_as_before(self, room: Room) -> None:
         await begin(room, "a")
         await bury(room, "1", "2", "3")
+        state = await room.broker.inspector.queue(DEAD)
+        assert (state.ready, state.dead) == (0, 3), "nobody has ever been there to handle them"
         await room.join("c", queue=DEAD)
+        assert (await room.broker.inspector.queue(DEAD)).ready == 3
         entries = await claimed(room, count=2)
         state = await room.broker.inspector.queue(DEAD)
         assert (state.ready, state.running, state.scheduled, state.dead, state.consumers) == (1, 2, 0, 3, 1)
@@ -304,3 +308,5 @@ class LetterPromises(Promises):
         assert (group.dead, group.consumers, group.totals["dead"], group.totals["done"]) == (1, 1, 3, 0)
         assert await room.broker.inspector.queues() == ["q"]
         assert [group.name for group in (await room.broker.inspector.topic("orders")).groups] == ["a"]
+        await room.broker.leave(DEAD, "c")
+        assert (await room.broker.inspector.queue(DEAD)).ready == 1, "it waits for whoever comes back"

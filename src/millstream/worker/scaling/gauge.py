@@ -90,7 +90,7 @@ class Gauge:
             loads.append(
                 Load(
                     address,
-                    state.ready,
+                    state.ready - state.suspects,
                     due,
                     state.running,
                     seen.rate if seen.rate is not None else self._known.get(address),
@@ -98,6 +98,7 @@ class Gauge:
                     state.consumers,
                     most=state.shards or None,  # each has one owner at a time
                     paused=state.paused,
+                    suspects=state.suspects,
                 )
             )
         return loads
@@ -116,7 +117,7 @@ class Gauge:
 
     def _see(self, now: float, state: QueueState, due: int, busy: float) -> _History:
         outcomes = sum(state.totals.get(total, 0) for total in ("done", "retried", "dead", "expired"))
-        waiting = 0 if state.paused else state.ready + due
+        waiting = 0 if state.paused else state.ready - state.suspects + due
         seen = self._seen.get(state.queue)
         if seen is None or outcomes < seen.outcomes:  # new, or all was flushed
             rate = None if seen is None else seen.rate
@@ -191,4 +192,5 @@ def _sum(address: str, states: Sequence[QueueState]) -> QueueState:
         sum(state.consumers for state in states),
         totals,
         shards=len(states),
+        suspects=sum(state.suspects for state in states),
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from millstream.errors import BrokerError
+from millstream.errors import BrokerError, UsageError
 from millstream.worker.scaling.wanted import Forecast, Wanted, as_prometheus
 
 LOOK_SECONDS = 1.0
@@ -18,7 +18,7 @@ REQUEST_SECONDS = 5.0
 
 async def serve_wanted(forecast: Forecast, host: str, port: int, say: Callable[[str], object]) -> None:
     """For ever; ``say`` is told where, and of an outage. While the server of the queues is away the answer is 503, so that
-    nobody scales by old figures."""
+    nobody scales by old figures. UsageError: there is no such place, or another has it."""
     found: list[Wanted] | None = None
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -30,7 +30,11 @@ async def serve_wanted(forecast: Forecast, host: str, port: int, say: Callable[[
             await writer.drain()
         writer.close()
 
-    async with await asyncio.start_server(answer, host, port) as listener:
+    try:
+        server = await asyncio.start_server(answer, host, port)
+    except (OSError, UnicodeError) as error:
+        raise UsageError(f"nobody can be answered at {host}:{port}: {error}") from error
+    async with server as listener:
         for socket in listener.sockets:
             say("answering at http://{}:{}/ and /metrics".format(*socket.getsockname()[:2]))
         while True:

@@ -28,6 +28,8 @@ class Load(msgspec.Struct, frozen=True):
     most: int | None = None
     """``consumers=(least, most)``: how many processes may serve it, over all workers; with shards, no more than these."""
     paused: bool = False
+    suspects: int = 0
+    """Set aside to run alone, in a spare process, one after the other: no process more is of use to them. Not in ``ready``."""
 
     @property
     def waiting(self) -> int:

@@ -15,6 +15,10 @@ from millstream.errors import BrokerError, UsageError
 HOLD_SECONDS = 300.0
 """For how long a number that was set by hand holds against the strategy."""
 
+HOLD_MOST = 366 * 86_400.0
+PROCESSES_MOST = 10_000
+"""More of either is a slip of the hand."""
+
 LOOK_SECONDS = 0.45
 """How often a supervisor looks into its box."""
 
@@ -40,8 +44,19 @@ class Answer(msgspec.Struct, frozen=True):
     processes: int
 
 
+def unlikely(processes: int, hold: float) -> str:
+    """Why nobody can mean these; empty: somebody may."""
+    if not 0 <= processes <= PROCESSES_MOST:
+        return f"processes must be a whole number from 0 to {PROCESSES_MOST:,}"
+    if not 0 <= hold <= HOLD_MOST:
+        return f"hold must be a number of seconds from 0 to {HOLD_MOST:,.0f}, a year, not {hold:g}"
+    return ""
+
+
 async def scale(broker: Broker, processes: int, worker: str | None, hold: float) -> str:
     """Have a supervisor keep so many processes; what it says of it. UsageError: why not."""
+    if why := unlikely(processes, hold):
+        raise UsageError(why)
     if not broker.capabilities.shared:
         raise UsageError("memory:// is inside one process: no supervisor is there that could be scaled")
     to = _choose(await broker.inspector.supervisors(), await broker.inspector.workers(), worker)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from millstream.errors import BrokerError
 from millstream.worker.scaling.metrics import Metrics
-from millstream.worker.scaling.requests import Answer
+from millstream.worker.scaling.requests import Answer, unlikely
 from millstream.worker.scaling.stabilizer import Stabilizer
 
 log = logging.getLogger("millstream.worker")
@@ -104,7 +104,7 @@ class Scaler:
         """Have so many processes, and let no strategy change that for ``hold`` seconds."""
         async with self._deciding:
             team, before = self._team, self._team.processes
-            why = team.closed or self._outside(wanted)
+            why = team.closed or unlikely(wanted, hold) or self._outside(wanted)
             if why:
                 self._count_refusal(f"scaling to {wanted} by hand is refused: {why}")
                 return Answer(False, why, before)

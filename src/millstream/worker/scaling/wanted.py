@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
 
-from millstream.address import group_address
+from millstream.address import dead_address, group_address, is_dead_address, whole
 from millstream.broker import Inspector
 from millstream.worker.scaling.gauge import MEASURE_SECONDS, Gauge
 from millstream.worker.scaling.metrics import Load, Metrics
@@ -52,6 +52,8 @@ class Forecast:
         self._strategy = strategy
         self._concurrency = concurrency
         self._gauge: Gauge | None = None
+        self._letters: set[str] = set()
+        """Where dead letters are handled: told of from then on, also when there are none."""
 
     async def look(self) -> list[Wanted]:
         """Every address, as it is now."""
@@ -60,14 +62,15 @@ class Forecast:
             for supervisor in await self._inspector.supervisors():
                 known |= {} if supervisor.team is None else supervisor.team.rates
             self._gauge = Gauge(self._inspector, time.monotonic, known)
-        return [self._weigh(load) for load in await self._gauge.read(await _addresses(self._inspector))]
+        loads = await self._gauge.read(await _addresses(self._inspector, self._letters))
+        self._letters |= {load.address for load in loads if is_dead_address(load.address) and _is_read(load)}
+        return [self._weigh(load) for load in loads if not is_dead_address(load.address) or load.address in self._letters]
 
     def _weigh(self, load: Load) -> Wanted:
         load = msgspec.structs.replace(load, ours=load.consumers, slots=self._concurrency)
         metrics = Metrics(load.consumers, 0, MOST, self._concurrency, (load,))
-        wanted = max(
-            metrics.within(self._strategy(metrics)), int(load.backlog > 0)
-        )  # one alone begins to claim, and to measure
+        anything = load.backlog or (load.suspects and not load.paused)
+        wanted = max(metrics.within(self._strategy(metrics)), int(bool(anything)))  # one begins to claim, and to measure
         return Wanted(
             load.address,
             wanted,
@@ -94,10 +97,22 @@ async def wanted(
     return found
 
 
-async def _addresses(inspector: Inspector) -> list[str]:
-    topics = [(name, await inspector.topic(name)) for name in await inspector.topics()]
-    groups = [group_address(name, group.name) for name, state in topics for group in state.groups]
-    return [*await inspector.queues(), *groups]
+async def _addresses(inspector: Inspector, letters: Collection[str]) -> list[str]:
+    """Every queue and group; also where dead letters are, or were handled: somebody may be there to do that."""
+    found = await inspector.queues()
+    served = {*letters, *(whole(address) for worker in await inspector.workers() for address in worker.queues)}
+    for name in await inspector.topics():
+        for group in (await inspector.topic(name)).groups:
+            address = group_address(name, group.name)
+            found.append(address)
+            if group.dead or dead_address(address) in served:
+                found.append(dead_address(address))
+    return found
+
+
+def _is_read(load: Load) -> bool:
+    """Whether anybody handles the dead letters there, or did: for those of others none are ready."""
+    return bool(load.ready or load.running or load.suspects or load.consumers or load.throughput)
 
 
 def as_prometheus(found: Iterable[Wanted]) -> str:

@@ -1,0 +1,63 @@
+"""Spare processes: each runs the suspects of one queue alone, and ends."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from millstream.worker import codes, wire
+from millstream.worker.circuit import PROBE_SECONDS, Circuit
+
+if TYPE_CHECKING:
+    from millstream.worker.supervisor import Supervisor
+
+log = logging.getLogger("millstream.worker")
+
+
+class Spares:
+    """One at a time. While they die as soon as they are started the next one comes later and later: suspects wait, all else
+    goes on."""
+
+    def __init__(self, house: Supervisor, orders: wire.Orders) -> None:
+        self.circuit = Circuit()
+        self._house = house
+        self._orders = orders
+        self._running = False
+        self._not_before = float("-inf")
+
+    def isolate(self, queue: str) -> None:
+        """Give the suspects of a queue a process of their own. Said again and again while there are any."""
+        if self._house.stopping.begun or self._running or time.monotonic() < self._not_before:
+            return
+        log.warning("queue %r has jobs that were running when workers died: a spare process runs each alone", queue)
+        self._running = True
+        orders = msgspec.structs.replace(self._orders, queues=[queue], burst=False, suspects_only=True)
+        self._house.live(self._run(orders), self._ended)
+
+    async def _run(self, orders: wire.Orders) -> None:
+        try:
+            child = await self._house.start(orders)
+        except OSError as error:
+            log.error("a spare process could not be started: %s", error)
+            self._died(0.0)
+            return
+        code = await child.process.wait()
+        held = await self._house.bury(child, code)
+        if child.told_to_stop:
+            return
+        if code == codes.OK or child.was_blameless(held):
+            self.circuit.serves()
+        else:
+            self._died(child.lived(code))
+
+    def _died(self, lived: float) -> None:
+        if self.circuit.died(lived, blameless=False):
+            text = "%d spare processes in a row died as soon as they were started: jobs that must run alone wait for %g s"
+            log.error(text, self.circuit.fruitless, PROBE_SECONDS)
+        self._not_before = time.monotonic() + self.circuit.pause
+
+    def _ended(self) -> None:
+        self._running = False
