@@ -25,9 +25,9 @@ help: ## Show this list
 demo: $(STAMP) ## See it work: embedded server, two worker processes, failures, a kill -9, nothing lost
 	@$(VENV)/bin/millstream demo
 
-# Tests wait for servers and processes more than they compute: three at once take half the time, also on two cores.
+# Tests wait for servers and processes more than they compute: four at once take half the time, also on two cores.
 test: $(STAMP) ## Run every test; ARGS go to pytest, as in make test ARGS="tests/unit -x -n 0"
-	@$(VENV)/bin/python -m pytest -n 3 $(ARGS)
+	@$(VENV)/bin/python -m pytest -n 4 $(ARGS)
 
 check: $(STAMP) ## Lint, format check, and both type checkers
 	@$(VENV)/bin/ruff check
