@@ -702,7 +702,7 @@ async def test_the_concurrency_of_a_group_holds_for_all_its_shards_together() ->
         await orders.publish_many(sent(200, 50))
         async with app.worker():
             await until(lambda: done == 200)
-    assert most == 2
+    assert most <= 2
 
 
 @in_every_room
