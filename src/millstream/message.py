@@ -25,6 +25,25 @@ class ErrorNote(msgspec.Struct, array_like=True, frozen=True, gc=False):
     traceback: str = ""
 
 
+FAILURES_KEPT = 10
+"""The most failed attempts that travel with a message and stand in its dead letter."""
+
+
+class Attempt(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One failed attempt of a job or event. A worker that died while it held the job counts as one."""
+
+    at: float
+    """When it failed, or when the crash was noticed: epoch seconds by the worker's clock."""
+    error_type: str
+    """The name of the exception's type; ``WorkerCrashed`` for a crash."""
+    error: str
+    """The exception's text, shortened."""
+    worker: str = ""
+    """The id of the worker that ran it; empty for a crash, because the next worker does not know the name of the dead one."""
+    number: int = 0
+    """The attempt's number, 1 for the first. A crash does not use up an attempt: the next one has the same number."""
+
+
 class EventFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What travels with an event beside its value."""
 
@@ -60,6 +79,8 @@ class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Of an event that says more than its value."""
     first_received_ms: int = 0
     """Of one that is tried again: when a worker first received it, by its wall clock."""
+    failures: tuple[Attempt, ...] = ()
+    """The last ``FAILURES_KEPT`` failed attempts, oldest first. A replay starts without any."""
 
 
 encode_message = msgspec.msgpack.Encoder().encode

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from millstream.message import ErrorNote
+from millstream.message import Attempt, ErrorNote
 from millstream.types import DeadReason
 
 
@@ -46,6 +46,8 @@ class Letter(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """How many attempts were made, the last one included."""
     crashes: int
     enqueued_ms: int
+    failures: tuple[Attempt, ...] = ()
+    """The last failed attempts, oldest first: the final one is the last. An ``Ending`` does not repeat them."""
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):

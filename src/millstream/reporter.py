@@ -31,7 +31,8 @@ class Reporter:
     def __init__(self, audience: Audience | None, log: logging.Logger, *, worker: str | None = None) -> None:
         self._audience = audience
         self._log = log
-        self._worker = worker
+        self.worker = worker
+        """The id of the worker that reports; None for a client."""
         self._rows: dict[tuple[During, str | None], tuple[int, int]] = {}
         """How long each row is, and how loudly the log was told of it."""
         self._away_since: float | None = None
@@ -68,7 +69,7 @@ class Reporter:
                     error=error,
                     at=datetime.now(UTC),
                     address=address,
-                    worker=self._worker,
+                    worker=self.worker,
                     job_id=job_id,
                     attempt=attempt,
                     crash=crash,

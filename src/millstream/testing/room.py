@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self, TypeVar, cast
 import msgspec
 
 from millstream.broker import Broker, Claim, Entry, Post, Receipt
-from millstream.message import ErrorNote
+from millstream.message import Attempt, ErrorNote
 from millstream.outcome import Ending, Kind, Letter, Outcome, encode_ending
 from millstream.types import Status
 
@@ -25,7 +25,14 @@ LONG = 4 * PATIENCE
 QUEUE = "q"
 
 DONE_ENDING = encode_ending(Ending("done", msgspec.Raw(b"\x07")))
-LETTER = Letter("exhausted", ErrorNote("ValueError", "no", "Traceback …"), attempts=3, crashes=0, enqueued_ms=17)
+LETTER = Letter(
+    "exhausted",
+    ErrorNote("ValueError", "no", "Traceback …"),
+    attempts=3,
+    crashes=0,
+    enqueued_ms=17,
+    failures=(Attempt(18.5, "OSError", "not yet", "worker-1", 2), Attempt(19.5, "ValueError", "no", "worker-2", 3)),
+)
 DEAD_ENDING = encode_ending(Ending("dead", letter=LETTER))
 
 T = TypeVar("T", bound="Promises")

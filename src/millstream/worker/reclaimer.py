@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Collection
 
 import msgspec
@@ -102,7 +103,8 @@ async def _end_started(broker: Broker, queue: str, consumer: str, at_most_once: 
         with contextlib.suppress(msgspec.MsgspecError):  # whoever claims it next sees that it is malformed
             message = decode_message(entry.body or b"")
             if message.task in at_most_once or whole(queue) in at_most_once:
-                outcomes.append(verdict.interrupted(entry.ref, message, entry.crashes, 0.0))
+                worker = consumer.rpartition(".")[0]
+                outcomes.append(verdict.interrupted(entry.ref, message, entry.crashes, 0.0, at=time.time(), worker=worker))
     for start in range(0, len(outcomes), BATCH):
         await broker.settle(queue, consumer, outcomes[start : start + BATCH])
     return len(outcomes)

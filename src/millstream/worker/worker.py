@@ -30,7 +30,6 @@ from millstream.serving import Serving
 from millstream.settings import AppSettings
 from millstream.subscription import PrefixSubscription, Subscription
 from millstream.task import Task
-from millstream.worker import verdict
 from millstream.worker.hot.claimer import Claimer
 from millstream.worker.hot.follower import Follower
 from millstream.worker.hot.hold import ASYNC, STOPPING, THREAD, Hold
@@ -417,7 +416,7 @@ class Worker:
             log.error("%r did not stop; it runs until this process ends", job)
             if job._task.settings.max_crashes == 0 and job._stop != FENCED:
                 job._stop = FENCED
-                self._settler.add(job._lane, verdict.interrupted(job._ref, job._message, job._crashes, 0.0))
+                self._settler.add(job._lane, self._runner.interrupted(job, 0.0))
         return stuck
 
     # -- services ----------------------------------------------------------------------------------------------------------

@@ -133,6 +133,8 @@ class Runner:
                 message = found
             task = handler or tasks.get(message.task)
             if task is None or entry.crashes or entry.expires_ms or len(entry.body or entry.raw) > limit:
+                if entry.crashes:
+                    message = _after_crashes(message, entry.crashes)
                 outcome = self._unfit(lane, entry, message, task, claim.now_ms)
                 if outcome is not None:
                     add(lane, outcome)
@@ -419,9 +421,15 @@ class Runner:
         if error is None:
             return self._done(job, value)
         if job._task.settings.max_crashes == 0:
-            return verdict.interrupted(job._ref, job._message, job._crashes, _result_ttl(job))
+            return self.interrupted(job, _result_ttl(job))
         job._lane.handed_back.append(job._ref)
         return None
+
+    def interrupted(self, job: CurrentJob, result_ttl: float) -> Outcome:
+        """What a job becomes that may start only once, and is stopped by a shutdown."""
+        return verdict.interrupted(
+            job._ref, job._message, job._crashes, result_ttl, at=time.time(), worker=self._reporter.worker or ""
+        )
 
     def failed(self, job: CurrentJob, error: BaseException, *, quietly: bool = False) -> Outcome | None:
         """What a job becomes that raised."""
@@ -448,7 +456,7 @@ class Runner:
         message = job._message
         if job._lane.letters:
             return self._judge_letter(job, error)
-        policy = verdict.policy_for(message, job._task.settings.retry)
+        policy, now = verdict.policy_for(message, job._task.settings.retry), time.time()
         outcome = verdict.judge(
             job._ref,
             message,
@@ -458,7 +466,9 @@ class Runner:
             crashes=job._crashes,
             expires_ms=job._expires_ms,
             result_ttl=_result_ttl(job),
-            received_ms=int((time.time() - self._loop.time() + job._since) * 1000),
+            received_ms=int((now - self._loop.time() + job._since) * 1000),
+            failed_at=now,
+            worker=self._reporter.worker or "",
             random=random.random,
         )
         if quietly:
@@ -611,6 +621,16 @@ def _named(lane: Lane, message: Message) -> str:
     if lane.handler is None:
         return f"job {message.id} (task {message.task!r})"
     return f"event {message.id} ({spoken(lane.queue)})"
+
+
+def _after_crashes(message: Message, crashes: int) -> Message:
+    """The message with its crashes since the last attempt that ended, as one failed attempt."""
+    died = (
+        "the worker that held it died or was cut off"
+        if crashes == 1
+        else f"{crashes} workers that held it died or were cut off"
+    )
+    return verdict.with_failure(message, "WorkerCrashed", died, time.time(), "")
 
 
 def _forget(lane: Lane, outcome: Outcome) -> None:
