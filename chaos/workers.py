@@ -37,7 +37,10 @@ class Worker:
 
     @property
     def log(self) -> str:
-        return self._log.read_text(errors="replace")
+        """What it has logged; while it runs, up to the last finished line."""
+        ended = self.code is not None
+        text = self._log.read_text(errors="replace")
+        return text if ended else text[: text.rfind("\n") + 1]
 
     @property
     def code(self) -> int | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.system import interpreters
 from tests.system.apps import jobs
 from tests.system.harness import Ledger, Server, Workers, running_server
 
@@ -34,3 +35,12 @@ def workers(server: Server, ledger: Ledger, tmp_path: Path) -> Iterator[Workers]
     workers = Workers(server, ledger, tmp_path)
     yield workers
     workers.clean_up()
+
+
+@pytest.fixture(params=interpreters.VERSIONS)
+def bin_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The commands of an environment with the built wheel, for each Python found here: python, millstream, pytest."""
+    session = tmp_path_factory.getbasetemp()
+    if hasattr(request.config, "workerinput"):
+        session = session.parent  # shared by the processes that run the tests
+    return interpreters.environment(request.param, session) / "bin"

@@ -45,6 +45,15 @@ def eventually(condition: Callable[[], object], what: str, within: float = PATIE
     return time.monotonic() - began
 
 
+def whole_lines(path: Path) -> list[str]:
+    """The finished lines of a file that other processes append to; empty if it does not exist.
+
+    A reader can see the first part of a write, even of one line in one call. A line is finished when its newline is there.
+    """
+    data = path.read_bytes() if path.exists() else b""
+    return data[: data.rfind(b"\n") + 1].decode(errors="replace").split("\n")[:-1]
+
+
 # -- the ledger ------------------------------------------------------------------------------------------------------------
 
 
@@ -70,7 +79,7 @@ class Ledger:
         path.touch()
 
     def lines(self, what: str = "", prefix: str = "") -> list[Line]:
-        found = [Line(*json.loads(line)) for line in self.path.read_text().splitlines()]
+        found = [Line(*json.loads(line)) for line in whole_lines(self.path)]
         return [line for line in found if what in ("", line.what) and line.key.startswith(prefix)]
 
     def starts(self, prefix: str = "") -> list[Line]:
@@ -120,6 +129,11 @@ class Server:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT)
         eventually(self._answers, f"{self._command} to answer; it says {self._log.read_text()}")
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def kill(self) -> None:
         """SIGKILL; ``start`` brings it back with its data."""
@@ -193,6 +207,9 @@ class Worker:
 
     @property
     def log(self) -> str:
+        """What it has logged: finished lines only while it runs, so that the rest of a line that a test finds is there too."""
+        if self.code is None:
+            return "".join(f"{line}\n" for line in whole_lines(self.log_file))
         return self.log_file.read_text(errors="replace")
 
     @property

@@ -6,7 +6,6 @@ import http.client
 import json
 import signal
 import socket
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -39,11 +38,13 @@ def get(path: str, key: str) -> dict[str, Any]:
         connection.close()
 
 
-def test_both_workers_of_a_preloaded_site_enqueue_after_their_parent_did(ledger: Ledger, workers: Workers, server: Any) -> None:
+def test_both_workers_of_a_preloaded_site_enqueue_after_their_parent_did_and_end_silently(
+    ledger: Ledger, workers: Workers, server: Any, bin_folder: Path
+) -> None:
     worker = workers.start()
     address = str(Path(server.path).with_name("http"))
     options = ["--preload", "--workers", "2", "--bind", f"unix:{address}", "--log-level", "warning", "--no-control-socket"]
-    site = workers.run([sys.executable, "-m", "gunicorn", *options, "web:application"], workers.environment())
+    site = workers.run([str(bin_folder / "python"), "-m", "gunicorn", *options, "web:application"], workers.environment())
     eventually(lambda: listens(address), "gunicorn to listen")
     answers: list[dict[str, Any]] = []
 
@@ -61,4 +62,5 @@ def test_both_workers_of_a_preloaded_site_enqueue_after_their_parent_did(ledger:
     assert {line.job for line in ledger.starts()} == set(ids)
     site.signal(signal.SIGTERM)
     assert site.wait() == 0
+    assert site.log == ""
     assert worker.code is None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.system.apps import jobs
-from tests.system.harness import Ledger, Server, Worker, Workers, eventually, until_done
+from tests.system.harness import Ledger, Server, Worker, Workers, eventually, until_done, whole_lines
 
 
 class Told(NamedTuple):
@@ -24,8 +24,7 @@ class Told(NamedTuple):
 
 
 def told(ledger: Ledger, during: str) -> list[Told]:
-    path = Path(f"{ledger.path}.problems")
-    lines = path.read_text().splitlines() if path.exists() else []
+    lines = whole_lines(Path(f"{ledger.path}.problems"))
     return [found for line in lines if (found := Told(*json.loads(line))).during == during]
 
 

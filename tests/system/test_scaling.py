@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from millstream.broker import Team
 from millstream.errors import UsageError
 from millstream.worker.circuit import FRUITLESS
 from tests.system.apps import jobs
-from tests.system.harness import APPS, Ledger, Server, Worker, Workers, eventually, state, totals, until_done
+from tests.system.harness import APPS, Ledger, Server, Worker, Workers, eventually, state, totals, until_done, whole_lines
 
 QUICK = "backlog,target=1,poll=0.1,hysteresis=0.2,cooldown=0.5"
 """A strategy that does in a second what takes others half a minute."""
@@ -35,6 +36,13 @@ def millstream(server: Server, *arguments: str) -> subprocess.CompletedProcess[s
 
 def until_processes(worker: Worker, count: int) -> None:
     eventually(lambda: len(worker.children()) == count, f"{count} processes; it says\n{worker.log}")
+
+
+def team(worker: Worker) -> Team:
+    """How the worker scales, as its supervisor has registered it."""
+    (info,) = jobs.app.inspector.supervisors_sync()
+    assert info.pid == worker.pid and info.team is not None
+    return info.team
 
 
 # -- by a strategy ---------------------------------------------------------------------------------------------------------
@@ -54,10 +62,9 @@ def test_under_a_burst_it_grows_and_when_idle_it_shrinks_and_no_job_is_lost_or_i
     assert ledger.lines("broken") == []
     assert len({line.pid for line in ledger.starts()}) >= 4
     assert totals()["lapsed"] == 0
-    (info,) = jobs.app.inspector.supervisors_sync()
-    assert info.team is not None
-    assert (info.pid, info.team.minimum, info.team.maximum, info.team.strategy) == (worker.pid, 1, 4, QUICK)
-    assert info.team.decisions["up"] >= 1 and info.team.decisions["down"] >= 1 and info.team.decisions["hold"] >= 1
+    eventually(lambda: team(worker).decisions["down"] >= 1, "the supervisor to register what it decided")
+    assert (team(worker).minimum, team(worker).maximum, team(worker).strategy) == (1, 4, QUICK)
+    assert team(worker).decisions["up"] >= 1 and team(worker).decisions["hold"] >= 1
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
     assert "scaled up from 1 to " in worker.log and " waiting, " in worker.log
@@ -178,8 +185,7 @@ def test_a_room_in_memory_has_no_worker_to_scale() -> None:
 
 
 def starts(ledger: Ledger) -> int:
-    path = Path(f"{ledger.path}.starts")
-    return len(path.read_text().splitlines()) if path.exists() else 0
+    return len(whole_lines(Path(f"{ledger.path}.starts")))
 
 
 @pytest.mark.parametrize("moment", ["import", "serve"])

@@ -75,6 +75,7 @@ def test_a_server_that_was_killed_and_comes_back_loses_nothing_and_makes_no_job_
 
 
 def says_once(worker: Worker, what: str) -> None:
+    eventually(lambda: what in worker.log, f"{what!r} to be logged")
     assert worker.log.count(what) == 1, f"{what!r} not once in:\n{worker.log}"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from millstream.errors import UsageError
+from millstream.threaded import run_in_thread
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,14 +30,24 @@ class Background:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped: asyncio.Event | None = None
         self._inherited: list[object] = []
+        self._ending = False
+        """The process is ending: the loop is closed and stays so."""
 
     def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine there and wait for it. An interrupt cancels it."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop or self._start())
+        """Run a coroutine there and wait for it. An interrupt cancels it. UsageError if its thread cannot be started."""
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop or self._start())
+        except RuntimeError as error:
+            coroutine.close()
+            if self._ending:
+                _rest_if_daemon()
+            raise UsageError(f"a sync call needs a thread, and none can be started: {error}") from error
         try:
             return future.result()
         except BaseException:
             future.cancel()
+            if self._ending:
+                _rest_if_daemon()
             raise
 
     def stop(self) -> None:
@@ -48,13 +59,21 @@ class Background:
         loop.call_soon_threadsafe(stopped.set)
         thread.join(STOP_SECONDS)
 
+    def end(self) -> None:
+        """At the end of the process: stop. Calls of daemon threads neither return nor raise from now on."""
+        self._ending = True
+        self.stop()
+
     def forget(self) -> None:
         """In a forked child: the thread stayed behind. Its loop is kept, because closing it would reach into the parent's."""
         self._inherited.append(self._loop)
         self._starting = threading.Lock()
         self._thread = self._loop = self._stopped = None
+        self._ending = False
 
     def _start(self) -> asyncio.AbstractEventLoop:
+        if self._ending:
+            raise RuntimeError("the process is ending")
         with self._starting:
             if self._loop is None:
                 started = threading.Event()
@@ -71,14 +90,20 @@ class Background:
             started.set()
             await stopped.wait()
 
-        asyncio.run(serve())
+        run_in_thread(serve())
 
 
 background = Background()
 """The one module global, by promise: sync calls of all apps share one loop per process."""
 
 os.register_at_fork(after_in_child=background.forget)
-atexit.register(background.stop)
+atexit.register(background.end)
+
+
+def _rest_if_daemon() -> None:
+    """In a daemon thread wait for the end of the process: an error raised there would be printed, and concern nobody."""
+    if threading.current_thread().daemon:
+        threading.Event().wait()
 
 
 def run_sync(name: str, verb: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R:

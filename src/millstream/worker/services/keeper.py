@@ -16,6 +16,7 @@ from functools import partial
 from millstream.broker import Broker
 from millstream.errors import BrokerError
 from millstream.reporter import Reporter
+from millstream.threaded import run_in_thread
 
 log = logging.getLogger("millstream.worker")
 
@@ -163,7 +164,7 @@ class KeeperThread:
 
     def _main(self) -> None:
         try:
-            asyncio.run(self._run())
+            run_in_thread(self._run())
         except BaseException as error:
             self._error = error
             if self._ready.is_set():

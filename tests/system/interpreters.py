@@ -1,0 +1,105 @@
+"""Every Python that this machine has and Millstream supports, each with the built wheel, for tests that run as a user would."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+"""Those that are supported. One that this machine lacks is skipped."""
+
+CACHE = ROOT / ".pytest_cache" / "interpreters"
+
+BESIDE = ("pytest", "gunicorn")
+"""What tests need beside Millstream and its dependencies."""
+
+
+def find(version: str) -> str | None:
+    """The interpreter of a version: on the path, or one of pyenv's."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions")
+    for candidate in (shutil.which(f"python{version}"), *sorted(pyenv.glob(f"{version}.*/bin/python"), reverse=True)):
+        # pyenv's commands on the path are there for every version, and fail for those that are not selected
+        if candidate is not None and _version(str(candidate)) == version:
+            return str(candidate)
+    return None
+
+
+def environment(version: str, session: Path) -> Path:
+    """The folder of an environment of this version that has the wheel, made once per session; skips if there is none.
+
+    What the wheel depends on is kept from session to session, because installing that takes the most time.
+    """
+    python = find(version)
+    if python is None:
+        pytest.skip(f"Python {version} is not installed here")
+    folder = session / f"python{version}"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with _alone(CACHE / "lock"):
+        dependencies = _dependencies(python, version)
+        if not (folder / "made").exists():
+            subprocess.run([python, "-m", "venv", "--without-pip", "--clear", str(folder)], check=True)
+            (_packages(folder) / "dependencies.pth").write_text(f"{_packages(dependencies)}\n")
+            _pip(folder, "install", "--no-deps", str(_wheel(session)))
+            (folder / "made").touch()
+    return folder
+
+
+def _version(python: str) -> str:
+    say = "import sys; print(sys.implementation.name, '%d.%d' % sys.version_info[:2])"
+    done = subprocess.run([python, "-c", say], capture_output=True, text=True)
+    return done.stdout.strip().removeprefix("cpython ")
+
+
+def _dependencies(python: str, version: str) -> Path:
+    wanted = [*tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"], *BESIDE]
+    stamp = hashlib.sha256(json.dumps([wanted, (ROOT / "constraints.txt").read_text(), python]).encode()).hexdigest()
+    folder = CACHE / version
+    made = folder / "made"
+    if not made.exists() or made.read_text() != stamp:
+        subprocess.run([python, "-m", "venv", "--without-pip", "--clear", str(folder)], check=True)
+        try:
+            _pip(folder, "install", "--only-binary", ":all:", "--constraint", str(ROOT / "constraints.txt"), *wanted)
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"what Millstream depends on cannot be installed for Python {version}: {error.stderr}")
+        made.write_text(stamp)
+    return folder
+
+
+def _wheel(session: Path) -> Path:
+    folder = session / "wheel"
+    if not list(folder.glob("*.whl")):
+        build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+        subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def _pip(folder: Path, *arguments: str) -> None:
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--quiet", "--no-input"]
+    subprocess.run([*pip, *arguments], cwd=ROOT, check=True, capture_output=True, text=True)
+
+
+def _packages(folder: Path) -> Path:
+    (packages,) = folder.glob("lib/python*/site-packages")
+    return packages
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One of the processes that run the tests at a time."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
