@@ -51,14 +51,14 @@ def _crowd() -> Figures:
 BYTES = Measurement(
     name="bytes",
     measure=_bytes,
-    limits=(Limit("Server bytes per ready tiny job, index included", "bytes", "bytes", 160),),
+    limits=(Limit("Server bytes per ready tiny job, index included", "bytes", "bytes", 120),),
     how=f"Growth of `used_memory` over {BYTES_JOBS:,} jobs with one small integer as argument, after the first 1,000.",
 )
 MEMORY = Measurement(
     name="memory",
     measure=_memory,
     limits=(
-        Limit("Resident memory of an idle worker child", "child", "MB", 45),
+        Limit("Resident memory of an idle worker child", "child", "MB", 40),
         Limit("Resident memory of its supervisor", "supervisor", "MB", 35),
     ),
     how="Of `millstream worker` with one task, uvloop installed, after its first job; MB are 10⁶ bytes, resident pages as the "
@@ -67,7 +67,7 @@ MEMORY = Measurement(
 CROWD = Measurement(
     name="crowd",
     measure=_crowd,
-    limits=(Limit("40 worker processes on one queue, slower than 10 by", "slower", "%", 10),),
+    limits=(Limit("40 worker processes on one queue, slower than 10 by", "slower", "%", 5),),
     how=f"Each twice, in turn, with {CROWD_JOBS:,} no-op jobs; all processes are up and hold a job at a closed gate before the "
     "clock starts. 10: {ten} jobs/s, 40: {forty} jobs/s.",
 )
