@@ -79,9 +79,7 @@ def _latency(ledger: Ledger) -> Iterator[Bar]:
         best = min(known, key=lambda name: known[name])
         other = f"{ledger.title(best)} {known[best]:.2f} ms"
         reached = f"{ours / known[best]:.2f} of it"
-        yield Bar(
-            f"Idle enqueue to start, {words}", f"{ours:.2f} ms", other, reached, "below every peer", ours < known[best]
-        )
+        yield Bar(f"Idle enqueue to start, {words}", f"{ours:.2f} ms", other, reached, "below every peer", ours < known[best])
 
 
 def _memory(ledger: Ledger) -> Iterator[Bar]:

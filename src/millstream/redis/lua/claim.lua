@@ -165,41 +165,47 @@ local function lives(id, place)
   return entry and (said(entry[2]).o or place_of(at)) == place, at
 end
 
--- Those whose key's turn is another's: blocked in their order, or dead.
+-- Those whose key's turn is another's: blocked in their order, or dead. (Hot: with few keys nearly every event comes here once.)
 local function set_aside(home, entries)
-  local refs, blocked, held, index, counts = {}, {}, {}, {}, {}
-  local most = tonumber(meta[7] or '1000')
-  for i, entry in ipairs(entries) do refs[i] = entry[1] end
+  local refs, ids, blocked, held, index, counts = {}, {}, {}, {}, {}, {}
+  local most, n = tonumber(meta[7] or '1000'), 0
+  for i, entry in ipairs(entries) do refs[i], ids[i] = entry[1], entry[2][6] end
   redis.call('XACK', home.key, home.group, unpack(refs))
   if home.mark == '' then redis.call('XDEL', STREAM, unpack(refs)) end
-  for _, entry in ipairs(entries) do
-    local words, turn = said(entry[2]), entry.turn
-    local id, key, place = words.i, words.k, home.mark == '' and words.o or place_of(entry[1])
-    local given, at
-    if home.mark ~= '' then given, at = lives(id, place) end
+  local known = home.mark ~= '' and redis.call('HMGET', INDEX, unpack(ids)) or {}
+  for i, entry in ipairs(entries) do
+    local fields, turn, place, id = entry[2], entry.turn, entry.place, ids[i]
+    local key, body, task, expires = fields[4], fields[2], '', '0'
+    if #fields > 6 then
+      local words = said(fields)
+      task, expires = words.t or '', words.x or '0'
+    end
+    local given, at = false, nil
+    if known[i] or barred > 0 and home.mark ~= '' then given, at = lives(id, place) end  -- a death here writes to the index
     if not given then
+      local begins = of_key(key)
       if turn == 'b' and not counts[key] then
-        local begins = of_key(key)
         counts[key] = redis.call('ZLEXCOUNT', BLOCKED, '[' .. begins, '(' .. begins .. '\255')
       end
       if at and string.sub(at, 1, 1) == 'd' then supersede(id) end
       if turn == 's' then
-        bar(key, place, id, words.t, words.d, home.mark .. entry[1])
+        bar(key, place, id, task, body, home.mark .. entry[1])
       elseif counts[key] and counts[key] >= most then
         local text = string.format('%d of its key wait behind one that is tried again: max_pending_per_key is reached', most)
-        bury(id, topic or words.t or '', words.d, order_letter('pending_full', text), home.mark .. entry[1], key, place)
+        bury(id, topic or task, body, order_letter('pending_full', text), home.mark .. entry[1], key, place)
         ended(id, '', 0, id_ttl_ms)
         barred = barred + 1
       else
         if counts[key] then counts[key] = counts[key] + 1 end
-        local n = #held + 1
-        blocked[n], blocked[n + 1] = 0, of_key(key) .. place .. id
-        held[n], held[n + 1] = blocked[n + 1], (words.x or 0) .. '\n' .. (words.t or '') .. '\n' .. words.d
-        index[n], index[n + 1] = id, 'p' .. order_note(place, words.t or '', key)
+        local member = begins .. place .. id
+        blocked[n + 1], blocked[n + 2] = 0, member
+        held[n + 1], held[n + 2] = member, expires .. '\n' .. task .. '\n' .. body
+        index[n + 1], index[n + 2] = id, 'p' .. order_note(place, task, key)
+        n = n + 2
       end
     end
   end
-  if #blocked > 0 then
+  if n > 0 then
     redis.call('ZADD', BLOCKED, unpack(blocked))
     redis.call('HSET', HELD, unpack(held))
     redis.call('HSET', INDEX, unpack(index))
@@ -220,14 +226,19 @@ local function in_turn(fresh, home)
     if has_key(fields) then
       at = at + 1
       local key, id = fields[4], fields[6]
-      local turn, words = known[key] or turns[at], #fields > 6 and said(fields)
-      local o = words and home.mark == '' and words.o or ''
+      local turn, o, words = known[key] or turns[at], '', nil
+      if #fields == 8 and fields[7] == 'o' and home.mark == '' and #fields[8] == 40 and not string.find(fields[8], '%D') then
+        o = fields[8]  -- it waited for its turn: the most common
+      elseif #fields > 6 then
+        words = said(fields)
+        o = home.mark == '' and words.o or ''
+      end
       local place = o == '' and place_of(entry[1]) or o
       if not turn or has_turn(turn, place, id) and not (home.mark ~= '' and lives(id, place)) then
-        if words then
+        if words and words.x then
           entry[2] = as_claimed(words)
         else
-          fields[6], fields[5], fields[4], fields[3] = nil, nil, nil, nil
+          entry[2] = { 'd', fields[2] }
         end
         if not turn then
           turn = 'r' .. place .. id
@@ -237,7 +248,7 @@ local function in_turn(fresh, home)
         entry[1] = entry[1] .. '/' .. o .. '/' .. key
         given[#given + 1] = entry
       else
-        entry.turn = string.sub(turn, 1, 1)
+        entry.turn, entry.place = string.sub(turn, 1, 1), place
         aside[#aside + 1] = entry
       end
     else

@@ -17,6 +17,7 @@ end
 
 -- What is held of one that is blocked: body, expiry and task.
 local function blocked_in(stored)
+  if string.sub(stored, 1, 3) == '0\n\n' then return string.sub(stored, 4), '0', '' end  -- an event that does not expire
   local cut = string.find(stored, '\n', 1, true)
   local again = string.find(stored, '\n', cut + 1, true)
   return string.sub(stored, again + 1), string.sub(stored, 1, cut - 1), string.sub(stored, cut + 1, again - 1)
