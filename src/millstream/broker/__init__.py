@@ -32,6 +32,7 @@ from millstream.broker.inspector import (
 )
 from millstream.broker.mailbox import Mailbox
 from millstream.broker.results import ResultStore
+from millstream.broker.why import Standing, Trouble, Why, WhyCode
 
 __all__ = [
     "Attendance",
@@ -54,8 +55,12 @@ __all__ = [
     "QueueState",
     "Receipt",
     "ResultStore",
+    "Standing",
     "StoppedKey",
     "Team",
     "TopicState",
+    "Trouble",
+    "Why",
+    "WhyCode",
     "WorkerInfo",
 ]

@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from millstream.broker.why import Facts, Standing, Trouble, Why, explain
+from millstream.errors import BrokerUnavailable
 from millstream.message import Message, decode_message
 from millstream.outcome import Ending, Letter
 from millstream.types import Status
@@ -137,6 +139,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """dead: its letter."""
     ending: Ending | None = None
     """How it ended, while that is kept."""
+    alone: bool = False
+    """ready: workers died while running it, so it waits to run with nothing beside it."""
 
     @property
     def message(self) -> Message | None:
@@ -195,6 +199,15 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     """The id of the one that keeps it; empty: it is in a process of its own."""
     team: Team | None = None
     """Of a supervisor: the processes it keeps. It serves nothing itself."""
+    tasks: dict[str, bool] | None = None
+    """The tasks it knows, by name and alias, and whether each runs in a thread. ``None``: it does not say, because there are more
+    than 500 or its version is older."""
+    slots: tuple[int, int] = (0, 0)
+    """How many coroutines and how many threads it runs at once."""
+    running: tuple[int, int] = (0, 0)
+    """How many of each are in use."""
+    full: list[str] = []
+    """Those of its ``queues`` of which it can start nothing more now."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -210,6 +223,41 @@ class Finding(msgspec.Struct, frozen=True):
 
 class Inspector(ABC):
     """Reads the truth from the server; nothing is cached."""
+
+    async def why(self, queue: str, job_id: str) -> Why:
+        """Why a job of a queue, or an event of a group by its address, is not running.
+
+        It takes a few short readings, so a job that moves meanwhile may be explained by what was true a moment ago. What workers
+        say of themselves is at most a few seconds old.
+        """
+        trouble = await self.trouble()
+        try:
+            view, standing, state = await self.job(queue, job_id), await self.standing(queue, job_id), await self.queue(queue)
+            ahead = None if standing.turn in ("", job_id) else await self.job(queue, standing.turn)
+            workers = await self.workers()
+        except BrokerUnavailable:
+            if trouble is None:
+                raise
+            return Why(code=trouble.code, text=trouble.text)
+        return explain(
+            Facts(
+                address=queue,
+                view=view,
+                standing=standing,
+                state=state,
+                workers=workers,
+                trouble=trouble,
+                ahead=ahead,
+            )
+        )
+
+    @abstractmethod
+    async def standing(self, queue: str, job_id: str) -> Standing:
+        """The time at an address, a job's ordering key there, and who has the key's turn. In O(1)."""
+
+    @abstractmethod
+    async def trouble(self) -> Trouble | None:
+        """Why the server refuses writes; ``None`` if it takes them, or if it does not let us ask."""
 
     @abstractmethod
     async def status(self, queue: str, job_id: str) -> Status:

@@ -6,7 +6,20 @@ import asyncio
 from typing import Any
 
 from millstream.address import group_address, topic_address
-from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, StoppedKey, TopicState, WorkerInfo
+from millstream.broker import (
+    DeadLetter,
+    Finding,
+    Inspector,
+    JobView,
+    Listed,
+    QueueState,
+    Standing,
+    StoppedKey,
+    TopicState,
+    Trouble,
+    Why,
+    WorkerInfo,
+)
 from millstream.client.background import twin
 from millstream.client.clients import Clients
 from millstream.client.pages import merged
@@ -28,6 +41,18 @@ class ClientInspector(Inspector):
         found = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.status(at, job_id))
         known: list[Status] = [status for status in found if status != "unknown"]
         return known[0] if known else "unknown"
+
+    async def why(self, queue: str, job_id: str) -> Why:
+        """Why a job is not running; see ``Inspector.why``. Of a queue with shards, the one that knows the job answers."""
+        found = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.why(at, job_id))
+        return next((why for why in found if why.code != "unknown"), found[0])
+
+    async def standing(self, queue: str, job_id: str) -> Standing:
+        found = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.standing(at, job_id))
+        return next((standing for standing in found if standing.key is not None), found[0])
+
+    async def trouble(self) -> Trouble | None:
+        return await self._clients.here().ask(lambda broker: broker.inspector.trouble())
 
     async def queues(self) -> list[str]:
         return await self._clients.here().ask(lambda broker: broker.inspector.queues())
@@ -100,6 +125,9 @@ class ClientInspector(Inspector):
         return await self._clients.here().ask(lambda broker: broker.inspector.examine())
 
     status_sync = twin(status)
+    why_sync = twin(why)
+    standing_sync = twin(standing)
+    trouble_sync = twin(trouble)
     queues_sync = twin(queues)
     queue_sync = twin(queue)
     topics_sync = twin(topics)

@@ -8,7 +8,19 @@ from itertools import islice
 import msgspec
 
 from millstream.address import is_dead_address, split_address, whole
-from millstream.broker import DeadLetter, Finding, Inspector, JobView, Listed, QueueState, StoppedKey, TopicState, WorkerInfo
+from millstream.broker import (
+    DeadLetter,
+    Finding,
+    Inspector,
+    JobView,
+    Listed,
+    QueueState,
+    Standing,
+    StoppedKey,
+    TopicState,
+    Trouble,
+    WorkerInfo,
+)
 from millstream.memory.queue import MemoryQueue
 from millstream.memory.state import Job, Moment, Number, Place, State
 from millstream.memory.topic import MemoryTopic
@@ -80,6 +92,17 @@ class MemoryInspector(Inspector):
                 return None if ending is None else JobView(id=job_id, queue=queue, status=status, ending=ending)
             return msgspec.structs.replace(view, ending=ending)
 
+    async def standing(self, queue: str, job_id: str) -> Standing:
+        with self._state.lock:
+            rules = self._queue(queue)
+            known = rules.jobs.get(job_id) or rules.dead.get(job_id)
+            key = None if known is None else known.key
+            turn, stopped_by = ("", "") if key is None else rules.order.state_of(key)
+            return Standing(self._now().ms / 1000, key, turn, stopped_by)
+
+    async def trouble(self) -> Trouble | None:
+        return None
+
     async def dead_letters(self, queue: str, *, after: str = "", limit: int = 100) -> list[DeadLetter]:
         seen = int(after or 0)
         with self._state.lock:
@@ -131,6 +154,7 @@ def _view(queue: str, job: Job, status: Status) -> JobView:
         expires_at=job.expires_ms / 1000 if job.expires_ms else None,
         consumer=job.holder if running else "",
         since=job.claimed_at if running else None,
+        alone=job.place is Place.ASIDE,
     )
 
 

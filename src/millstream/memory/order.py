@@ -127,6 +127,11 @@ class Order:
         stopped = self._stopped.pop(key, None)
         return None if stopped is None else sorted(stopped.letters, key=stopped.letters.__getitem__)
 
+    def state_of(self, key: bytes) -> tuple[str, str]:
+        """The id of the message that has the turn of a key, and of the one whose failure stopped it; each may be empty."""
+        owner, stopped = self._turns.get(key), self._stopped.get(key)
+        return "" if owner is None else owner[1], "" if stopped is None else stopped.by
+
     def stopped(self, dead: Container[str]) -> list[StoppedKey]:
         """By key. ``dead``: the ids of all that are still dead."""
         return [

@@ -16,12 +16,16 @@ from millstream.broker import (
     JobView,
     Listed,
     QueueState,
+    Standing,
     StoppedKey,
     TopicState,
+    Trouble,
     WorkerInfo,
 )
+from millstream.errors import BrokerError, BrokerUnavailable
 from millstream.message import ErrorNote
 from millstream.outcome import Letter, decode_ending, decode_letter
+from millstream.redis.connect import parse_info
 from millstream.redis.keys import GROUP, SUSPECTS
 from millstream.types import Status
 
@@ -127,6 +131,24 @@ class RedisInspector(Inspector):
             view = _entry(queue, status, found[:5], found[5])
         return msgspec.structs.replace(view, id=job_id, ending=ending)
 
+    async def standing(self, queue: str, job_id: str) -> Standing:
+        now_ms, *found = await self._run("standing", queue, job_id)
+        if not found:
+            return Standing(now_ms / 1000)
+        key, turn, stopped = found
+        return Standing(now_ms / 1000, key, turn.decode(), stopped.decode().partition(" ")[2])
+
+    async def trouble(self) -> Trouble | None:
+        try:
+            info = parse_info(await self._call("INFO", "replication", "persistence", "memory"))
+            if info.get("rdb_last_bgsave_status", "ok") != "ok":
+                info["refuses"] = (await self._call("CONFIG", "GET", "stop-writes-on-bgsave-error") or (b"", b"yes"))[1].decode()
+        except BrokerUnavailable:
+            raise
+        except BrokerError:  # an ACL does not let us ask
+            return None
+        return trouble(info)
+
     async def dead_letters(self, queue: str, *, after: str = "", limit: int = 100) -> list[DeadLetter]:
         found: list[DeadLetter] = []
         size = 0
@@ -204,6 +226,20 @@ def dead_letter(queue: str, entry: bytes, fields: list[bytes]) -> DeadLetter:
     )
 
 
+def trouble(info: dict[str, str]) -> Trouble | None:
+    """Why a server refuses writes, by its INFO."""
+    if info.get("role", "master") != "master":
+        return Trouble("read_only", "the server is a read-only replica: connect to the primary")
+    if info.get("aof_enabled") == "1" and info.get("aof_last_write_status", "ok") != "ok":
+        return Trouble("full", "the server cannot write its append-only file and refuses writes: look at its log and the disk")
+    if info.get("rdb_last_bgsave_status", "ok") != "ok" and info.get("refuses", "yes") == "yes":
+        return Trouble("full", "the server could not write its last snapshot and refuses writes: look at its log and the disk")
+    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if limit and used >= limit and info.get("maxmemory_policy", "noeviction") == "noeviction":
+        return Trouble("full", "the server's memory is full (maxmemory), so it refuses new jobs", claims=True)
+    return None
+
+
 def _stopped(key: bytes, noted: bytes, waiting: int) -> StoppedKey:
     since, _, by = noted.decode().partition(" ")
     return StoppedKey(key, by, int(since) / 1000, waiting)
@@ -242,6 +278,7 @@ def _entry(queue: str, status: Status, row: list[Any], time_ms: int = 0) -> JobV
         expires_at=_moment(stored.get(b"x", b"")),
         consumer=name.decode() if running else "",
         since=(time_ms - idle_ms) / 1000 if running else None,
+        alone=name == SUSPECTS.encode(),
     )
     message = view.message
     return view if message is None else msgspec.structs.replace(view, id=message.id)

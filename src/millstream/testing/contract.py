@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from millstream.testing.promises.claiming import ClaimingPromises
 from millstream.testing.promises.emitting import EmittingPromises
+from millstream.testing.promises.explaining import ExplainingPromises, UnknownTaskPromises
 from millstream.testing.promises.following import FollowingPromises
 from millstream.testing.promises.groups import GroupPromises
 from millstream.testing.promises.inspecting import InspectingPromises
@@ -38,6 +39,7 @@ class QueueContract(
     SettlingPromises,
     OperatingPromises,
     InspectingPromises,
+    ExplainingPromises,
     ResultPromises,
     OrderPromises,
     PendingPromises,
@@ -61,6 +63,7 @@ class BrokerContract(
     OrderedQueuePromises,
     OrderedGroupPromises,
     ShardPromises,
+    UnknownTaskPromises,
 ):
     """Every promise of ``millstream.broker``, one test each.
 

@@ -54,6 +54,9 @@ TICK_SECONDS = 0.05
 STALE_SECONDS = 0.25
 """What has been buffered for this long without a slot is handed back: others may be idle."""
 
+TASKS_TOLD = 500
+"""A worker that knows more tasks does not list them in the registry, so that its beat stays small."""
+
 LAST_WORDS_SECONDS = 5.0
 """After the grace period: how long cancelled coroutines have to end, and outcomes to reach the server."""
 
@@ -97,6 +100,7 @@ class Worker:
         self._broker = broker
         self._keeper = keeper
         self._tasks = tasks
+        self._told = {name: not task.is_async for name, task in tasks.items()} if len(tasks) <= TASKS_TOLD else None
         self._settings = settings
         self._lifespan = lifespan
         self._supervisor = supervisor
@@ -485,7 +489,23 @@ class Worker:
             started=self._started_at,
             totals=dict(self._settler.totals),
             supervisor=self._supervisor,
+            tasks=self._told,
+            slots=self._hold.sizes,
+            running=self._hold.in_use,
+            full=self._full(),
         )
+
+    def _full(self) -> list[str]:
+        """The addresses of which it can start nothing more now. Of shards one that has room is enough."""
+        hold = self._hold
+        free = {
+            whole(lane.queue)
+            for lane in self._lanes
+            if not hold.shut
+            and (lane.limit is None or lane.active < lane.limit)
+            and any(hold.free[kind] > 0 for kind in lane.kinds)
+        }
+        return [queue for queue in dict.fromkeys(whole(lane.queue) for lane in self._lanes) if queue not in free]
 
     def _describe(self, task: asyncio.Task[Any] | None) -> str:
         with contextlib.suppress(RuntimeError):  # another thread changes the set while we look

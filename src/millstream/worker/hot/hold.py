@@ -76,6 +76,11 @@ class Hold:
             await self.quiet.wait()
 
     @property
+    def in_use(self) -> tuple[int, int]:
+        """How many slots of each kind run something."""
+        return self.sizes[ASYNC] - self.free[ASYNC], self.sizes[THREAD] - self.free[THREAD]
+
+    @property
     def idle(self) -> bool:
         """Nothing runs, waits to run, or waits to be settled."""
         return not (self.running or self.ready[ASYNC] or self.ready[THREAD] or self.unsettled)
