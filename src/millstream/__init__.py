@@ -12,6 +12,7 @@ from millstream.errors import Reject, Retry, Snooze
 if TYPE_CHECKING:
     from millstream.app import Millstream
     from millstream.batch import Batch
+    from millstream.broker.why import Why
     from millstream.call import Call
     from millstream.consumer import Consumer
     from millstream.current import CurrentJob, current_job
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from millstream.delivery import Delivery
     from millstream.group import Group
     from millstream.job import Job
+    from millstream.job_info import JobInfo
     from millstream.policy import RetryPolicy
     from millstream.problem import Problem
     from millstream.queue import Queue
@@ -37,6 +39,7 @@ __all__ = [
     "Delivery",
     "Group",
     "Job",
+    "JobInfo",
     "Millstream",
     "Problem",
     "Queue",
@@ -46,6 +49,7 @@ __all__ = [
     "Snooze",
     "SyncTask",
     "Topic",
+    "Why",
     "__version__",
     "current_job",
 ]
@@ -61,12 +65,14 @@ _HOMES = {
     "Delivery": "delivery",
     "Group": "group",
     "Job": "job",
+    "JobInfo": "job_info",
     "Millstream": "app",
     "Problem": "problem",
     "Queue": "queue",
     "RetryPolicy": "policy",
     "SyncTask": "task",
     "Topic": "topic",
+    "Why": "broker.why",
     "current_job": "current",
 }
 

@@ -33,7 +33,6 @@ from millstream.handler import GroupHandler
 from millstream.job import Job, Origin
 from millstream.observers import Observer, Observers
 from millstream.options import (
-    DEFAULT_QUEUE,
     TaskOptions,
     job_id,
     payload_option,
@@ -46,7 +45,7 @@ from millstream.options import (
 from millstream.ordering import SHARDS, Key, KeyOf, OnFailure, consumers_option, order_rules
 from millstream.policy import RetryPolicy
 from millstream.queue import Queue
-from millstream.rooms import make_room
+from millstream.rooms import make_room, where
 from millstream.serving import Serving
 from millstream.settings import AppSettings, QueueSettings, TopicSettings, seconds, topic_name, whole
 from millstream.settings import name as checked_name
@@ -137,6 +136,11 @@ class Millstream:
         if self._url is None:
             self._url = parse_url(discover_url(None))
         return self._url
+
+    @property
+    def where(self) -> str:
+        """Where its queues live, for people: the URL without its password, or the folder of the embedded server."""
+        return where(self.url, self.settings.namespace)
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:
@@ -445,12 +449,15 @@ class Millstream:
         """``enqueue_many`` for code without an event loop; inside one it raises UsageError."""
         return run_sync("enqueue_many", self.enqueue_many, calls, return_exceptions=return_exceptions)
 
-    def job(self, id: str, *, queue: str = DEFAULT_QUEUE) -> Job[Any]:
-        """A job by its id alone; its result comes as plain values. ``task.job(id)`` knows the type.
+    def job(self, id: str, *, queue: str | None = None) -> Job[Any]:
+        """A job by its id alone, without any I/O; its result comes as plain values. ``task.job(id)`` knows the type.
 
-        In a queue with shards it is looked for in all of them, whenever it is asked about.
+        Each of its verbs looks for the job in every queue of the namespace, or only in ``queue``, which is one call. If no
+        queue knows it, ``status()`` is ``unknown``, and ``info()``, ``result()`` and ``cancel()`` raise JobNotFound. If several
+        do, they raise UsageError.
         """
-        origin = Origin(self._clients, checked_name(queue, "queue"), "", msgspec.msgpack.decode, True)
+        name = "" if queue is None else checked_name(queue, "queue")
+        origin = Origin(self._clients, name, "", msgspec.msgpack.decode, True, looked_up=True)
         return Job(job_id(id), False, origin)
 
     # -- where it runs -----------------------------------------------------------------------------------------------------
@@ -613,6 +620,7 @@ class Millstream:
             threads=whole(threads, "threads", minimum=1),
             lifespan=self.lifespan_context,
             observers=self.observers,
+            where=self.where,
         )
 
     async def _consume(self, subscription: Subscription) -> Consumer:
@@ -635,6 +643,7 @@ class Millstream:
                 threads=slots or WORKER_THREADS,
                 lifespan=nullcontext,
                 observers=self.observers,
+                where=self.where,
             )
             await worker.start()
             return Consumer(subscription, worker, stack.pop_all(), self.settings.grace)

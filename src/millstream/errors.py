@@ -22,7 +22,8 @@
     │   ├── JobFailed                      the job is dead; carries its reason, error and traceback
     │   ├── JobCancelled
     │   ├── JobExpired
-    │   ├── ResultTimeout (also TimeoutError)
+    │   ├── JobNotFound (also LookupError)  no queue knows a job of this id
+    │   ├── ResultTimeout (also TimeoutError)  the wait ended first; says why the job has not ended
     │   └── ResultsDisabled                no result is kept for this job, or it is gone
     └── Signal                             what a handler raises to speak; never an accident
         ├── Retry                          run again later, spending an attempt
@@ -36,7 +37,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millstream.broker.why import Why
 
 __all__ = [
     "BrokerError",
@@ -48,6 +52,7 @@ __all__ = [
     "JobCancelled",
     "JobExpired",
     "JobFailed",
+    "JobNotFound",
     "LeaseLost",
     "MalformedEntry",
     "MalformedEvent",
@@ -195,13 +200,22 @@ class JobExpired(ResultError):
     """The job was not started before it expired."""
 
 
-class ResultTimeout(ResultError, TimeoutError):
-    """The wait ended before the job did. ``status`` is the job's state; ``served`` whether any worker serves its queue."""
+class JobNotFound(ResultError, LookupError):
+    """No queue knows a job of this id: it ended and left no result, or there was no such job."""
 
-    def __init__(self, message: str, job_id: str, status: str, served: bool) -> None:
+
+class ResultTimeout(ResultError, TimeoutError):
+    """The wait ended before the job did.
+
+    ``status`` is the job's state, ``served`` says whether a worker serves its queue, and ``why`` says why it has not ended;
+    ``None`` if the server could not be asked.
+    """
+
+    def __init__(self, message: str, job_id: str, status: str, served: bool, why: Why | None = None) -> None:
         super().__init__(message, job_id)
         self.status = status
         self.served = served
+        self.why = why
 
 
 class ResultsDisabled(ResultError):

@@ -10,7 +10,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from millstream.address import whole
 from millstream.broker import Cancellation, DeadLetter
+from millstream.broker.why import explain
 from millstream.client import Clients, twin
 from millstream.codec import InvalidResult
 from millstream.errors import (
@@ -18,10 +20,13 @@ from millstream.errors import (
     JobCancelled,
     JobExpired,
     JobFailed,
+    JobNotFound,
     ResultError,
     ResultsDisabled,
     ResultTimeout,
+    UsageError,
 )
+from millstream.job_info import JobInfo
 from millstream.outcome import Letter, decode_ending
 from millstream.settings import seconds
 from millstream.types import Seconds, Status
@@ -41,6 +46,7 @@ class Origin:
 
     clients: Clients
     queue: str
+    """Empty: not known, so every queue is searched."""
     task: str
     """Empty: not known."""
     decode: Callable[[bytes | msgspec.Raw], Any]
@@ -48,6 +54,8 @@ class Origin:
     keeps_results: bool
     address: str = ""
     """The shard of the queue that it is in. Empty: the queue itself, or if it has shards any of them."""
+    looked_up: bool = False
+    """Known by its id alone, so there may be no such job."""
 
 
 class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
@@ -63,7 +71,7 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
 
     @property
     def queue(self) -> str:
-        """The queue it was sent to; if that has shards, the whole's name."""
+        """The queue it was sent to; of one with shards, the whole's name. Empty if it was looked up without a queue."""
         return self._origin.queue
 
     @property
@@ -72,17 +80,17 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         return self._origin.task
 
     async def result(self, timeout: Seconds | None = None) -> R_co:
-        """What the job returned, as soon as it has; ``timeout`` in seconds, 0 only looks, None waits for ever.
+        """What the job returned, as soon as it has. ``timeout`` is in seconds: 0 only looks, None waits without limit.
 
-        Raises JobFailed if it is dead, JobCancelled, JobExpired, ResultTimeout saying where it is and whether any worker
-        serves its queue, and ResultsDisabled if nothing is kept of it.
+        Raises JobFailed if it is dead, JobCancelled, JobExpired, ResultTimeout saying why it has not ended, ResultsDisabled if
+        nothing is kept of it, and JobNotFound if it was looked up by its id and no queue knows it.
         """
         origin, job_id = self._origin, self.id
         patience = None if timeout is None else seconds(timeout, "timeout")
         if not origin.keeps_results:
             raise ResultsDisabled(f"{self} keeps no result: it was sent with result_ttl=0", job_id)
         client, payload, waiting = origin.clients.here(), None, asyncio.timeout(patience)
-        address: str | None = origin.queue
+        address: str | None = origin.queue or None
         with contextlib.suppress(TimeoutError):
             async with waiting:
                 address = await self._find()
@@ -114,23 +122,52 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         return await self._origin.clients.here().ask(lambda broker: broker.inspector.status(address, self.id))
 
     async def cancel(self) -> bool:
-        """True: it was waiting, and will not run. False: it is running, or has ended."""
+        """True: it was waiting, and will not run. False: it is running, or has ended.
+
+        Raises JobNotFound if it was looked up by its id and no queue knows it.
+        """
         address = await self._find()
-        if address is None:
-            return False
-        answer = await self._origin.clients.here().ask(lambda broker: broker.cancel(address, self.id))
+        client, answer = self._origin.clients.here(), Cancellation.ENDED
+        if address is not None:
+            where = address
+            answer = await client.ask(lambda broker: broker.cancel(where, self.id))
+        if answer is Cancellation.ENDED and self._origin.looked_up and await self.status() == "unknown":
+            raise self._not_found()
         return answer is Cancellation.CANCELLED
+
+    async def info(self) -> JobInfo:
+        """What is known of the job now: its attempt, last error, due time, worker, and why it is not running.
+
+        Raises JobNotFound if no queue knows it, as of one that ended with ``result_ttl=0``.
+        """
+        address = await self._find()
+        if address is not None:
+            where = address
+            facts = await self._origin.clients.here().ask(lambda broker: broker.inspector.facts(where, self.id))
+            if facts.view is not None:
+                return JobInfo.of(facts.view, facts)
+        raise self._not_found()
 
     result_sync = twin(result)
     status_sync = twin(status)
     cancel_sync = twin(cancel)
+    info_sync = twin(info)
 
     async def _find(self) -> str | None:
-        """The address at which it is: its queue, or that of its shards which knows it; None: none of them does, now."""
+        """The address of the queue, or of the shard, that knows it; None if none does. UsageError if several queues do.
+
+        A queue without shards is not asked.
+        """
         origin = self._origin
         if origin.address:
             return origin.address
         client = origin.clients.here()
+        if not origin.queue:
+            found = await client.find_everywhere(self.id)
+            if len(found) > 1:
+                names = ", ".join(repr(whole(address)) for address in found)
+                raise UsageError(f"there is a job {self.id!r} in several queues, {names}: choose one with app.job(id, queue=…)")
+            return found[0] if found else None
         if client.opening.declares(origin.queue):
             addresses = client.spread(origin.queue) or [origin.queue]
         else:
@@ -138,32 +175,42 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         return addresses[0] if len(addresses) == 1 else await client.find_job(addresses, self.id)
 
     async def _last_look(self, patience: float) -> bytes:
-        """The ending if it is there after all, else ResultTimeout."""
-        waited = f"{self} had not ended after {patience:g} s"
+        """The ending if it is there after all. Raises ResultTimeout, or what says that there will be none."""
+        clients = self._origin.clients
+        waited = f"{self} at {clients.where} had not ended after {patience:g} s"
         try:
             async with asyncio.timeout(LAST_LOOK_SECONDS):
-                broker = await self._origin.clients.here().broker()
-                address = await self._find() or self.queue
-                payload = await broker.results.get(address, self.id)
+                broker = await clients.here().broker()
+                address = await self._find()
+                payload = None if address is None else await broker.results.get(address, self.id)
                 if payload is not None:
                     return payload
-                status = await broker.inspector.status(address, self.id)
-                served = (await broker.inspector.queue(address)).consumers > 0
+                facts = None if address is None else await broker.inspector.facts(address, self.id)
+                if facts is None or facts.view is None or facts.view.status == "dead":
+                    raise await self._left_nothing(address)
         except (BrokerUnavailable, TimeoutError) as error:
             reason = str(error) or "the server does not answer"
             raise ResultTimeout(f"{waited}, and its state could not be read: {reason}", self.id, "unknown", False) from error
-        who = "workers serve" if served else "no worker serves"
-        raise ResultTimeout(f"{waited}: it is {status}, and {who} its queue", self.id, status, served)
+        why = explain(facts)
+        served = "no_worker" not in (why.code, *why.also)
+        raise ResultTimeout(f"{waited}: {why.text}", self.id, facts.view.status, served, why)
 
     async def _left_nothing(self, address: str | None) -> ResultError:
         if address is not None:
             letter = await self._origin.clients.here().ask(lambda broker: broker.inspector.dead_letter(address, self.id))
             if letter is not None:
                 return self._failed(letter)
+        if self._origin.looked_up:
+            return self._not_found()
         return ResultsDisabled(
             f"{self} left no result: none is kept of it (result_ttl=0), it was kept and has expired, or there was no such job",
             self.id,
         )
+
+    def _not_found(self) -> JobNotFound:
+        where = self._origin.clients.where
+        text = f"{self} is not known at {where}: it ended and left no result, or there was no such job"
+        return JobNotFound(text, self.id)
 
     def _failed(self, letter: Letter | DeadLetter) -> JobFailed:
         if isinstance(letter, DeadLetter):
@@ -177,7 +224,8 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
 
     def __str__(self) -> str:
         task = f" of task {self.task!r}" if self.task else ""
-        return f"job {self.id!r}{task} in queue {self.queue!r}"
+        queue = f" in queue {self.queue!r}" if self.queue else ""
+        return f"job {self.id!r}{task}{queue}"
 
     def __repr__(self) -> str:
         return f"<{self}>"

@@ -58,7 +58,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """The delivery's claim, as the broker named it."""
     id: str
     result: bytes | None = None
-    """DONE and DEAD: the encoded ``Ending`` to keep for ``result_ttl``; None keeps nothing."""
+    """The encoded ``Ending`` to keep for ``result_ttl``; None keeps nothing, but of EXPIRED one that says only that."""
     result_ttl: float = 0.0
     given_id: bool = False
     """Remember the id for ``id_ttl`` from now on."""
@@ -83,6 +83,13 @@ class Ending(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """done: msgpack of the return value."""
     letter: Letter | None = None
     """dead: why."""
+    task: str = ""
+    """The name of its task; empty if it is not known, as of a cancelled job."""
+    ttl: float = 0.0
+    """Seconds for which this is kept, or 0 if it is not known. With the moment it expires it tells when the job ended, so that
+    a worker need not read a clock for every job."""
+    enqueued_ms: int = 0
+    """When the job was enqueued, by the clock of the machine that did; 0 if it is not known."""
 
 
 encode_ending = msgspec.msgpack.Encoder().encode

@@ -6,12 +6,23 @@ import asyncio
 import importlib
 from typing import TYPE_CHECKING
 
-from millstream.config import Url
+from millstream.config import DEFAULT_NAMESPACE, Url
 from millstream.settings import AppSettings
 
 if TYPE_CHECKING:
     from millstream.broker import Broker
     from millstream.client import Room
+
+
+def where(url: Url, namespace: str) -> str:
+    """Where queues are, for people: the URL without its password, or the folder of the embedded server; and the namespace,
+    unless it is the default."""
+    place = url.safe
+    if url.scheme == "embedded":
+        from millstream.embedded import data_folder
+
+        place = f"embedded server in {data_folder(url.path or None)}"
+    return place if namespace == DEFAULT_NAMESPACE else f"{place}, namespace {namespace}"
 
 
 def make_room(url: Url, settings: AppSettings) -> Room:
@@ -25,6 +36,7 @@ class MemoryRoom:
     def __init__(self, url: Url, settings: AppSettings) -> None:
         from millstream.memory import MemoryBroker
 
+        self.where = where(url, settings.namespace)
         self._broker = MemoryBroker(url.name, namespace=settings.namespace, id_ttl=settings.id_ttl)
 
     async def connect(self) -> Broker:
@@ -38,6 +50,10 @@ class RedisRoom:
     def __init__(self, url: Url, settings: AppSettings) -> None:
         self._url = url
         self._settings = settings
+
+    @property
+    def where(self) -> str:
+        return where(self._url, self._settings.namespace)
 
     async def connect(self) -> Broker:
         # The first import takes 0.1 s, which the loop shall not stand still for.

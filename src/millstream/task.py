@@ -85,8 +85,11 @@ class Task(Generic[P, R]):
         return changed
 
     def job(self, id: str) -> Job[R]:
-        """A job of this task that was enqueued before, by whomever, in the queue this task sends to, or any shard of it."""
-        return Job(job_id(id), False, self.origin)
+        """A job of this task that was enqueued before, here or elsewhere, in the queue that this task sends to. No I/O.
+
+        If that queue does not know it, ``info()``, ``result()`` and ``cancel()`` raise JobNotFound.
+        """
+        return Job(job_id(id), False, replace(self.origin, looked_up=True))
 
     def origin_at(self, address: str) -> Origin:
         """What the jobs that went to one shard of its queue have in common."""

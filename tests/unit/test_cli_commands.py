@@ -543,7 +543,7 @@ def test_with_an_app_arguments_and_options_are_checked(console: Console, app_fil
 
 
 def test_waiting_in_vain_says_why(console: Console) -> None:
-    console("enqueue", "greet", '["Ada"]', "--wait", "0.05", code=1, err="it is ready, and no worker serves its queue")
+    console("enqueue", "greet", '["Ada"]', "--wait", "0.05", code=1, err="no worker serves queue 'default'")
 
 
 # -- doctor ----------------------------------------------------------------------------------------------------------------

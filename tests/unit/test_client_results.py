@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from millstream import Millstream
-from millstream.broker import Broker
+from millstream.broker import Broker, WorkerInfo
 from millstream.errors import (
     BrokerUnavailable,
     JobCancelled,
     JobExpired,
     JobFailed,
+    JobNotFound,
     ResultError,
     ResultsDisabled,
     ResultTimeout,
@@ -120,9 +121,11 @@ async def test_an_expired_job_says_so() -> None:
 async def test_a_timeout_says_where_the_job_is_and_that_nobody_serves_its_queue() -> None:
     _, shrink = build()
     job = await shrink.options(delay=60).enqueue(3)
-    with pytest.raises(ResultTimeout, match="scheduled, and no worker serves") as caught:
+    with pytest.raises(ResultTimeout, match="scheduled and due .* no worker serves queue 'default'") as caught:
         await job.result(timeout=0.01)
     assert (caught.value.status, caught.value.served) == ("scheduled", False)
+    assert caught.value.why is not None
+    assert (caught.value.why.code, caught.value.why.also) == ("scheduled", ("no_worker",))
     assert isinstance(caught.value, TimeoutError)
 
 
@@ -130,8 +133,10 @@ async def test_a_timeout_says_where_the_job_is_and_that_nobody_serves_its_queue(
 async def test_a_timeout_says_that_workers_serve_the_queue() -> None:
     app, shrink = build()
     job = await shrink.enqueue(3)
-    await (await app.broker()).join("default", "hand", 30.0)
-    with pytest.raises(ResultTimeout, match="ready, and workers serve") as caught:
+    broker = await app.broker()
+    await broker.join("default", "hand.1", 30.0)
+    await broker.register(WorkerInfo("hand", "host", 1, "0", ["default"], 0.0, {}), 30.0)
+    with pytest.raises(ResultTimeout, match="ready and waits for its turn: 1 ready in queue 'default', 1 worker") as caught:
         await job.result(timeout=0)
     assert caught.value.served
 
@@ -179,8 +184,8 @@ async def test_a_job_that_left_nothing_or_never_was_has_no_result() -> None:
     app, shrink = build()
     job = await shrink.enqueue(3)
     await work(app, done(ttl=0))
-    for gone in (job, shrink.job("never")):
-        with pytest.raises(ResultsDisabled, match="left no result"):
+    for gone, error in ((job, ResultsDisabled), (shrink.job("never"), JobNotFound)):
+        with pytest.raises(error, match="left no result"):
             await gone.result()
         assert await gone.status() == "unknown"
 

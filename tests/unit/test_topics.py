@@ -625,6 +625,8 @@ async def test_topics_and_prefixes_may_be_declared_while_the_app_connects() -> N
             return await super().open_prefix(prefix, group, start, known)
 
     class SlowRoom:
+        where = "nowhere"
+
         async def connect(self) -> MemoryBroker:
             return Slow()
 

@@ -22,6 +22,9 @@ OVERDUE_SECONDS = 1.5
 SUSPECT_AFTER = 2
 """From this many crashes on a message runs with nothing beside it, so that its neighbours are never blamed."""
 
+CANCELLED_TTL = 600.0
+"""Seconds for which the ending of a cancelled job is kept."""
+
 
 class Post(msgspec.Struct, frozen=True, gc=False):
     """One job to publish."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 
 from millstream.broker.why import Facts, Standing, Trouble, Why, explain
 from millstream.errors import BrokerUnavailable
-from millstream.message import Message, decode_message
+from millstream.message import Attempt, Message, decode_message
 from millstream.outcome import Ending, Letter
 from millstream.types import Status
 
@@ -139,6 +139,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """dead: its letter."""
     ending: Ending | None = None
     """How it ended, while that is kept."""
+    ended_at: float | None = None
+    """When it ended, if that is known."""
     alone: bool = False
     """ready: workers died while running it, so it waits to run with nothing beside it."""
 
@@ -161,7 +163,43 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
             cursor=letter.cursor,
             crashes=letter.letter.crashes,
             letter=letter,
+            ended_at=letter.died_at,
         )
+
+    @classmethod
+    def of_ending(cls, queue: str, job_id: str, ending: Ending, expires_at: float) -> JobView:
+        """A job of which only its ending is left, and until when that is kept."""
+        ended_at = expires_at - ending.ttl if ending.ttl and expires_at > 0 else None
+        return cls(id=job_id, queue=queue, status=cast(Status, ending.status), ending=ending, ended_at=ended_at)
+
+    @property
+    def worker(self) -> str:
+        """running: the id of the worker that runs it, which may have had several names as a consumer."""
+        return self.consumer.rpartition(".")[0] or self.consumer
+
+    @property
+    def task(self) -> str:
+        """The name of its task, or of an event's topic; empty if that is not known."""
+        if self.letter is not None:
+            return self.letter.task
+        message = self.message
+        return message.task if message is not None else "" if self.ending is None else self.ending.task
+
+    @property
+    def enqueued_ms(self) -> int:
+        """When it was enqueued, by the clock of the machine that did; 0 if that is not known."""
+        if self.letter is not None:
+            return self.letter.letter.enqueued_ms
+        message = self.message
+        return message.enqueued_ms if message is not None else 0 if self.ending is None else self.ending.enqueued_ms
+
+    @property
+    def failures(self) -> tuple[Attempt, ...]:
+        """Its last failed attempts, oldest first."""
+        if self.letter is not None:
+            return self.letter.letter.failures
+        message = self.message
+        return () if message is None else message.failures
 
 
 class Team(msgspec.Struct, frozen=True):
@@ -200,8 +238,8 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     team: Team | None = None
     """Of a supervisor: the processes it keeps. It serves nothing itself."""
     tasks: dict[str, bool] | None = None
-    """The tasks it knows, by name and alias, and whether each runs in a thread. ``None``: it does not say, because there are more
-    than 500 or its version is older."""
+    """The tasks it knows, by name and alias, and whether each runs in a thread. ``None``: it does not say, because there are
+    more than 500 or its version is older."""
     slots: tuple[int, int] = (0, 0)
     """How many coroutines and how many threads it runs at once."""
     running: tuple[int, int] = (0, 0)
@@ -227,28 +265,28 @@ class Inspector(ABC):
     async def why(self, queue: str, job_id: str) -> Why:
         """Why a job of a queue, or an event of a group by its address, is not running.
 
-        It takes a few short readings, so a job that moves meanwhile may be explained by what was true a moment ago. What workers
-        say of themselves is at most a few seconds old.
+        It takes a few short readings, so a job that moves meanwhile may be explained by what was true a moment ago. What
+        workers say of themselves is at most a few seconds old.
         """
-        trouble = await self.trouble()
         try:
-            view, standing, state = await self.job(queue, job_id), await self.standing(queue, job_id), await self.queue(queue)
-            ahead = None if standing.turn in ("", job_id) else await self.job(queue, standing.turn)
-            workers = await self.workers()
+            return explain(await self.facts(queue, job_id))
         except BrokerUnavailable:
+            trouble = await self.trouble()
             if trouble is None:
                 raise
             return Why(code=trouble.code, text=trouble.text)
-        return explain(
-            Facts(
-                address=queue,
-                view=view,
-                standing=standing,
-                state=state,
-                workers=workers,
-                trouble=trouble,
-                ahead=ahead,
-            )
+
+    async def facts(self, queue: str, job_id: str) -> Facts:
+        """What ``why`` rests on, the job among it."""
+        standing = await self.standing(queue, job_id)
+        return Facts(
+            address=queue,
+            view=await self.job(queue, job_id),
+            standing=standing,
+            state=await self.queue(queue),
+            workers=await self.workers(),
+            trouble=await self.trouble(),
+            ahead=None if standing.turn in ("", job_id) else await self.job(queue, standing.turn),
         )
 
     @abstractmethod

@@ -175,7 +175,7 @@ def _unknown(facts: Facts) -> Why:
 
 
 def _running(facts: Facts, view: JobView) -> Why:
-    worker = view.consumer.rpartition(".")[0] or view.consumer
+    worker = view.worker
     text = f"it is running on worker {worker}" + ("" if view.since is None else f" since {_moment(view.since)}")
     if all(each.id != worker for each in facts.workers):
         text += "; that worker is no longer registered, so it died or is cut off, and others take over when its lease ends"
@@ -232,11 +232,13 @@ def _ordered(facts: Facts, view: JobView) -> list[Why]:
         return []
     state = "" if ahead is None else f", which is {ahead.status}"
     if ahead is not None and ahead.status == "running":
-        state += f" on worker {ahead.consumer.rpartition('.')[0] or ahead.consumer}"
+        state += f" on worker {ahead.worker}"
     if ahead is not None and ahead.due_at is not None:
         state += f" and due {_when(ahead.due_at, standing.now)}"
     who = f"job {standing.turn!r} with the same key{state}" if standing.turn else "another job with the same key"
-    text = f"it is blocked behind {who}" if standing.key is None else f"it is blocked behind {who} (key {key_text(standing.key)})"
+    text = (
+        f"it is blocked behind {who}" if standing.key is None else f"it is blocked behind {who} (key {key_text(standing.key)})"
+    )
     return [Why(code="blocked", text=text, job=standing.turn, key=standing.key)]
 
 
@@ -249,8 +251,8 @@ def _unserved(facts: Facts) -> list[Why]:
         found.append(Why(code="paused", text=f"{named(address)} is paused; resume it: millstream {command}"))
     if not facts.state.consumers or not facts.serving:
         served = sorted({queue for worker in facts.workers for queue in worker.queues})
-        others = f"the workers that are registered serve {_some(served)}" if served else "no worker is registered"
-        found.append(Why(code="no_worker", text=f"no worker serves {named(address)}; {others}"))
+        others = f"those that are registered serve {_some(served)}" if served else "none is registered"
+        found.append(Why(code="no_worker", text=f"no worker serves {named(address)} ({others})"))
     return found
 
 

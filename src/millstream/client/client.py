@@ -35,8 +35,17 @@ SENDER_LENGTH = 11
 """57 random bits: of a million clients of a queue a day, two are alike once in 260,000 days. An id is stored twice per job."""
 
 
+AT_ONCE = 200
+"""Queues that are searched for a job at a time."""
+
+
 class Room(Protocol):
     """Where an app's queues are."""
+
+    @property
+    def where(self) -> str:
+        """The place in words, for messages. Holds no password."""
+        ...
 
     async def connect(self) -> Broker:
         """A broker for the running loop, open. Raises what ``Broker.open`` raises."""
@@ -175,6 +184,16 @@ class Client:
         """At which of these addresses a job is known; None: at none."""
         statuses = await asyncio.gather(*(self.ask(partial(_status, address, job_id)) for address in addresses))
         return next((address for address, status in zip(addresses, statuses, strict=True) if status != "unknown"), None)
+
+    async def find_everywhere(self, job_id: str) -> list[str]:
+        """The addresses of all queues of the namespace, or of their shards, that know a job."""
+        names = await self.ask(lambda broker: broker.inspector.queues())
+        found: list[str] = []
+        for start in range(0, len(names), AT_ONCE):
+            spreads = await asyncio.gather(*map(self.addresses, names[start : start + AT_ONCE]))
+            known = await asyncio.gather(*(self.find_job(addresses, job_id) for addresses in spreads))
+            found += [address for address in known if address is not None]
+        return found
 
     async def of_all(self, address: str, verb: Callable[[str, Broker], Awaitable[T]]) -> list[T]:
         """Do one thing to a queue or group: once, or to each of its shards, all at the same time; what came of it, in their

@@ -55,6 +55,11 @@ class Clients:
             self._room = self._choose_room()
         return self._room
 
+    @property
+    def where(self) -> str:
+        """Where the queues are, in words, for messages."""
+        return self.room.where
+
     def here(self) -> Client:
         """The client of the running loop."""
         loop = asyncio.get_running_loop()

@@ -8,6 +8,7 @@ from typing import Any
 from millstream.address import group_address, topic_address
 from millstream.broker import (
     DeadLetter,
+    Facts,
     Finding,
     Inspector,
     JobView,
@@ -46,6 +47,10 @@ class ClientInspector(Inspector):
         """Why a job is not running; see ``Inspector.why``. Of a queue with shards, the one that knows the job answers."""
         found = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.why(at, job_id))
         return next((why for why in found if why.code != "unknown"), found[0])
+
+    async def facts(self, queue: str, job_id: str) -> Facts:
+        found = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.facts(at, job_id))
+        return next((facts for facts in found if facts.view is not None), found[0])
 
     async def standing(self, queue: str, job_id: str) -> Standing:
         found = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.standing(at, job_id))
@@ -126,6 +131,7 @@ class ClientInspector(Inspector):
 
     status_sync = twin(status)
     why_sync = twin(why)
+    facts_sync = twin(facts)
     standing_sync = twin(standing)
     trouble_sync = twin(trouble)
     queues_sync = twin(queues)

@@ -89,7 +89,8 @@ class MemoryInspector(Inspector):
             elif dead is not None:
                 view = JobView.of_letter(dead.stored(queue))
             else:
-                return None if ending is None else JobView(id=job_id, queue=queue, status=status, ending=ending)
+                until = rules.endings.until(job_id)
+                return None if ending is None else JobView.of_ending(queue, job_id, ending, until)
             return msgspec.structs.replace(view, ending=ending)
 
     async def standing(self, queue: str, job_id: str) -> Standing:

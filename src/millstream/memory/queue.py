@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 
 from millstream.broker import Attendance, Cancellation, Claim, Entry, OrderRules, Post, QueueState, Receipt
+from millstream.broker.contract import CANCELLED_TTL
 from millstream.errors import LeaseLost
 from millstream.memory.order import Turn
 from millstream.memory.remains import Keeping, Remains
@@ -16,9 +17,6 @@ from millstream.memory.shelves import in_order
 from millstream.memory.state import Job, Kept, Moment, Place, Sender
 from millstream.outcome import Ending, Kind, Outcome, decode_ending, encode_ending
 from millstream.types import Status
-
-# seconds for which the ending of a cancelled job is kept
-CANCELLED_TTL = 600.0
 
 
 class MemoryQueue(Remains):
@@ -85,7 +83,7 @@ class MemoryQueue(Remains):
             return Cancellation.RUNNING
         self._take_out(job)
         given = self._given.get(job_id, now.wall) is not None
-        self._end(job, encode_ending(Ending("cancelled")), CANCELLED_TTL, given, now, keeping)
+        self._end(job, encode_ending(Ending("cancelled", ttl=CANCELLED_TTL)), CANCELLED_TTL, given, now, keeping)
         self._pass_on(job)
         self.totals["cancelled"] += 1
         return Cancellation.CANCELLED
@@ -210,7 +208,8 @@ class MemoryQueue(Remains):
         self.totals["done"] += 1
 
     def _settle_expired(self, job: Job, outcome: Outcome, now: Moment, keeping: Keeping) -> None:
-        self._end(job, encode_ending(Ending("expired")), outcome.result_ttl, outcome.given_id, now, keeping)
+        ending = outcome.result or encode_ending(Ending("expired"))
+        self._end(job, ending, outcome.result_ttl, outcome.given_id, now, keeping)
         self._pass_on(job)
         self.totals["expired"] += 1
 

@@ -136,6 +136,10 @@ class Kept(Generic[V]):
         value, until = self._values.get(key, (None, None))
         return value if until is None or until > now else None
 
+    def until(self, key: str) -> float:
+        """When a value expires; 0: never, or it is not there."""
+        return self._values.get(key, (None, None))[1] or 0.0
+
     def keep(self, key: str, until: float | None, now: float) -> None:
         """Change how long a value is kept, if it is there."""
         value = self.get(key, now)

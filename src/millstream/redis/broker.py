@@ -28,7 +28,7 @@ from millstream.broker import (
     ResultStore,
     WorkerInfo,
 )
-from millstream.broker.contract import SUSPECT_AFTER, Place
+from millstream.broker.contract import CANCELLED_TTL, SUSPECT_AFTER, Place
 from millstream.errors import BrokerError, LeaseLost
 from millstream.outcome import DONE, Kind, Outcome
 from millstream.redis import wire
@@ -42,9 +42,6 @@ from millstream.redis.openings import GONE, Openings, lost_group
 from millstream.redis.results import RedisResults
 
 log = logging.getLogger("millstream.redis")
-
-CANCELLED_TTL = 600.0
-"""Seconds for which a cancelled job's ending is kept."""
 
 
 class RedisBroker(Broker):

@@ -115,12 +115,11 @@ class RedisInspector(Inspector):
         return [_entry(queue, "running", row, time_ms) for row in rows]
 
     async def job(self, queue: str, job_id: str) -> JobView | None:
-        place, payload, *found = await self._run("job", queue, GROUP, job_id)
+        place, payload, expires_ms, *found = await self._run("job", queue, GROUP, job_id)
         ending = decode_ending(payload) if payload else None
         status = _PLACES.get(place)
         if status is None:
-            ended = None if ending is None else cast(Status, ending.status)
-            return None if ended is None else JobView(id=job_id, queue=queue, status=ended, ending=ending)
+            return None if ending is None else JobView.of_ending(queue, job_id, ending, expires_ms / 1000)
         if status == "scheduled":
             view = _scheduled(queue, job_id.encode(), *found)
         elif status == "blocked":
@@ -142,7 +141,9 @@ class RedisInspector(Inspector):
         try:
             info = parse_info(await self._call("INFO", "replication", "persistence", "memory"))
             if info.get("rdb_last_bgsave_status", "ok") != "ok":
-                info["refuses"] = (await self._call("CONFIG", "GET", "stop-writes-on-bgsave-error") or (b"", b"yes"))[1].decode()
+                info["refuses"] = (await self._call("CONFIG", "GET", "stop-writes-on-bgsave-error") or (b"", b"yes"))[
+                    1
+                ].decode()
         except BrokerUnavailable:
             raise
         except BrokerError:  # an ACL does not let us ask

@@ -9,7 +9,7 @@ import msgspec
 
 from millstream.address import whole, whose_dead
 from millstream.broker import Entry, Post, Receipt
-from millstream.broker.contract import BEGINNING, END, Place, parse_entry
+from millstream.broker.contract import BEGINNING, CANCELLED_TTL, END, Place, parse_entry
 from millstream.broker.letters import enclose
 from millstream.errors import LeaseLost, ShardsChanged
 from millstream.message import ErrorNote
@@ -17,7 +17,7 @@ from millstream.outcome import Ending, Kind, Letter, Outcome, encode_ending, enc
 from millstream.redis.inspector import dead_letter
 
 EXPIRED = encode_ending(Ending("expired"))
-CANCELLED = encode_ending(Ending("cancelled"))
+CANCELLED = encode_ending(Ending("cancelled", ttl=CANCELLED_TTL))
 
 LOST_LETTER = encode_letter(
     Letter(
@@ -111,7 +111,7 @@ def record(o: Outcome) -> tuple[Any, ...]:
         letter = b"" if o.letter is None else encode_letter(o.letter)
         return (2, o.ref, o.id, o.result or b"", ttl_ms, given, o.body, o.task, letter)
     if o.kind is Kind.EXPIRED:
-        return (3, o.ref, o.id, EXPIRED, ttl_ms, given, b"", 0, b"")
+        return (3, o.ref, o.id, o.result or EXPIRED, ttl_ms, given, b"", 0, b"")
     return (0, o.ref, o.id, o.result or b"", ttl_ms, given, b"", 0, b"")
 
 

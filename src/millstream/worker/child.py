@@ -93,6 +93,7 @@ async def serve(app: Millstream, orders: wire.Orders, strategy: Strategy | None 
         longer=keeper.longer,
         observers=app.observers,
         supervisor=orders.supervisor,
+        where=app.where,
     )
     keeper.speak_for(worker, strategy, stop.set)
     threading.Thread(target=_end_with, args=(os.getppid(), app.settings.lease), name="millstream-orphan", daemon=True).start()

@@ -92,6 +92,7 @@ class Worker:
         longer: Callable[[float], None] | None = None,
         observers: Observers | None = None,
         supervisor: str = "",
+        where: str = "",
     ) -> None:
         self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self.failed = asyncio.Event()
@@ -104,6 +105,7 @@ class Worker:
         self._settings = settings
         self._lifespan = lifespan
         self._supervisor = supervisor
+        self._where = where
         self._started_at = time.time()
         elsewhere = {*prefixes, *(broadcast.address for broadcast in broadcasts)}
         asked = {each.address: each for each in serving}
@@ -236,11 +238,12 @@ class Worker:
                 self._serve("follower", follower.run, "read", follower.lane.queue) for follower in self._followers
             ]
         log.info(
-            "worker %s serves %s with %d coroutines and %d threads on %s",
+            "worker %s serves %s with %d coroutines and %d threads on %s%s",
             self.id,
             ", ".join(self._served()),
             *self._hold.sizes,
             self._broker.capabilities.server or "memory",
+            f" at {self._where}" if self._where else "",
         )
 
     async def _serve_too(self, subscription: Subscription) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from millstream.address import group_address
 from millstream.broker import Entry, JobView, Listed, Post, QueueState
 from millstream.broker.contract import SUSPECT_AFTER
 from millstream.message import Message, decode_message, encode_message
-from millstream.outcome import Kind, Outcome, decode_ending
+from millstream.outcome import Ending, Kind, Outcome, decode_ending, encode_ending
 from millstream.testing.room import DEAD_ENDING, DONE_ENDING, LETTER, START, Promises, Room, outcome, promise
 
 NOTHING = {"published": 0, "done": 0, "retried": 0, "dead": 0, "expired": 0, "cancelled": 0, "released": 0, "lapsed": 0}
@@ -318,6 +319,25 @@ class InspectingPromises(Promises):
         assert await room.broker.inspector.job(room.queue, "bare") is None
         assert await room.broker.inspector.job(room.queue, "never") is None
         assert await room.broker.inspector.job("none", "kept") is None
+
+    @promise()
+    async def test_an_ended_job_says_when_it_ended_and_what_its_ending_holds(self, room: Room) -> None:
+        await room.join("c")
+        await room.publish("done", "cancelled", "expired", "old")
+        await room.broker.cancel(room.queue, "cancelled")
+        before = time.time()
+        done, expired, old = await room.take("c")
+        ending = Ending("done", task="t", ttl=60.0, enqueued_ms=17)
+        await room.settle("c", [done], result=encode_ending(ending), result_ttl=60)
+        late = encode_ending(Ending("expired", task="t", ttl=90.0))
+        await room.settle("c", [expired], Kind.EXPIRED, result=late, result_ttl=90)
+        await room.settle("c", [old], result=encode_ending(Ending("done")), result_ttl=60)
+        for name, task in (("done", "t"), ("cancelled", ""), ("expired", "t")):
+            view = await view_of(room, name)
+            assert (view.status, view.task) == (name, task)
+            assert view.ended_at is not None and abs(view.ended_at - before) < 60
+        assert (await view_of(room, "done")).enqueued_ms == 17
+        assert (await view_of(room, "old")).ended_at is None
 
     @promise()
     async def test_an_examination_finds_nothing_bad_in_a_queue_that_was_used(self, room: Room) -> None:

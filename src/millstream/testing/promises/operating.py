@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from millstream.broker import Cancellation, Receipt, WorkerInfo
+from millstream.broker.contract import CANCELLED_TTL
 from millstream.outcome import Ending, Kind, decode_ending
 from millstream.testing.room import DEAD_ENDING, DONE_ENDING, START, Promises, Room, eventually, ids, promise
 
@@ -84,7 +85,7 @@ class OperatingPromises(Promises):
         await room.publish("a")
         await room.broker.cancel(room.queue, "a")
         ending = await room.broker.results.get(room.queue, "a")
-        assert ending is not None and decode_ending(ending) == Ending("cancelled")
+        assert ending is not None and decode_ending(ending) == Ending("cancelled", ttl=CANCELLED_TTL)
         assert await room.status("a") == "cancelled"
 
     @promise()

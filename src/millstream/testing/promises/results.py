@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from millstream.broker.contract import CANCELLED_TTL
 from millstream.outcome import Ending, Kind, decode_ending
 from millstream.testing.room import DEAD_ENDING, DONE_ENDING, LONG, Promises, Room, promise
 
@@ -92,7 +93,7 @@ class ResultPromises(Promises):
         await room.settle("c", [expired], Kind.EXPIRED, result_ttl=60)
         await room.broker.cancel(room.queue, "cancelled")
         endings = [decode_ending(ending or b"") for ending in await asyncio.gather(*waits)]
-        assert endings == [decode_ending(DEAD_ENDING), Ending("expired"), Ending("cancelled")]
+        assert endings == [decode_ending(DEAD_ENDING), Ending("expired"), Ending("cancelled", ttl=CANCELLED_TTL)]
 
     @promise()
     async def test_who_waits_for_an_id_of_any_text_is_told(self, room: Room) -> None:

