@@ -121,7 +121,7 @@ async def test_an_expired_job_says_so() -> None:
 async def test_a_timeout_says_where_the_job_is_and_that_nobody_serves_its_queue() -> None:
     _, shrink = build()
     job = await shrink.options(delay=60).enqueue(3)
-    with pytest.raises(ResultTimeout, match="scheduled and due .* no worker serves queue 'default'") as caught:
+    with pytest.raises(ResultTimeout, match=r"scheduled and due .* no worker serves queue 'default'") as caught:
         await job.result(timeout=0.01)
     assert (caught.value.status, caught.value.served) == ("scheduled", False)
     assert caught.value.why is not None

@@ -46,7 +46,7 @@ async def test_a_job_that_no_queue_knows_is_not_found() -> None:
         for job in (app.job("nobody"), app.job("nobody", queue="mail")):
             assert await job.status() == "unknown"
             for ask in (job.info, job.result, job.cancel):
-                with pytest.raises(JobNotFound, match="'nobody'.* is not known at "):
+                with pytest.raises(JobNotFound, match=r"'nobody'.* is not known at "):
                     await ask()
             with pytest.raises(JobNotFound):
                 await job.result(timeout=0)

@@ -25,7 +25,8 @@ async def serve(room: Room, consumer: str = "w.1", *, order: OrderRules | None =
     """A consumer, and the worker of its name in the registry, which says this of itself."""
     await room.broker.join(room.queue, consumer, TTL, order=order)
     worker = consumer.partition(".")[0]
-    info = WorkerInfo(worker, "host", 1, "0", [room.queue], START, {}, slots=(1, 1), **{"tasks": {"t": False}, **said})
+    said = {"tasks": {"t": False}, **said}
+    info = WorkerInfo(worker, "host", 1, "0", [room.queue], START, {}, slots=(1, 1), **said)
     await room.broker.register(info, TTL)
 
 
