@@ -10,6 +10,10 @@ def main() -> None:
         from millstream.worker.init import split_if_first
 
         split_if_first()
+        from millstream.worker.roles import play
+
+        if play():
+            return
     from millstream.cli.main import main
 
     main()

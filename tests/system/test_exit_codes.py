@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from pathlib import Path
@@ -160,12 +161,20 @@ def test_5_processes_that_die_as_soon_as_they_are_started(ledger: Ledger, worker
     assert worker.log.count("the worker gives up") == 1
 
 
-def test_usr1_has_every_process_print_its_stacks_and_ends_nothing(gate: Path, ledger: Ledger, workers: Workers) -> None:
-    worker = workers.start("--queue", "default")
+def test_usr1_logs_the_stacks_of_each_process_in_one_block_and_ends_nothing(
+    gate: Path, ledger: Ledger, workers: Workers
+) -> None:
+    worker = workers.start("--queue", "default", processes=4)
     jobs.block_until.enqueue_sync("held", str(gate))
     ledger.until_started()
     worker.signal(signal.SIGUSR1)
-    eventually(lambda: "in block_until" in worker.log, "the stacks to be printed")
+    eventually(lambda: worker.log.count("stacks of worker process") == 4, "the stacks to be logged")
+    blocks = re.findall(r"stacks of worker process (\d+):\n((?:(?!20\d\d-).*\n)+)", worker.log)
+    assert sorted(int(pid) for pid, _ in blocks) == worker.children()
+    assert [text.count("in play") for _, text in blocks] == [1, 1, 1, 1], "each has a main thread"
+    assert {int(pid) for pid, text in blocks if "in block_until" in text} == {ledger.starts()[0].pid}, (
+        "also while it is blocked"
+    )
     gate.touch()
     until_done(1)
     worker.signal(signal.SIGTERM)

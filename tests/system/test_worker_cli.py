@@ -290,3 +290,24 @@ def test_the_version_and_the_help_need_no_app() -> None:
         answer = subprocess.run([sys.executable, "-m", "millstream", option], capture_output=True, text=True, timeout=30)
         assert answer.returncode == 0
         assert "millstream" in answer.stdout.lower()
+
+
+# -- in the list of processes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_its_processes_are_recognised_in_the_list_of_processes(workers: Workers) -> None:
+    worker = workers.start("--queue", "default", "--threads", "3", processes=2)
+    shown = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0")[1:-1] for pid in worker.family}
+    assert shown == {
+        worker.pid: ["-m", "millstream", "worker", "jobs:app"],
+        **{child: ["-m", "millstream", "worker", "jobs:app", "child"] for child in worker.children()},
+    }
+    assert {Path(f"/proc/{pid}/comm").read_text() for pid in worker.family} == {"millstream\n"}
+
+
+def test_programs_that_a_handler_starts_are_not_taken_for_processes_of_the_worker(workers: Workers) -> None:
+    workers.start()
+    seen = jobs.environment_of_a_program.enqueue_sync().result_sync(timeout=30)
+    assert "LEDGER" in seen
+    assert [name for name in seen if name.startswith("_MILLSTREAM")] == []

@@ -8,6 +8,7 @@ import sys
 import msgspec
 
 from millstream.config import discover_app
+from millstream.worker import roles
 from millstream.worker.plan import Plan
 from millstream.worker.scaling.spec import parse_processes, parse_spec
 from millstream.worker.wire import Orders
@@ -38,5 +39,5 @@ def start_worker(
     plan = Plan(orders=orders, processes=least, maximum=most, strategy=strategy, reload=reload)
     sys.stdout.flush()
     sys.stderr.flush()
-    command = [sys.executable, "-m", "millstream.worker.supervisor", msgspec.json.encode(plan).decode()]
-    os.execv(sys.executable, command)
+    os.environ[roles.PLAN] = msgspec.json.encode(plan).decode()
+    os.execv(sys.executable, roles.command(orders.app))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from millstream.errors import BrokerRefused, BrokerUnavailable, ShardsChanged, UsageError
 from millstream.handler import Handler
-from millstream.worker import codes, wire
+from millstream.worker import codes, roles, wire
 from millstream.worker.finding import find_app, find_strategy
 from millstream.worker.hot.runner import longest_timeout
 from millstream.worker.logs import configure_logging
@@ -151,11 +151,13 @@ async def _start(worker: Worker, stop: asyncio.Event, *, claim: bool) -> bool:
 
 
 def main() -> None:
-    """The process: ``python -m millstream.worker.child ORDERS``."""
-    orders = wire.decode_orders(sys.argv[1])
+    """The process, with its Orders in the environment (``roles``)."""
+    orders = wire.decode_orders(roles.take(roles.ORDERS))
     configure_logging()
     faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    if orders.stacks_fd >= 0:
+        os.set_inheritable(orders.stacks_fd, False)
+    faulthandler.register(signal.SIGUSR1, file=orders.stacks_fd if orders.stacks_fd >= 0 else sys.stderr, all_threads=True)
     try:
         app = find_app(orders.app)
         app.queues_to_serve(orders.queues)
@@ -195,7 +197,3 @@ def _exit(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-if __name__ == "__main__":
-    main()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from millstream.worker import codes, wire
+from millstream.worker import codes, roles, wire
+from millstream.worker.stacks import Stacks
 from millstream.worker.summary import NOTHING
 
 LAST_WORDS_SECONDS = 0.5
@@ -22,9 +23,10 @@ LAST_WORDS_SECONDS = 0.5
 class Child:
     """One worker process."""
 
-    def __init__(self, process: asyncio.subprocess.Process, orders: wire.Orders) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, orders: wire.Orders, stacks: Stacks | None = None) -> None:
         self.process = process
         self.orders = orders
+        self.stacks = stacks
         self.started = time.monotonic()
         self.heard = time.monotonic()
         self.hello: wire.Hello | None = None
@@ -92,7 +94,7 @@ class Child:
             self.process.send_signal(number)
 
     async def dump_stacks(self) -> None:
-        """Have it print where each of its threads is."""
+        """Have it log where each of its threads is."""
         self.signal(signal.SIGUSR1)
         await asyncio.sleep(0.5)
 
@@ -100,23 +102,26 @@ class Child:
 async def spawn(orders: wire.Orders, hear: Callable[[Child, wire.Word], Awaitable[None]]) -> Child:
     """Start one; every word it says is heard, in order."""
     ours, theirs = socket.socketpair()
-    orders = msgspec.structs.replace(orders, fd=theirs.fileno())
+    stacks: Stacks | None = None
     try:
+        stacks = Stacks()
+        orders = msgspec.structs.replace(orders, fd=theirs.fileno(), stacks_fd=stacks.theirs)
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "millstream.worker.child",
-            wire.encode_orders(orders),
-            pass_fds=(theirs.fileno(),),
+            *roles.command(orders.app, "child"),
+            env={**os.environ, roles.ORDERS: wire.encode_orders(orders)},
+            pass_fds=(theirs.fileno(), stacks.theirs),
             stdin=asyncio.subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C in a terminal reaches us alone; we tell the children
         )
     except BaseException:
         ours.close()
+        if stacks is not None:
+            stacks.close()
         raise
     finally:
         theirs.close()
-    child = Child(process, orders)
+    stacks.started(process.pid)
+    child = Child(process, orders, stacks)
     child.listening = asyncio.create_task(_listen(child, ours, hear))
     return child
 
@@ -148,3 +153,5 @@ async def heard_out(child: Child) -> None:
     """What a dead child said last counts. Not for ever: a process it forked may have its end of the socket."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(child.listening, LAST_WORDS_SECONDS)
+    if child.stacks is not None:
+        child.stacks.close()

@@ -1,7 +1,7 @@
 """Stopping: which signals mean what, how long children have, and what becomes of one that takes longer.
 
 SIGTERM, SIGINT and SIGHUP stop the worker; the same or another of them again, or SIGQUIT, means now. SIGUSR1 has every child
-print its stacks. Children hear of all this from the supervisor alone: each is in a session of its own.
+dump its stacks. Children hear of all this from the supervisor alone: each is in a session of its own.
 """
 
 from __future__ import annotations

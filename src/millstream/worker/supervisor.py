@@ -24,9 +24,8 @@ from millstream.errors import BrokerError, WorkerCrashed
 from millstream.reporter import Reporter
 from millstream.rooms import make_room
 from millstream.settings import AppSettings
-from millstream.worker import codes, wire
+from millstream.worker import codes, roles, wire
 from millstream.worker.children import Child, heard_out, spawn
-from millstream.worker.init import split_if_first
 from millstream.worker.logs import configure_logging
 from millstream.worker.office import Office
 from millstream.worker.opening import what_it_serves
@@ -231,21 +230,16 @@ class Supervisor:
 
 
 def main() -> None:
-    """The process: ``python -m millstream.worker.supervisor PLAN``."""
-    split_if_first()
+    """The process, with its Plan in the environment (``roles``)."""
 
     async def open_broker(hello: wire.Hello) -> Broker:
         settings = AppSettings(namespace=hello.namespace, id_ttl=hello.id_ttl)
         return await make_room(parse_url(hello.url), settings).connect()
 
     configure_logging()
-    plan = msgspec.json.decode(sys.argv[1], type=Plan)
+    plan = msgspec.json.decode(roles.take(roles.PLAN), type=Plan)
 
     async def run() -> int:
         return (await Supervisor(plan, open_broker).run()).exit_code
 
     sys.exit(asyncio.run(run()))
-
-
-if __name__ == "__main__":
-    main()

@@ -26,6 +26,8 @@ class Orders(msgspec.Struct, frozen=True):
     burst: bool
     fd: int = -1
     """The child's end of the socket pair."""
+    stacks_fd: int = -1
+    """Where the child dumps its stacks; -1: to its standard error."""
     suspects_only: bool = False
     """A spare child: runs what was running when others died, each job alone, and ends."""
     supervisor: str = ""
