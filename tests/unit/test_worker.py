@@ -992,6 +992,32 @@ def test_a_claim_that_finds_no_slot_is_not_made_again_and_again(monkeypatch: pyt
     assert claims < 40 * 20  # it was hundreds per job
 
 
+@looped
+async def test_a_claim_that_emptied_the_queue_is_followed_by_a_waiting_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = new_app()
+    waits: list[float] = []
+
+    @app.task
+    async def note(number: int) -> int:
+        return number
+
+    async with app:
+        broker = await app.broker()
+        claim = broker.claim
+
+        async def noting(*args: Any, **options: Any) -> Any:
+            waits.append(options.get("wait", 0.0))
+            return await claim(*args, **options)
+
+        async with app.worker():
+            await (await note.enqueue(0)).result(PATIENCE)
+            monkeypatch.setattr(broker, "claim", noting)
+            for number in range(1, 10):
+                await (await note.enqueue(number)).result(PATIENCE)
+    assert waits
+    assert all(waits)
+
+
 def test_a_function_whose_thread_cannot_be_started_fails_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     app = make_app()
     refused: list[int] = []

@@ -68,8 +68,10 @@ class Claimer:
         """No claim is on its way, and none will be until the lane may claim."""
         self.paused = False
         self.empty = asyncio.Event()
-        """Set while the last claim brought nothing: for ``--burst``."""
+        """Set while the last claim brought less than it asked for, so that nothing was left: for ``--burst``."""
         self.empty.set()
+        self._supplied = False
+        """The last claim brought something."""
 
     async def run(self) -> None:
         """Claim until stopped."""
@@ -116,7 +118,7 @@ class Claimer:
     async def _once(self) -> None:
         lane, hold = self.lane, self._hold
         if not lane.claims:
-            self._emptied()
+            self._note(0, 1)
             self.at_rest = True
             lane.stirred.clear()
             await lane.stirred.wait()
@@ -150,14 +152,20 @@ class Claimer:
         if not self._is_ours(claim, consumer, asked):
             return
         await self._take(claim)
-        if room and not claim.entries and not self._stopping:
-            self._emptied()
+        if room:
+            self._note(len(claim.entries), room)
+        if len(claim.entries) < room:
             await self._wait(claim)
 
-    def _emptied(self) -> None:
-        if not self.empty.is_set():
+    def _note(self, brought: int, asked: int) -> None:
+        """What a claim brought of what it asked for."""
+        if brought < asked:
             self.empty.set()
-            self.lane.count.supplied -= 1
+        else:
+            self.empty.clear()
+        if self._supplied is not bool(brought):
+            self._supplied = bool(brought)
+            self.lane.count.supplied += 1 if brought else -1
 
     async def _below_limit(self, limit: int) -> int:
         """How many more this lane may hold, once it is any."""
@@ -188,9 +196,16 @@ class Claimer:
         return BATCH if self._size * BATCH <= BATCH_BYTES else max(1, int(BATCH_BYTES / self._size))
 
     async def _wait(self, claim: Claim) -> None:
-        """Nothing is ready: sleep until woken, and claim in the same round trip; again and again, until there is something."""
+        """Sleep until woken, and claim in the same round trip, until a claim brings all it asked for: more may be ready then.
+
+        Called after a claim that brought less than it asked for, so nothing ready was left. (Measured: without another claim
+        before the wait, which found nothing, a worker spends half the CPU time on a job that comes alone, and one key in order
+        handles twice as many events per second.)
+        """
         lane, hold = self.lane, self._hold
-        while not claim.entries and not self._stopping and lane.claims and (claim.next_due != 0 or claim.paused):
+        while not (self._stopping or self._away or lane.doubtful) and lane.claims and (claim.next_due != 0 or claim.paused):
+            if claim.entries and lane.batch is not None:
+                return  # before the next batch is claimed, enough of the others must be settled
             room = hold.room(lane.kinds, False, self._careful, lane.shares)
             if lane.batch is not None:
                 room = lane.batch.size - len(lane.gathered) if hold.free[lane.kinds[0]] > 0 and not hold.shut else 0
@@ -207,15 +222,12 @@ class Claimer:
                 timer = asyncio.ensure_future(self._nudge_in(claim.next_due))
             # With one limit for several shards nobody waits with a part of it in hand: it is claimed after waking.
             shared = lane.limit is not None and lane.count.lanes > 1 and lane.batch is None
+            count = 0 if shared else max(1, min(room // len(self._lanes), self._most()))
             self._waiting = True
             consumer, asked = lane.consumer, asyncio.get_running_loop().time()
             try:
                 claim = await self._broker.claim(
-                    lane.queue,
-                    consumer,
-                    0 if shared else max(1, min(room // len(self._lanes), self._most())),
-                    wait=WAIT_SECONDS,
-                    suspect_after=lane.suspect_after,
+                    lane.queue, consumer, count, wait=WAIT_SECONDS, suspect_after=lane.suspect_after
                 )
             finally:
                 self._waiting = False
@@ -224,14 +236,13 @@ class Claimer:
             if not self._is_ours(claim, consumer, asked):
                 return
             await self._take(claim)
-            if shared:
+            if count:
+                self._note(len(claim.entries), count)
+            if len(claim.entries) >= count:
                 return
 
     async def _take(self, claim: Claim) -> None:
         if claim.entries:
-            if self.empty.is_set():
-                self.empty.clear()
-                self.lane.count.supplied += 1
             self._runner.accept(self.lane, claim)
             size = 1 + sum(len(entry.body or b"") for entry in claim.entries) / len(claim.entries)
             self._size = size if size > self._size else (self._size + size) / 2
