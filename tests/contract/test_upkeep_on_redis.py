@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from millstream.broker import WorkerInfo
 from millstream.redis import RedisBroker
-from millstream.redis.keys import GROUP, queue_keys, topic_keys
+from millstream.redis.keys import GROUP, namespace_keys, queue_keys, topic_keys
 from millstream.testing.room import PATIENCE, Room, ids
 from millstream.testing.topic import TOPIC, A, begin, claim, emit, finish, state, take
 
@@ -43,6 +44,9 @@ class Server:
         told = [*await self._call("XINFO", "CONSUMERS", log, "a")]
         told += await self._call("XINFO", "CONSUMERS", queue_keys(self._namespace, A)["stream"], GROUP)
         return {each[each.index(b"name") + 1].decode() for each in told}
+
+    async def registered(self) -> set[str]:
+        return {name.decode() for name in await self._call("SMEMBERS", namespace_keys(self._namespace)["workers"])}
 
 
 Story = Callable[[Room, Server], Coroutine[Any, Any, Any]]
@@ -147,5 +151,20 @@ def test_no_name_of_a_consumer_outlives_it(tell: Tell) -> None:
         room.at(15)
         await claim(room, "a", 0)
         assert (await state(room)).length == 0
+
+    tell(story)
+
+
+def test_workers_that_fell_silent_leave_the_registry_though_nobody_reads_it(tell: Callable[[Story], Any]) -> None:
+    async def story(room: Room, server: Server) -> None:
+        for n in range(200):
+            await room.broker.register(WorkerInfo(f"gone-{n}", "host", n, "0.1", ["q"], 1.5, {}), 0.001)
+        await asyncio.sleep(0.002)
+        # each call looks at eight of them, by chance
+        for _ in range(1000):
+            await room.broker.register(WorkerInfo("alive", "host", 1, "0.1", ["q"], 1.5, {}), 30.0)
+            if await server.registered() == {"alive"}:
+                return
+        raise AssertionError(await server.registered())
 
     tell(story)

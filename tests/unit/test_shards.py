@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import pytest
 
 from millstream.broker import OrderRules
 from millstream.errors import UsageError
+from millstream.memory import MemoryBroker
 from millstream.ordering import LONGEST_REMEMBERED, fnv1a, key_bytes, shard_of_key
 from millstream.serving import Serving
-from tests.unit.stage import new_app
+from tests.unit.stage import looped, new_app
 
 VECTORS: list[tuple[Any, bytes, int, int]] = [
     ("", b"", 2166136261, 5),
@@ -147,3 +149,18 @@ def test_a_queue_declared_twice_with_other_shards_or_consumers_is_refused() -> N
         app.queue("mail", shards=8)
     with pytest.raises(UsageError, match=r"consumers=\(1, 2\)"):
         app.queue("mail", shards=4, consumers=(1, 2))
+
+
+@looped
+async def test_what_is_due_in_a_queue_is_the_sum_of_its_shards() -> None:
+    app = new_app()
+
+    @app.task(queue="mail", order_by=lambda n: n)
+    def send(n: int) -> None: ...
+
+    app.queue("mail", shards=4)
+    await app.enqueue_many(send.options(delay=3600).bind(n) for n in range(20))
+    broker = await app.broker()
+    assert isinstance(broker, MemoryBroker)
+    broker.set_clock(time.time() + 7200)
+    assert await app.inspector.due("mail") == 20

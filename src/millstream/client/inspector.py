@@ -118,7 +118,7 @@ class ClientInspector(Inspector):
         return next((letter for letter in found if letter is not None), None)
 
     async def due(self, queue: str) -> int:
-        return await self._clients.here().ask(lambda broker: broker.inspector.due(queue))
+        return sum(await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.due(at)))
 
     async def workers(self) -> list[WorkerInfo]:
         return await self._clients.here().ask(lambda broker: broker.inspector.workers())

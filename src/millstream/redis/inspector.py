@@ -35,6 +35,9 @@ PAGE_LETTERS = 20
 PAGE_BYTES = 256 * 1024
 """how much of them makes a page full, however few they are: a body may have a megabyte."""
 
+PAGE_KEYS = 200
+"""Stopped keys read per call."""
+
 _TOTALS: tuple[str, ...] = ("published", "done", "retried", "dead", "expired", "cancelled", "released", "lapsed")
 _decode_worker = msgspec.msgpack.Decoder(WorkerInfo).decode
 
@@ -96,8 +99,14 @@ class RedisInspector(Inspector):
         return int(await self._call("HGET", self._names(address)["meta"], "shards") or 0)
 
     async def stopped_keys(self, queue: str) -> list[StoppedKey]:
-        rows = iter(await self._run("stopped", queue))
-        return sorted((_stopped(*row) for row in zip(rows, rows, rows, strict=True)), key=lambda stopped: stopped.key)
+        found: dict[bytes, StoppedKey] = {}
+        cursor = b"0"
+        while True:
+            cursor, rows = await self._run("stopped", queue, cursor, PAGE_KEYS)
+            each = iter(rows)
+            found.update((row[0], _stopped(*row)) for row in zip(each, each, each, strict=True))
+            if cursor == b"0":
+                return [found[key] for key in sorted(found)]
 
     async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
         at, _, whose = after.partition(" ")

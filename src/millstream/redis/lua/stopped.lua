@@ -1,13 +1,14 @@
--- The keys that are stopped.
+-- The keys that are stopped, some at a time.
 -- KEYS: stopped barred
 -- USES: members
--- ARGV: clock
--- Returns three each: key, 'since_ms id', how many letters it left behind.
-local found, rows = redis.call('HGETALL', STOPPED), {}
+-- ARGV: clock, cursor, about how many
+-- Returns {the next cursor ('0': that was all), three each: key, 'since_ms id', number of letters it left behind}. A key may come twice.
+local scanned = redis.call('HSCAN', STOPPED, ARGV[2], 'COUNT', ARGV[3])
+local found, rows = scanned[2], {}
 for i = 1, #found, 2 do
   local begins = of_key(found[i])
   rows[#rows + 1] = found[i]
   rows[#rows + 1] = found[i + 1]
   rows[#rows + 1] = redis.call('ZLEXCOUNT', BARRED, '[' .. begins, '(' .. begins .. '\255')
 end
-return rows
+return { scanned[1], rows }

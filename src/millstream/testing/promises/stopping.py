@@ -262,6 +262,17 @@ class StoppingPromises(Promises):
         assert await dead(room) == ["1"]
         assert [stopped.waiting for stopped in await room.broker.inspector.stopped_keys(room.queue)] == [1]
 
+    @promise()
+    async def test_stopped_keys_are_listed_however_many_there_are(self, room: Room) -> None:
+        await room.broker.join(room.queue, "c", 1e6, order=OrderRules(stop=True))
+        keys = [b"key-%04d" % n for n in range(700)]
+        for key in keys:
+            await send(room, key.decode(), key=key)
+        while entries := await room.take("c"):
+            await room.settle("c", entries, Kind.DEAD)
+        stopped = await room.broker.inspector.stopped_keys(room.queue)
+        assert [(each.key, each.by.encode(), each.waiting) for each in stopped] == [(key, key, 1) for key in keys]
+
 
 def _post(name: str) -> Post:
     return Post(name, name.encode(), "t", key=KEY)
