@@ -22,7 +22,7 @@ from millstream.broadcast import Broadcast
 from millstream.broker import Broker, OrderRules
 from millstream.bulk import Bulk
 from millstream.call import Call
-from millstream.client import ClientInspector, Clients, open_topic, run_sync, twin
+from millstream.client import ClientInspector, Clients, new_request, open_topic, run_sync, twin
 from millstream.codec import Codec, CodecName, EventCodec
 from millstream.config import Url, discover_namespace, discover_url, parse_url
 from millstream.consumer import Consumer
@@ -346,7 +346,8 @@ class Millstream:
         begins so and in those to come. UsageError if none was declared so; then nothing is removed."""
         topic_name(prefix, "prefix")
         checked_name(group, "group")
-        if not await self._clients.here().ask(lambda broker: broker.remove_prefix(prefix, group)):
+        request = new_request()
+        if not await self._clients.here().ask(lambda broker: broker.remove_prefix(prefix, group, request=request)):
             raise UsageError(f"there is no group {group!r} of topics by the prefix {prefix!r}")
 
     remove_prefix_sync = twin(remove_prefix)

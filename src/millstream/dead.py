@@ -12,7 +12,7 @@ from typing import Protocol, get_args
 from millstream.address import shard_of, whose_dead
 from millstream.address import whole as whole_address
 from millstream.broker import Broker, DeadLetter
-from millstream.client import ClientInspector, Clients, twin
+from millstream.client import ClientInspector, Clients, new_request, twin
 from millstream.errors import UsageError
 from millstream.settings import whole
 from millstream.types import DeadReason
@@ -75,7 +75,7 @@ Ids = list[str]
 class Move(Protocol):
     """Moves dead letters of one queue; returns the ids of those it moved."""
 
-    def __call__(self, broker: Broker, queue: str, ids: Ids) -> Awaitable[Ids]: ...
+    def __call__(self, broker: Broker, queue: str, ids: Ids, request: str) -> Awaitable[Ids]: ...
 
 
 class DeadLetters:
@@ -188,7 +188,7 @@ class DeadLetters:
             chosen = await self._choose(name, wanted, reason, task)
             for start in range(0, len(chosen), PAGE):
                 page = chosen[start : start + PAGE]
-                moved += await client.ask(partial(move, queue=name, ids=page))
+                moved += await client.ask(partial(move, queue=name, ids=page, request=new_request()))
         return moved
 
     async def _choose(self, queue: str, wanted: Ids | None, reason: DeadReason | None, task: str | None) -> Ids:
@@ -204,12 +204,12 @@ def _page(broker: Broker, *, queue: str, after: str) -> Awaitable[Letters]:
     return broker.inspector.dead_letters(queue, after=after, limit=PAGE)
 
 
-def _replay(broker: Broker, queue: str, ids: Ids) -> Awaitable[Ids]:
-    return broker.replay(queue, ids)
+def _replay(broker: Broker, queue: str, ids: Ids, request: str) -> Awaitable[Ids]:
+    return broker.replay(queue, ids, request=request)
 
 
-def _purge(broker: Broker, queue: str, ids: Ids) -> Awaitable[Ids]:
-    return broker.purge(queue, ids)
+def _purge(broker: Broker, queue: str, ids: Ids, request: str) -> Awaitable[Ids]:
+    return broker.purge(queue, ids, request=request)
 
 
 def _fits(letter: DeadLetter, reason: DeadReason | None, task: str | None) -> bool:

@@ -7,7 +7,7 @@ from datetime import datetime
 from millstream.address import group_address
 from millstream.broker import StoppedKey
 from millstream.broker.contract import BEGINNING, END
-from millstream.client import ClientInspector, Clients, clear_key, seek, twin
+from millstream.client import ClientInspector, Clients, clear_key, new_request, seek, twin
 from millstream.dead import DeadLetters
 from millstream.options import place_option
 from millstream.ordering import Key
@@ -43,7 +43,8 @@ class Group:
 
     async def remove(self) -> None:
         """Remove it, with all that waits or is dead in it: the topic keeps nothing for it any more."""
-        await self._clients.here().of_all(self.address, lambda at, broker: broker.remove_group(at))
+        request = new_request()
+        await self._clients.here().of_all(self.address, lambda at, broker: broker.remove_group(at, request=request))
 
     async def stopped_keys(self) -> list[StoppedKey]:
         """The keys that go on only when they are cleared (``on_failure="stop"``), sorted."""

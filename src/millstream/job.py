@@ -13,7 +13,7 @@ import msgspec
 from millstream.address import whole
 from millstream.broker import Cancellation, DeadLetter
 from millstream.broker.why import explain
-from millstream.client import Clients, twin
+from millstream.client import Clients, new_request, twin
 from millstream.codec import InvalidResult
 from millstream.errors import (
     BrokerUnavailable,
@@ -129,8 +129,8 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         address = await self._find()
         client, answer = self._origin.clients.here(), Cancellation.ENDED
         if address is not None:
-            where = address
-            answer = await client.ask(lambda broker: broker.cancel(where, self.id))
+            where, request = address, new_request()
+            answer = await client.ask(lambda broker: broker.cancel(where, self.id, request=request))
         if answer is Cancellation.ENDED and self._origin.looked_up and await self.status() == "unknown":
             raise self._not_found()
         return answer is Cancellation.CANCELLED

@@ -92,6 +92,13 @@ class Ending(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """When the job was enqueued, by the clock of the machine that did; 0 if it is not known."""
 
 
+class Cancelled(Ending, frozen=True, gc=False):
+    """The ending of a cancelled job. Whoever reads it as an ``Ending`` does not see the request."""
+
+    request: str = ""
+    """Which request cancelled it: sent again, it is told so again."""
+
+
 encode_ending = msgspec.msgpack.Encoder().encode
 decode_ending = msgspec.msgpack.Decoder(Ending).decode
 encode_letter = msgspec.msgpack.Encoder().encode

@@ -185,9 +185,20 @@ async def test_a_job_that_left_nothing_or_never_was_has_no_result() -> None:
     job = await shrink.enqueue(3)
     await work(app, done(ttl=0))
     for gone, error in ((job, ResultsDisabled), (shrink.job("never"), JobNotFound)):
-        with pytest.raises(error, match="left no result"):
-            await gone.result()
+        for timeout in (None, 0):
+            with pytest.raises(error, match="left no result"):
+                await gone.result(timeout=timeout)
         assert await gone.status() == "unknown"
+
+
+@looped
+async def test_a_dead_job_whose_ending_is_not_kept_has_failed_however_short_the_wait() -> None:
+    app, shrink = build()
+    job = await shrink.enqueue(3)
+    await work(app, dead("exhausted", ttl=0))
+    for timeout in (None, 0, 0.001):
+        with pytest.raises(JobFailed, match="exhausted"):
+            await job.result(timeout=timeout)
 
 
 @looped
@@ -215,10 +226,10 @@ async def test_a_question_is_asked_again_while_the_server_is_away_for_a_moment(m
     answers: list[Any] = [BrokerUnavailable("away"), BrokerUnavailable("away")]
     cancel = type(broker).cancel
 
-    async def flaky(self: Broker, queue: str, job_id: str) -> Any:
+    async def flaky(self: Broker, queue: str, job_id: str, **options: Any) -> Any:
         if answers:
             raise answers.pop()
-        return await cancel(self, queue, job_id)
+        return await cancel(self, queue, job_id, **options)
 
     monkeypatch.setattr(type(broker), "cancel", flaky)
     assert await job.cancel() is True

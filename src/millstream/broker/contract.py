@@ -26,6 +26,10 @@ CANCELLED_TTL = 600.0
 """Seconds for which the ending of a cancelled job is kept."""
 
 
+REQUEST_SECONDS = 60.0
+"""How long a broker remembers what it answered to a named request."""
+
+
 class Post(msgspec.Struct, frozen=True, gc=False):
     """One job to publish."""
 
@@ -46,6 +50,8 @@ class Post(msgspec.Struct, frozen=True, gc=False):
     """Or the moment it expires, in epoch seconds; 0: use ``expires``."""
     key: bytes | None = None
     """Messages of one key are given one at a time and in this order. None: it is in no order."""
+    request: str = ""
+    """For a given id: names this request, so that the same post sent again is CREATED again, not EXISTS."""
 
 
 class OrderRules(msgspec.Struct, frozen=True):
@@ -185,6 +191,10 @@ class Broker(ABC):
 
     Any verb may raise BrokerUnavailable (try again later) or BrokerRefused (never). Every verb may be sent again after a lost
     reply: publish recognises serials and given ids, settle and release skip what is settled, the rest is idempotent.
+
+    A verb that reports what it changed takes ``request``, a name that the caller chooses for one request. Sent again under the
+    same name within REQUEST_SECONDS, the verb changes nothing more and gives its first answer. Only answers that report a change
+    are remembered.
     """
 
     capabilities: Capabilities
@@ -277,8 +287,12 @@ class Broker(ABC):
         """
 
     @abstractmethod
-    async def cancel(self, queue: str, job_id: str) -> Cancellation:
-        """CANCELLED: it was scheduled or ready and will never run; its ending is ``cancelled``. In O(1)."""
+    async def cancel(self, queue: str, job_id: str, *, request: str = "") -> Cancellation:
+        """CANCELLED: it was scheduled, blocked or ready and will never run; its ending is ``cancelled``. In O(1)."""
+
+    @abstractmethod
+    async def cancel_many(self, queue: str, job_ids: Sequence[str]) -> list[Cancellation]:
+        """Cancel a batch, one answer each. Server time grows with the batch: at most 200 ids per call."""
 
     # -- consumers ---------------------------------------------------------------------------------------------------------
 
@@ -377,7 +391,7 @@ class Broker(ABC):
         """Undo ``pause``."""
 
     @abstractmethod
-    async def seek(self, group: str, to: Place) -> bool:
+    async def seek(self, group: str, to: Place, *, request: str = "") -> bool:
         """Move a group's place in the log, back or forward. False: no such group.
 
         Back: an event that it was given before is given again, as a new delivery, also if somebody holds it; if it is then
@@ -385,16 +399,16 @@ class Broker(ABC):
         """
 
     @abstractmethod
-    async def remove_group(self, group: str) -> bool:
+    async def remove_group(self, group: str, *, request: str = "") -> bool:
         """Remove a group with all it holds; the log keeps nothing for it any more. False: there was none."""
 
     @abstractmethod
-    async def remove_prefix(self, prefix: str, group: str) -> bool:
+    async def remove_prefix(self, prefix: str, group: str, *, request: str = "") -> bool:
         """Undo ``open_prefix``: remove the group from all these topics, with all it holds. False: there was no such prefix, and
         nothing was removed."""
 
     @abstractmethod
-    async def clear_key(self, queue: str, key: bytes, *, replay: bool) -> int | None:
+    async def clear_key(self, queue: str, key: bytes, *, replay: bool, request: str = "") -> int | None:
         """Let a stopped key go on. None: it is not stopped.
 
         With ``replay`` the letter that stopped it, if it is still dead, and those that died as ``stopped`` since become ready
@@ -420,6 +434,9 @@ class Broker(ABC):
         has = await self.inspector.shards(address)
         before, after = shard_addresses(address, has), shard_addresses(address, shards)
         fenced = [shard for shard in dict.fromkeys([*before, *after]) if shard != address]
+        if has == shards:
+            await self._finish_reshard(address, fenced, shards)
+            return
         for shard in fenced:
             await self.fence_shard(shard, 0)
         if not has:
@@ -434,6 +451,16 @@ class Broker(ABC):
         for shard in fenced:
             await self.fence_shard(shard, shards)
         await self.note_shards(address, shards, anew=True)
+
+    async def _finish_reshard(self, address: str, fenced: Sequence[str], shards: int) -> None:
+        """It has this number already: nothing moves, so nothing is in the way, and publishers are let in. Unless it had none when
+        a call was cut off: the number is noted before that call looks, and undone if something is where no shards were."""
+        busy = await self._what_holds(address, lasts=False) if shards else ""
+        for shard in fenced:
+            await self.fence_shard(shard, 0 if busy else shards)
+        if busy:
+            await self.note_shards(address, 0, anew=True)
+            raise ShardsInUse(f"{address!r} has {busy}: the number of shards can only change when nothing is on its way")
 
     async def _what_holds(self, shard: str, *, lasts: bool) -> str:
         """What is on its way in a shard, or dead in one that does not last; nothing: it can go."""
@@ -455,16 +482,16 @@ class Broker(ABC):
         return ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
 
     @abstractmethod
-    async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:
+    async def promote(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
         """Make scheduled jobs ready now, whenever they would be due. Returns the ids that were scheduled and are now ready."""
 
     @abstractmethod
-    async def replay(self, queue: str, job_ids: Sequence[str]) -> list[str]:
+    async def replay(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
         """Make dead letters ready again under their old ids. Returns the ids that were dead and are now ready, or blocked by an
         older one of their key. Those of a stopped key stay dead: ``clear_key``."""
 
     @abstractmethod
-    async def purge(self, queue: str, job_ids: Sequence[str]) -> list[str]:
+    async def purge(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
         """Delete dead letters. Returns the ids that were dead and are now gone."""
 
     @abstractmethod

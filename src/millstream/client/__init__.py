@@ -9,7 +9,7 @@ from millstream.client.clients import Clients
 from millstream.client.inspector import ClientInspector
 from millstream.client.keeping import clear_key, reshard, seek
 from millstream.client.opening import open_topic
-from millstream.client.template import Template
+from millstream.client.template import Template, new_request
 
 __all__ = [
     "Client",
@@ -18,6 +18,7 @@ __all__ = [
     "Room",
     "Template",
     "clear_key",
+    "new_request",
     "open_topic",
     "reshard",
     "run_sync",

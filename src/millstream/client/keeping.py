@@ -9,6 +9,7 @@ from millstream.address import group_address, shard_addresses, split_address, sp
 from millstream.broker import Broker
 from millstream.broker.contract import BEGINNING, END, Place
 from millstream.client.client import Client
+from millstream.client.template import new_request
 from millstream.errors import ShardsInUse, UsageError
 from millstream.ordering import Key, key_bytes
 
@@ -16,14 +17,14 @@ from millstream.ordering import Key, key_bytes
 async def clear_key(client: Client, address: str, what: str, key: Key, replay: bool) -> int:
     """Let a stopped key of a queue or group go on; how many letters were replayed. UsageError if it is not stopped."""
     data = key_bytes(key, f"clear of {what}")
-    for answer in await client.of_all(address, partial(_clear, key=data, replay=replay)):
+    for answer in await client.of_all(address, partial(_clear, key=data, replay=replay, request=new_request())):
         if answer is not None:
             return answer
     raise UsageError(f"key {key!r} of {what} is not stopped: stopped_keys() says which are")
 
 
-def _clear(address: str, broker: Broker, *, key: bytes, replay: bool) -> Awaitable[int | None]:
-    return broker.clear_key(address, key, replay=replay)
+def _clear(address: str, broker: Broker, *, key: bytes, replay: bool, request: str) -> Awaitable[int | None]:
+    return broker.clear_key(address, key, replay=replay, request=request)
 
 
 async def seek(client: Client, group: str, what: str, to: Place) -> None:
@@ -34,7 +35,8 @@ async def seek(client: Client, group: str, what: str, to: Place) -> None:
             f"{what} has {len(addresses)} shards, each with a log and ids of its own, so the entry {to!r} is no place in all "
             f"of them: say a moment, {BEGINNING!r} or {END!r}"
         )
-    if not any(await client.of_all(group, lambda at, broker: broker.seek(at, to))):
+    request = new_request()
+    if not any(await client.of_all(group, lambda at, broker: broker.seek(at, to, request=request))):
         topic, name = split_group(group)
         raise UsageError(f"topic {topic!r} has no group {name!r}")
 
@@ -53,6 +55,8 @@ async def reshard(client: Client, address: str, shards: int) -> None:
 
 
 async def _prepare(broker: Broker, *, address: str, before: Sequence[str], shards: int) -> None:
+    if list(before) == list(shard_addresses(address, shards)):
+        return  # it has that number already: nothing moves
     new = [each for each in shard_addresses(address, shards) if each not in before]
     parts = split_address(address)
     if parts is None:

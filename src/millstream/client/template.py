@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -12,6 +13,11 @@ from millstream.client.outbox import Outbox
 from millstream.errors import PayloadTooLarge
 from millstream.message import CallOverrides, EventFields, Message, encode_message
 from millstream.ordering import shard_of_key
+
+
+def new_request() -> str:
+    """A name for one request: sent again after a lost reply, it is recognised."""
+    return secrets.token_hex(6)
 
 
 class Packs(Protocol):
@@ -110,5 +116,14 @@ class Template:
             job_id = f"{outbox.sender}-{serial}"
         message = Message(job_id, self._task, Raw(payload), now_ms, 1, bool(self.id), self._overrides, event=self._event)
         return Post(
-            job_id, encode_message(message), self._task, serial, self.delay, self.at, self.expires, self.expires_at, key
+            job_id,
+            encode_message(message),
+            self._task,
+            serial,
+            self.delay,
+            self.at,
+            self.expires,
+            self.expires_at,
+            key,
+            new_request() if self.id else "",
         )

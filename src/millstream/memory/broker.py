@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 from weakref import WeakValueDictionary
 
 from millstream.address import dead_address, group_address, is_dead_address, split_address, split_group, topic_address
@@ -25,7 +25,7 @@ from millstream.broker import (
     ResultStore,
     WorkerInfo,
 )
-from millstream.broker.contract import BEGINNING, SUSPECT_AFTER, Place
+from millstream.broker.contract import BEGINNING, REQUEST_SECONDS, SUSPECT_AFTER, Place
 from millstream.errors import ShardsChanged
 from millstream.memory.inspector import MemoryInspector
 from millstream.memory.mailbox import MemoryMailbox
@@ -35,6 +35,8 @@ from millstream.memory.results import MemoryResults
 from millstream.memory.state import Moment, State, Waiter
 from millstream.memory.topic import MemoryGroup, MemoryTopic
 from millstream.outcome import Outcome
+
+T = TypeVar("T")
 
 
 class MemoryBroker(Broker):
@@ -149,9 +151,13 @@ class MemoryBroker(Broker):
             self._check_fence(topic_address(topic), shards)
             return self._topic(topic).emit(posts, sender, max_length, self._now(), self._keeping)
 
-    async def cancel(self, queue: str, job_id: str) -> Cancellation:
+    async def cancel(self, queue: str, job_id: str, *, request: str = "") -> Cancellation:
         with self._locked(queue) as rules:
-            return rules.cancel(job_id, self._now(), self._keeping)
+            return rules.cancel(job_id, self._now(), self._keeping, request)
+
+    async def cancel_many(self, queue: str, job_ids: Sequence[str]) -> list[Cancellation]:
+        with self._locked(queue) as rules:
+            return [rules.cancel(job_id, self._now(), self._keeping) for job_id in job_ids]
 
     # -- consumers ---------------------------------------------------------------------------------------------------------
 
@@ -257,37 +263,48 @@ class MemoryBroker(Broker):
         with self._locked(queue) as rules:
             rules.resume()
 
-    async def seek(self, group: str, to: Place) -> bool:
-        topic, name = split_group(group)
+    async def seek(self, group: str, to: Place, *, request: str = "") -> bool:
         with self._state.lock:
-            rules = self._topic(topic).groups.get(name)
-            if rules is not None:
-                rules.seek(to)
-            return rules is not None
+            return self._once(group, request, lambda: self._seek(group, to)) or False
 
-    async def remove_group(self, group: str) -> bool:
+    def _seek(self, group: str, to: Place) -> bool:
         topic, name = split_group(group)
-        with self._state.lock:
-            removed = self._topic(topic).groups.pop(name, None)
-            if removed is not None:
-                del self._state.queues[group], self._state.queues[dead_address(group)]
-                removed.wake()
-                removed.letters.wake()
-            return removed is not None
+        rules = self._topic(topic).groups.get(name)
+        if rules is not None:
+            rules.seek(to)
+        return rules is not None
 
-    async def remove_prefix(self, prefix: str, group: str) -> bool:
+    async def remove_group(self, group: str, *, request: str = "") -> bool:
         with self._state.lock:
-            if (group, prefix) not in self._state.prefixes:
-                return False
-            self._state.prefixes.discard((group, prefix))
-            topics = [topic for topic in self._state.opened if topic.startswith(prefix)]
-        for topic in topics:
-            await self.remove_group(group_address(topic, group))
+            return self._once(group, request, lambda: self._remove_group(group)) or False
+
+    def _remove_group(self, group: str) -> bool:
+        topic, name = split_group(group)
+        removed = self._topic(topic).groups.pop(name, None)
+        if removed is not None:
+            del self._state.queues[group], self._state.queues[dead_address(group)]
+            removed.wake()
+            removed.letters.wake()
+        return removed is not None
+
+    async def remove_prefix(self, prefix: str, group: str, *, request: str = "") -> bool:
+        with self._state.lock:
+            return self._once("", request, lambda: self._remove_prefix(prefix, group)) or False
+
+    def _remove_prefix(self, prefix: str, group: str) -> bool:
+        if (group, prefix) not in self._state.prefixes:
+            return False
+        self._state.prefixes.discard((group, prefix))
+        for topic in self._state.opened:
+            if topic.startswith(prefix):
+                self._remove_group(group_address(topic, group))
         return True
 
-    async def clear_key(self, queue: str, key: bytes, *, replay: bool) -> int | None:
+    async def clear_key(self, queue: str, key: bytes, *, replay: bool, request: str = "") -> int | None:
         with self._locked(queue) as rules:
-            return rules.clear_key(key, replay, self._now())
+            # how many letters, in a list: none of them is an answer, too
+            answer = self._once(queue, request, lambda: _listed(rules.clear_key(key, replay, self._now())))
+            return answer[0] if answer else None
 
     async def note_shards(self, address: str, shards: int, *, anew: bool = False) -> int:
         with self._state.lock:
@@ -304,17 +321,25 @@ class MemoryBroker(Broker):
         if noted != shards:
             raise ShardsChanged(f"{address!r} has, or is one of, {noted} shards, not {shards}")
 
-    async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:
+    async def promote(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
         with self._locked(queue) as rules:
-            return rules.promote(job_ids)
+            return self._once(queue, request, lambda: rules.promote(job_ids)) or []
 
-    async def replay(self, queue: str, job_ids: Sequence[str]) -> list[str]:
+    async def replay(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
         with self._locked(queue) as rules:
-            return rules.replay(job_ids, self._now())
+            return self._once(queue, request, lambda: rules.replay(job_ids, self._now())) or []
 
-    async def purge(self, queue: str, job_ids: Sequence[str]) -> list[str]:
+    async def purge(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
         with self._locked(queue) as rules:
-            return [dead.id for dead in rules.purge(job_ids)]
+            return self._once(queue, request, lambda: [dead.id for dead in rules.purge(job_ids)]) or []
+
+    def _once(self, address: str, request: str, verb: Callable[[], T]) -> T | None:
+        """Do it, unless it was done under this name before; the answer. Falsy: nothing was changed."""
+        now, name = self._now().wall, f"{address}\n{request}"
+        answer: T | None = self._state.answers.get(name, now) if request else None
+        if answer is None and (answer := verb()) and request:
+            self._state.answers.put(name, answer, now + REQUEST_SECONDS, now)
+        return answer
 
     async def register(self, worker: WorkerInfo, ttl: float) -> None:
         with self._state.lock:
@@ -369,3 +394,7 @@ class MemoryBroker(Broker):
             rules = self._state.queues[address] = MemoryGroup(self._topic(topic), group)
             self._state.queues[dead_address(address)] = rules.letters
         return rules
+
+
+def _listed(value: int | None) -> list[int]:
+    return [] if value is None else [value]

@@ -15,7 +15,7 @@ from millstream.memory.order import Turn
 from millstream.memory.remains import Keeping, Remains
 from millstream.memory.shelves import in_order
 from millstream.memory.state import Job, Kept, Moment, Place, Sender
-from millstream.outcome import Ending, Kind, Outcome, decode_ending, encode_ending
+from millstream.outcome import Cancelled, Ending, Kind, Outcome, decode_ending, encode_ending
 from millstream.types import Status
 
 
@@ -52,7 +52,7 @@ class MemoryQueue(Remains):
         if post.serial:
             sender.accept(post.serial)
         else:
-            self._given.put(post.id, post.task, None, now.wall)
+            self._given.put(post.id, (post.task, post.request), None, now.wall)
         due_ms = absolute_ms(post.at, post.delay, now.ms)
         expires_ms = absolute_ms(post.expires_at, post.expires, now.ms) if post.expires_at or post.expires else 0
         job = Job(post.id, post.body, expires_ms, due_ms, key=post.key, task=post.task)
@@ -64,8 +64,11 @@ class MemoryQueue(Remains):
         return Receipt.CREATED
 
     def _find_given(self, post: Post, now: Moment) -> Receipt | None:
-        task = self._given.get(post.id, now.wall)
-        if task is not None:
+        known = self._given.get(post.id, now.wall)
+        if known is not None:
+            task, request = known
+            if task == post.task and request and request == post.request:
+                return Receipt.CREATED
             return Receipt.EXISTS if task == post.task else Receipt.CONFLICT
         if post.id in self.jobs or post.id in self.dead or self.endings.get(post.id, now.wall) is not None:
             return Receipt.EXISTS
@@ -75,15 +78,16 @@ class MemoryQueue(Remains):
             return Receipt.EXISTS
         return None
 
-    def cancel(self, job_id: str, now: Moment, keeping: Keeping) -> Cancellation:
-        job = self.jobs.get(job_id)
+    def cancel(self, job_id: str, now: Moment, keeping: Keeping, request: str = "") -> Cancellation:
+        job, ending = self.jobs.get(job_id), encode_ending(Cancelled("cancelled", ttl=CANCELLED_TTL, request=request))
         if job is None:
-            return Cancellation.ENDED
+            again = request and self.endings.get(job_id, now.wall) == ending
+            return Cancellation.CANCELLED if again else Cancellation.ENDED
         if self._runs(job):
             return Cancellation.RUNNING
         self._take_out(job)
         given = self._given.get(job_id, now.wall) is not None
-        self._end(job, encode_ending(Ending("cancelled", ttl=CANCELLED_TTL)), CANCELLED_TTL, given, now, keeping)
+        self._end(job, ending, CANCELLED_TTL, given, now, keeping)
         self._pass_on(job)
         self.totals["cancelled"] += 1
         return Cancellation.CANCELLED

@@ -41,7 +41,8 @@ class Remains(Shelves):
         self.totals: dict[str, int] = dict.fromkeys(TOTALS, 0)
         self.dead: OrderedDict[str, Dead] = OrderedDict()
         self.endings: Kept[bytes] = Kept()
-        self._given: Kept[str] = Kept()
+        # of ids that callers gave: the task, and the request that created the job
+        self._given: Kept[tuple[str, str]] = Kept()
         # who waits for endings, by job
         self.waiting: dict[str, set[Waiter[bytes | None]]] = {}
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from millstream.broker import DeadLetter, WorkerInfo
 from millstream.outcome import Letter
@@ -199,3 +199,5 @@ class State:
         self.fences: dict[str, int] = {}
         """By the address of a shard: of how many it is one; 0: nobody may publish there."""
         self.boxes: Kept[list[bytes]] = Kept()
+        self.answers: Kept[Any] = Kept()
+        """By address and name: what requests were answered."""

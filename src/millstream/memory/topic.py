@@ -85,14 +85,15 @@ class MemoryTopic:
 
     def _accept(self, post: Post, sender: Sender, room: int | None, now: Moment, keeping: Keeping) -> Receipt:
         if self._accepted_before(post, sender, now):
-            return Receipt.EXISTS
+            own = not post.serial and post.request and self._given.get(post.id, now.wall) == post.request
+            return Receipt.CREATED if own else Receipt.EXISTS
         kept = len(self._delayed) if self._drops_oldest else len(self._log) + len(self._delayed)
         if room is not None and kept >= room:
             return Receipt.FULL
         if post.serial:
             sender.accept(post.serial)
         else:
-            self._given.put(post.id, "", now.wall + keeping.id_ttl, now.wall)
+            self._given.put(post.id, post.request, now.wall + keeping.id_ttl, now.wall)
         due_ms = absolute_ms(post.at, post.delay, now.ms)
         expires_ms = absolute_ms(post.expires_at, post.expires, now.ms) if post.expires_at or post.expires else 0
         event = Event(post.id, post.body, expires_ms, due_ms, post.key)

@@ -6,6 +6,7 @@ import logging
 import math
 import secrets
 from collections.abc import Collection, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -138,8 +139,8 @@ class RedisBroker(Broker):
     async def open_prefix(self, prefix: str, group: str, start: Place, known: Collection[str] = ()) -> list[str]:
         return await self._openings.open_prefix(prefix, group, start, known)
 
-    async def remove_prefix(self, prefix: str, group: str) -> bool:
-        return await self._openings.remove_prefix(prefix, group)
+    async def remove_prefix(self, prefix: str, group: str, *, request: str = "") -> bool:
+        return await self._openings.remove_prefix(prefix, group, request)
 
     # -- producers ---------------------------------------------------------------------------------------------------------
 
@@ -158,7 +159,7 @@ class RedisBroker(Broker):
                 return [Receipt.CREATED] * len(posts)
         records: list[Any] = []
         for p in posts:
-            records += (p.id, p.body, p.serial, *wire.times(p), p.task, wire.key_of(p))
+            records += (p.id, p.body, wire.serial(p), *wire.times(p), p.task, wire.key_of(p))
         room = -1 if max_length is None else max_length
         return wire.receipts(await self._run("publish", queue, sender, room, self._id_ttl_ms, shards, *records), queue, shards)
 
@@ -176,12 +177,19 @@ class RedisBroker(Broker):
                 return [Receipt.CREATED] * len(posts)
         records: list[Any] = []
         for p in posts:
-            records += (p.id, p.body, p.serial, *wire.times(p), wire.key_of(p))
+            records += (p.id, p.body, wire.serial(p), *wire.times(p), wire.key_of(p))
         return wire.receipts(await self._run("emit", address, sender, room, self._id_ttl_ms, shards, *records), topic, shards)
 
-    async def cancel(self, queue: str, job_id: str) -> Cancellation:
-        answer: int = await self._run("cancel", queue, GROUP, job_id, wire.CANCELLED, wire.ms(CANCELLED_TTL), self._id_ttl_ms)
-        return (Cancellation.ENDED, Cancellation.CANCELLED, Cancellation.RUNNING)[answer]
+    async def cancel(self, queue: str, job_id: str, *, request: str = "") -> Cancellation:
+        return (await self._cancel(queue, [job_id], request))[0]
+
+    async def cancel_many(self, queue: str, job_ids: Sequence[str]) -> list[Cancellation]:
+        return await self._cancel(queue, job_ids, "") if job_ids else []
+
+    async def _cancel(self, queue: str, job_ids: Sequence[str], request: str) -> list[Cancellation]:
+        ending, ttl_ms = wire.cancelled_by(request), wire.ms(CANCELLED_TTL)
+        args = (GROUP, ending, ttl_ms, self._id_ttl_ms, int(bool(request)), *job_ids)
+        return wire.cancellations(await self._run("cancel", queue, *args))
 
     # -- consumers ---------------------------------------------------------------------------------------------------------
 
@@ -414,22 +422,25 @@ class RedisBroker(Broker):
     async def resume(self, queue: str) -> None:
         await self._run("pause", queue, 0)
 
-    async def seek(self, group: str, to: Place) -> bool:
+    async def seek(self, group: str, to: Place, *, request: str = "") -> bool:
         _, name = split_group(group)
-        return bool(await self._run("seek", group, name, wire.after(to)))
+        return bool(int(await self._run("seek", group, name, wire.after(to), request)))
 
-    async def remove_group(self, group: str) -> bool:
+    async def remove_group(self, group: str, *, request: str = "") -> bool:
         self._joined -= {group, dead_address(group)}
-        return await self._openings.remove_group(*split_group(group))
+        return await self._openings.remove_group(*split_group(group), request)
 
-    async def clear_key(self, queue: str, key: bytes, *, replay: bool) -> int | None:
-        replayed, more = 0, 1
+    async def clear_key(self, queue: str, key: bytes, *, replay: bool, request: str = "") -> int | None:
+        replayed = 0
         bounds = (self._id_ttl_ms, self._dead_max_count, self._dead_max_age_ms)
-        while more:
-            found, *rest = await self._run("clear", queue, key, int(replay), *bounds)
-            if not rest:
-                return None if more == 1 and not replayed else replayed
-            replayed, more = replayed + found, 2 * rest[0]
+        for step in count():  # each step is a request of its own: sent again, all are answered as before up to the lost one
+            answer = await self._run("clear", queue, key, int(replay), *bounds, request and f"{request}.{step}")
+            if not answer:
+                return replayed if step else None
+            found, more = map(int, answer.split())
+            replayed += found
+            if not more:
+                break
         return replayed
 
     async def note_shards(self, address: str, shards: int, *, anew: bool = False) -> int:
@@ -438,14 +449,14 @@ class RedisBroker(Broker):
     async def fence_shard(self, address: str, shards: int) -> None:
         await self.note_shards(address, shards, anew=True)
 
-    async def promote(self, queue: str, job_ids: Sequence[str]) -> list[str]:
-        return [i.decode() for i in await self._run("promote", queue, *job_ids)]
+    async def promote(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
+        return wire.chosen(job_ids, await self._run("promote", queue, request, *job_ids))
 
-    async def replay(self, queue: str, job_ids: Sequence[str]) -> list[str]:
-        return [i.decode() for i in await self._run("replay", queue, *job_ids)]
+    async def replay(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
+        return wire.chosen(job_ids, await self._run("replay", queue, request, *job_ids))
 
-    async def purge(self, queue: str, job_ids: Sequence[str]) -> list[str]:
-        return [i.decode() for i in await self._run("purge", queue, *job_ids)]
+    async def purge(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
+        return wire.chosen(job_ids, await self._run("purge", queue, request, *job_ids))
 
     async def register(self, worker: WorkerInfo, ttl: float) -> None:
         await self._run("register", None, worker.id, msgspec.msgpack.encode(worker), wire.ms(ttl))

@@ -28,8 +28,10 @@ All keys of a queue share the hash tag ``{namespace:q:queue}``: one cluster slot
 | stats    | ``…:stats``    | hash   | counters                                           | with the queue                     |
 | waiters  | ``…:waiters``  | hash   | id → channels of who waits for its ending          | until the job ends                 |
 | ending   | ``…:r:<id>``   | string | how the job ended                                  | ``result_ttl``                     |
-| given    | ``…:u:<id>``   | string | the task of a caller-given id                      | the job's life and ``id_ttl`` more |
+| given    | ``…:u:<id>``   | string | the task of a caller-given id, and the request     | the job's life and ``id_ttl`` more |
+|          |                |        | that created it                                    |                                    |
 | sender   | ``…:p:<name>`` | string | high-water mark of generated ids, with its gaps    | ``id_ttl`` after the last call     |
+| answer   | ``…:a:<name>`` | string | what a named request was answered                  | a minute                           |
 
 A topic is a log under the tag ``{namespace:t:topic}``. Each of its groups is a queue, with the keys of one, under
 ``{namespace:t:topic}:g:<group>``, for what is tried again or replayed, and reads on in the log:
@@ -66,6 +68,7 @@ Of the namespace, under ``{namespace}``:
 | workers  | ``…:workers``  | set    | ids of registered workers                          | until unregistered or found gone   |
 | worker   | ``…:w:<id>``   | string | what a worker says of itself                       | two beats after the last one       |
 | box      | ``…:m:<name>`` | list   | mail to a supervisor, or its answers               | until taken, some seconds at most  |
+| answer   | ``…:a:<name>`` | string | what a named request was answered                  | a minute                           |
 """
 
 from __future__ import annotations
@@ -103,6 +106,7 @@ _QUEUE_SUFFIX = {
     "ending": ":r:",
     "given": ":u:",
     "sender": ":p:",
+    "answer": ":a:",
 }
 
 _OF_LETTERS = {word: f":dead{suffix}" for word, suffix in _QUEUE_SUFFIX.items()} | {
@@ -136,11 +140,12 @@ _NAMESPACE_SUFFIX = {
     "workers": ":workers",
     "worker": ":w:",
     "box": ":m:",
+    "answer": ":a:",
 }
 
 
 def queue_keys(namespace: str, address: str) -> dict[str, str]:
-    """The keys at an address, by word; ``ending``, ``given`` and ``sender`` are prefixes. A group's: its topic's, too."""
+    """The keys at an address, by word; ``ending``, ``given``, ``sender`` and ``answer`` are prefixes. A group's: its topic's, too."""
     parts = split_address(address)
     if parts is None:
         tag = f"{{{namespace}:q:{address}}}"
@@ -171,7 +176,7 @@ def address_of_waiters(key: str) -> str:
 
 
 def namespace_keys(namespace: str) -> dict[str, str]:
-    """The keys of a namespace, by word; ``worker`` and ``box`` are prefixes."""
+    """The keys of a namespace, by word; ``worker``, ``box`` and ``answer`` are prefixes."""
     return {word: f"{{{namespace}}}" + suffix for word, suffix in _NAMESPACE_SUFFIX.items()}
 
 

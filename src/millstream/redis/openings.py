@@ -96,21 +96,19 @@ class Openings:
             await self._open_groups(topic, {group: BEGINNING})
         return new
 
-    async def remove_prefix(self, prefix: str, group: str) -> bool:
+    async def remove_prefix(self, prefix: str, group: str, request: str = "") -> bool:
         topics, known = await self._prefix("SISMEMBER", prefix, group)
-        if not known:
-            return False
         # Known until it is in no topic, so that this can be sent again; then again: who opened one meanwhile still found it.
-        for topic in topics:
+        for topic in topics if known else ():
             await self.remove_group(topic, group)
-        topics, _ = await self._prefix("SREM", prefix, group)
+        topics, removed = await self._prefix("SREM", prefix, group, request)
         self._prefixes.discard((prefix, group))
-        for topic in topics:
+        for topic in topics if removed else ():
             await self.remove_group(topic, group)
-        return True
+        return known or removed
 
-    async def _prefix(self, verb: str, prefix: str, group: str) -> tuple[set[str], bool]:
-        topics, answer = await self._run("declare_prefix", None, f"{group}>{prefix}", verb)
+    async def _prefix(self, verb: str, prefix: str, group: str, request: str = "") -> tuple[set[str], bool]:
+        topics, answer = await self._run("declare_prefix", None, f"{group}>{prefix}", verb, request)
         return {topic for topic in map(bytes.decode, topics) if topic.startswith(prefix)}, bool(answer)
 
     async def _open_groups(
@@ -163,11 +161,11 @@ class Openings:
         log.error("%s", said)
         self._repaired(address, said)
 
-    async def remove_group(self, topic: str, group: str) -> bool:
+    async def remove_group(self, topic: str, group: str, request: str = "") -> bool:
         """Remove a group with all it holds. False: there was none."""
         if topic in self._opened:
             self._opened[topic].groups.discard(group)
-        return bool(await self._run("remove_group", group_address(topic, group), group))
+        return bool(int(await self._run("remove_group", group_address(topic, group), group, request)))
 
 
 def _opening(groups: Mapping[str, Place], keep_ms: int | str, keep_count: int | str, followed: bool) -> list[int | str]:

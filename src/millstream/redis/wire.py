@@ -8,16 +8,17 @@ from typing import Any
 import msgspec
 
 from millstream.address import whole, whose_dead
-from millstream.broker import Entry, Post, Receipt
+from millstream.broker import Cancellation, Entry, Post, Receipt
 from millstream.broker.contract import BEGINNING, CANCELLED_TTL, END, Place, parse_entry
 from millstream.broker.letters import enclose
 from millstream.errors import LeaseLost, ShardsChanged
 from millstream.message import ErrorNote
-from millstream.outcome import Ending, Kind, Letter, Outcome, encode_ending, encode_letter
+from millstream.outcome import Cancelled, Ending, Kind, Letter, Outcome, encode_ending, encode_letter
 from millstream.redis.inspector import dead_letter
 
 EXPIRED = encode_ending(Ending("expired"))
 CANCELLED = encode_ending(Ending("cancelled", ttl=CANCELLED_TTL))
+_CANCELLATIONS = {ord("0"): Cancellation.ENDED, ord("1"): Cancellation.CANCELLED, ord("2"): Cancellation.RUNNING}
 
 LOST_LETTER = encode_letter(
     Letter(
@@ -29,6 +30,7 @@ LOST_LETTER = encode_letter(
     )
 )
 _RECEIPTS = {ord("1"): Receipt.CREATED, ord("2"): Receipt.EXISTS, ord("3"): Receipt.FULL, ord("4"): Receipt.CONFLICT}
+_RECEIPTS[ord("5")] = Receipt.CREATED  # by the first sending of this very request
 
 
 IN_LOG = b"L"
@@ -36,6 +38,25 @@ IN_LOG = b"L"
 
 KEYED = b"/"
 """In the ref of a message that has a key, which is behind it."""
+
+
+def cancelled_by(request: str) -> bytes:
+    """The ending of what a request cancels."""
+    return encode_ending(Cancelled("cancelled", ttl=CANCELLED_TTL, request=request)) if request else CANCELLED
+
+
+def cancellations(reply: bytes) -> list[Cancellation]:
+    return [_CANCELLATIONS[digit] for digit in reply]
+
+
+def chosen(ids: Sequence[str], reply: bytes) -> list[str]:
+    """The ids of which a script said 1."""
+    return [job_id for job_id, digit in zip(ids, reply, strict=True) if digit == ord("1")]
+
+
+def serial(p: Post) -> int | str:
+    """Its serial; of a given id the request, if it has a name, written so that it is never read as a number."""
+    return p.serial or (f"\nr{p.request}" if p.request else 0)
 
 
 def keys_of(posts: Sequence[Post]) -> list[bytes]:

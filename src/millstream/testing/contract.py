@@ -18,6 +18,7 @@ from millstream.testing.promises.ordered_queues import OrderedQueuePromises
 from millstream.testing.promises.pending import PendingPromises
 from millstream.testing.promises.prefixes import PrefixPromises
 from millstream.testing.promises.publishing import PublishingPromises
+from millstream.testing.promises.requests import RequestPromises, TopicRequestPromises
 from millstream.testing.promises.results import ResultPromises
 from millstream.testing.promises.seats import SeatPromises
 from millstream.testing.promises.seeking import SeekingPromises
@@ -44,6 +45,7 @@ class QueueContract(
     OrderPromises,
     PendingPromises,
     StoppingPromises,
+    RequestPromises,
     SeatPromises,
     SupervisingPromises,
 ):
@@ -64,6 +66,7 @@ class BrokerContract(
     OrderedGroupPromises,
     ShardPromises,
     UnknownTaskPromises,
+    TopicRequestPromises,
 ):
     """Every promise of ``millstream.broker``, one test each.
 

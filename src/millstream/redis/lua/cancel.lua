@@ -1,34 +1,72 @@
--- End a job that is scheduled, blocked or ready.
+-- End jobs that are scheduled, blocked or ready.
 -- KEYS: stream index held due stats
--- USES: wake members keyed turns place ending
--- ARGV: clock, group, id, ending, ttl_ms, id_ttl_ms
--- Returns 1 cancelled, 2 running, 0 ended or unknown.
-local group, id = ARGV[2], ARGV[3]
-local where, at = place(group, id)
-if where == 'running' then return 2 end
-local key, in_order
-if where == 'h' then
-  local noted = redis.call('HGET', KEYED, id)
-  if noted then key, in_order = key_in(noted) end
-  unhold(id)
-  redis.call('HDEL', KEYED, id)
-  redis.call('ZREM', DUE, id)
-elseif where == 'p' then
-  local its_key, its_place = key_in(string.sub(at, 2))
-  unblock(of_key(its_key) .. its_place .. id)
-elseif where == 'ready' then
-  local entry = redis.call('XRANGE', STREAM, at, at)[1]
-  if entry and has_key(entry[2]) then
-    local words = said(entry[2])
-    key, in_order = words.k, words.o or place_of(at)
+-- USES: wake members order keyed turns place ending
+-- ARGV: clock, group, ending, ttl_ms, id_ttl_ms, whether the ending names its request (0|1), then ids
+-- Returns one digit each: 1 cancelled, 2 running, 0 ended or unknown.
+local group, ending, ttl_ms, id_ttl_ms, named = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1'
+local ordered = redis.call('EXISTS', TURNS) == 1
+
+-- In a batch: entries behind the last one that was ever given are ready, and nobody holds them. (Measured: a third less time per job.)
+local last_given
+if #ARGV > 7 then
+  local groups = redis.pcall('XINFO', 'GROUPS', STREAM)
+  for _, info in ipairs(groups.err and {} or groups) do
+    local words = {}
+    for k = 1, #info, 2 do words[info[k]] = info[k + 1] end
+    if words.name == group then last_given = words['last-delivered-id'] end
   end
-  redis.call('XDEL', STREAM, at)
-  redis.pcall('XACK', STREAM, group, at)
-else
-  return 0
 end
-redis.call('HDEL', INDEX, id)
-redis.call('HINCRBY', STATS, 'cancelled', 1)
-if key and has_turn(redis.call('HGET', TURNS, key), in_order, id) and pass_turns({ key }) > 0 then wake() end
-ended(id, ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6]))
-return 1
+
+local function where_is(id)
+  if last_given then
+    local at = redis.call('HGET', INDEX, id)
+    if at and string.find(at, '^%d') and before(last_given, at) then return 'fresh', at end
+  end
+  return place(group, id)
+end
+
+local cancelled = 0
+local function cancel(id)
+  local where, at = where_is(id)
+  if where == 'running' then return 2 end
+  local key, in_order
+  if where == 'h' then
+    local noted = redis.call('HGET', KEYED, id)
+    if noted then
+      key, in_order = key_in(noted)
+      redis.call('HDEL', KEYED, id)
+    end
+    unhold(id)
+    redis.call('ZREM', DUE, id)
+  elseif where == 'p' then
+    local its_key, its_place = key_in(string.sub(at, 2))
+    unblock(of_key(its_key) .. its_place .. id)
+  elseif where == 'ready' or where == 'fresh' then
+    if ordered then
+      local entry = redis.call('XRANGE', STREAM, at, at)[1]
+      if entry and has_key(entry[2]) then
+        local words = said(entry[2])
+        key, in_order = words.k, words.o or place_of(at)
+      end
+    end
+    local deleted = redis.call('XDEL', STREAM, at)
+    if where == 'ready' then
+      redis.pcall('XACK', STREAM, group, at)
+    elseif deleted == 0 then  -- something else trimmed the stream
+      redis.call('HDEL', INDEX, id)
+      return 0
+    end
+  else
+    return named and redis.call('GET', ENDING .. id) == ending and 1 or 0
+  end
+  redis.call('HDEL', INDEX, id)
+  if key and has_turn(redis.call('HGET', TURNS, key), in_order, id) and pass_turns({ key }) > 0 then wake() end
+  ended(id, ending, ttl_ms, id_ttl_ms)
+  cancelled = cancelled + 1
+  return 1
+end
+
+local answers = {}
+for i = 7, #ARGV do answers[i - 6] = cancel(ARGV[i]) end
+if cancelled > 0 then redis.call('HINCRBY', STATS, 'cancelled', cancelled) end
+return table.concat(answers)

@@ -1,11 +1,13 @@
 -- Let a stopped key go on, some of its letters at a time.
 -- KEYS: stopped barred sweeps
--- USES: clock wake members ending bury keyed turns letters stopping retire
--- ARGV: clock, key, replay (0|1), id_ttl_ms, dead_max_count, dead_oldest_ms (age)
--- Returns {how many were put back, 1: there is more to do, 0: the key goes on}, or {-1} if it is not stopped.
+-- USES: clock wake members ending bury keyed turns letters stopping retire answers
+-- ARGV: clock, key, replay (0|1), id_ttl_ms, dead_max_count, dead_oldest_ms (age), request
+-- Returns 'number of letters put back, 1: there is more to do, 0: the key goes on', or '' if it is not stopped.
+local known = answered(ARGV[7])
+if known then return known end
 local key, replay = ARGV[2], ARGV[3] == '1'
 id_ttl_ms = tonumber(ARGV[4])
-if redis.call('HGET', TURNS, key) ~= 's' then return { -1 } end
+if redis.call('HGET', TURNS, key) ~= 's' then return '' end
 local begins = of_key(key)
 local first, last = '[' .. begins, '(' .. begins .. '\255'
 local n = 0
@@ -24,14 +26,14 @@ if replay then
       n = n + 1
     end
   end
-  if #members == SWEEP then return { n, 1 } end
+  if #members == SWEEP then return answer(ARGV[7], n .. ' 1') end
 else
   local done = sweep(key)
   retire(tonumber(ARGV[5]), now - ARGV[6], barred)
-  if not done then return { 0, 1 } end
+  if not done then return answer(ARGV[7], '0 1') end
   redis.call('LREM', SWEEPS, 0, key)
   redis.call('ZREMRANGEBYLEX', BARRED, first, last)
 end
 redis.call('HDEL', STOPPED, key)
 if pass_turns({ key }) > 0 then wake() end
-return { n, 0 }
+return answer(ARGV[7], n .. ' 0')

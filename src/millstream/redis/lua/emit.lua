@@ -1,9 +1,10 @@
 -- Accept a batch of events: to the log at once, or held until due.
 -- KEYS: log_held log_due log_keyed log_bell log_meta log_stats groups given
 -- USES: clock moment groups places log order notes trim accepted shards most_blocked
--- ARGV: clock, sender, max_length (-1: none), id_ttl_ms, shards, then six each: id, body, serial (0: caller-given), due, expires, key
---       ('': none, else behind a 'k') (due, expires: 0, '+ms' from now, or a moment in ms)
--- Returns one digit each: 1 created, 2 exists, 3 full; or '-' if there is another number of shards.
+-- ARGV: clock, sender, max_length (-1: none), id_ttl_ms, shards, then six each: id, body, serial, due, expires, key
+--       ('': none, else behind a 'k') (serial: 0 if the caller gave the id, or a newline, 'r' and the name of its request; due,
+--       expires: 0, '+ms' from now, or a moment in ms)
+-- Returns one digit each: 1 created, 2 exists, 3 full, 5 created by this request before; or '-' if there is another number of shards.
 local sender, bound, id_ttl_ms = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 -- Where there is no group but some who follow, the oldest give way to the newest; only what is delayed takes room for good.
 if not one_of(ARGV[5]) then return '-' end
@@ -23,12 +24,15 @@ if bound >= 0 then
   end
 end
 
-local function receipt(id, serial)
+local function receipt(id, serial, request)
+  if serial == 0 then
+    local known = redis.call('GET', GIVEN .. id)
+    if known then return request ~= '' and known == request and 5 or 2 end
+  end
   if redis.call('HEXISTS', LOG_HELD, id) == 1 then return 2 end
   if serial > 0 then
     if accepted(state, serial) then return 2 end
   else
-    if redis.call('EXISTS', GIVEN .. id) == 1 then return 2 end
     local by, number = string.match(id, '^(.*)%-([1-9]%d*)$')
     if by and #number < 15 and accepted(load_sender(by), tonumber(number)) then return 2 end
   end
@@ -38,7 +42,9 @@ end
 for i = 6, #ARGV, 6 do
   local id, body, serial = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
   local key = ARGV[i + 5] ~= '' and string.sub(ARGV[i + 5], 2) or nil
-  local answer = receipt(id, serial)
+  local request = ''
+  if not serial then serial, request = 0, ARGV[i + 2] end
+  local answer = receipt(id, serial, request)
   receipts[#receipts + 1] = answer
   if answer == 1 then
     local due, expires = moment(ARGV[i + 3]), moment(ARGV[i + 4])
@@ -54,7 +60,7 @@ for i = 6, #ARGV, 6 do
       ready = true
       if not drops then room = room - 1 end
     end
-    if serial > 0 then accept(state, serial) else redis.call('SET', GIVEN .. id, '', 'PX', id_ttl_ms) end
+    if serial > 0 then accept(state, serial) else redis.call('SET', GIVEN .. id, request, 'PX', id_ttl_ms) end
     created = created + 1
   end
 end

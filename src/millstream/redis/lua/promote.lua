@@ -1,15 +1,21 @@
 -- Make scheduled jobs ready now.
 -- KEYS: due
--- USES: wake append members keyed turns
--- ARGV: clock, then ids
--- Returns the ids that were scheduled and are ready now.
-local promoted = {}
-for i = 2, #ARGV do
+-- USES: wake append members keyed turns answers
+-- ARGV: clock, request, then ids
+-- Returns one digit each: 1 if it was scheduled and is ready now, else 0.
+local known = answered(ARGV[2])
+if known then return known end
+local moved, promoted = {}, 0
+for i = 3, #ARGV do
   local id = ARGV[i]
   if redis.call('HGET', INDEX, id) == 'h' and make_ready(id) then
     redis.call('ZREM', DUE, id)
-    promoted[#promoted + 1] = id
+    promoted = promoted + 1
+    moved[i - 2] = 1
+  else
+    moved[i - 2] = 0
   end
 end
-if #promoted > 0 then wake() end
-return promoted
+if promoted == 0 then return table.concat(moved) end
+wake()
+return answer(ARGV[2], table.concat(moved))

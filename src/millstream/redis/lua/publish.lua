@@ -1,9 +1,10 @@
 -- Accept a batch of jobs: ready at once, or held until due.
 -- KEYS: stream index stats ending given
 -- USES: clock moment wake append members keyed schedule accepted shards
--- ARGV: clock, sender, max_length (-1: none), id_ttl_ms, shards, then seven each: id, body, serial (0: caller-given), due, expires, task,
---       key ('': none, else behind a 'k') (due, expires: 0, '+ms' from now, or a moment in ms)
--- Returns one digit each: 1 created, 2 exists, 3 full, 4 conflict; or '-' if there is another number of shards.
+-- ARGV: clock, sender, max_length (-1: none), id_ttl_ms, shards, then seven each: id, body, serial, due, expires, task,
+--       key ('': none, else behind a 'k') (serial: 0 if the caller gave the id, or a newline, 'r' and the name of its request; due,
+--       expires: 0, '+ms' from now, or a moment in ms)
+-- Returns one digit each: 1 created, 2 exists, 3 full, 4 conflict, 5 created by this request before; or '-' if there is another number of shards.
 local sender, room, id_ttl_ms = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local receipts, created, ready, earlier = {}, 0, false, false
 if not one_of(ARGV[5]) then return '-' end
@@ -14,12 +15,16 @@ else
   room = math.huge
 end
 
-local function receipt(id, serial, task)
+local function receipt(id, serial, task, request)
   if serial > 0 then
     if accepted(state, serial) then return 2 end
   else
     local known = redis.call('GET', GIVEN .. id)
-    if known then return known == task and 2 or 4 end
+    if known then
+      if request ~= '' and known == task .. request then return 5 end
+      local cut = string.find(known, '\n', 1, true)
+      return (cut and string.sub(known, 1, cut - 1) or known) == task and 2 or 4
+    end
     if redis.call('HEXISTS', INDEX, id) == 1 or redis.call('EXISTS', ENDING .. id) == 1 then return 2 end
     local by, number = string.match(id, '^(.*)%-([1-9]%d*)$')
     if by and #number < 15 and accepted(load_sender(by), tonumber(number)) then return 2 end
@@ -29,7 +34,9 @@ local function receipt(id, serial, task)
 end
 for i = 6, #ARGV, 7 do
   local id, body, serial, task, key = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]), ARGV[i + 5], ARGV[i + 6]
-  local answer = receipt(id, serial, task)
+  local request = ''
+  if not serial then serial, request = 0, ARGV[i + 2] end
+  local answer = receipt(id, serial, task, request)
   receipts[#receipts + 1] = answer
   if answer == 1 then
     local due, expires = moment(ARGV[i + 3]), moment(ARGV[i + 4])
@@ -41,7 +48,7 @@ for i = 6, #ARGV, 7 do
       redis.call('HSET', INDEX, id, entry)
       ready = true
     end
-    if serial > 0 then accept(state, serial) else redis.call('SET', GIVEN .. id, task) end
+    if serial > 0 then accept(state, serial) else redis.call('SET', GIVEN .. id, task .. request) end
     room = room - 1
     created = created + 1
   end

@@ -1,12 +1,14 @@
 -- Make dead jobs ready again, under their old ids; those that have a key at their old places. Those of a key that is stopped stay as
 -- they are.
 -- KEYS: index ending given stats
--- USES: wake append members keyed turns letters
--- ARGV: clock, then ids
--- Returns the ids that were dead and are ready now, or wait for the turn of their key.
+-- USES: wake append members keyed turns letters answers
+-- ARGV: clock, request, then ids
+-- Returns one digit each: 1 if it was dead and is ready now, or waits for the turn of its key, else 0.
+local known = answered(ARGV[2])
+if known then return known end
 local topic = string.match(STREAM, '^{[^:]*:t:([^:}]+)')
-local replayed, keys, seen = {}, {}, {}
-for i = 2, #ARGV do
+local moved, replayed, keys, seen = {}, 0, {}, {}
+for i = 3, #ARGV do
   local id = ARGV[i]
   local letter = letter_of(id)
   local turn = letter and letter.k and redis.call('HGET', TURNS, letter.k)
@@ -22,9 +24,13 @@ for i = 2, #ARGV do
     end
     redis.call('DEL', ENDING .. id)
     redis.call('PERSIST', GIVEN .. id)
-    replayed[#replayed + 1] = id
+    replayed = replayed + 1
+    moved[i - 2] = 1
+  else
+    moved[i - 2] = 0
   end
 end
 if #keys > 0 then pass_turns(keys) end
-if #replayed > 0 then wake() end
-return replayed
+if replayed == 0 then return table.concat(moved) end
+wake()
+return answer(ARGV[2], table.concat(moved))
