@@ -127,7 +127,7 @@ async def test_a_removal_of_a_prefix_whose_reply_was_lost_is_told_that_it_was_re
 
 
 @looped
-async def test_a_change_of_shards_whose_reply_was_lost_is_no_error_though_new_jobs_came(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_of_shards_whose_reply_was_lost_is_no_error_after_new_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     app = new_app()
     app.queue("mail")
     calls = await lose_reply(app, monkeypatch, "reshard")

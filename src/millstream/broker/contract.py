@@ -193,8 +193,8 @@ class Broker(ABC):
     reply: publish recognises serials and given ids, settle and release skip what is settled, the rest is idempotent.
 
     A verb that reports what it changed takes ``request``, a name that the caller chooses for one request. Sent again under the
-    same name within REQUEST_SECONDS, the verb changes nothing more and gives its first answer. Only answers that report a change
-    are remembered.
+    same name within REQUEST_SECONDS, the verb changes nothing more and gives its first answer. Only an answer that reports a
+    change is remembered.
     """
 
     capabilities: Capabilities
@@ -453,8 +453,10 @@ class Broker(ABC):
         await self.note_shards(address, shards, anew=True)
 
     async def _finish_reshard(self, address: str, fenced: Sequence[str], shards: int) -> None:
-        """It has this number already: nothing moves, so nothing is in the way, and publishers are let in. Unless it had none when
-        a call was cut off: the number is noted before that call looks, and undone if something is where no shards were."""
+        """It has this number already: nothing moves, so nothing is in the way, and publishers are let in.
+
+        A change from no shards notes the number before it looks. If that call was cut off, this one looks, and may undo it.
+        """
         busy = await self._what_holds(address, lasts=False) if shards else ""
         for shard in fenced:
             await self.fence_shard(shard, 0 if busy else shards)

@@ -145,7 +145,8 @@ _NAMESPACE_SUFFIX = {
 
 
 def queue_keys(namespace: str, address: str) -> dict[str, str]:
-    """The keys at an address, by word; ``ending``, ``given``, ``sender`` and ``answer`` are prefixes. A group's: its topic's, too."""
+    """The keys at an address, by word; ``ending``, ``given``, ``sender`` and ``answer`` are prefixes. A group has its topic's
+    too."""
     parts = split_address(address)
     if parts is None:
         tag = f"{{{namespace}:q:{address}}}"

@@ -64,13 +64,13 @@ class RequestPromises(Promises):
 
     @promise()
     async def test_a_given_id_that_is_published_again_by_the_same_request_is_created_by_it(self, room: Room) -> None:
-        for fields in ({}, {"delay": 5.0}):
-            name = f"a{len(fields)}"
-            assert await room.publish(name, request="7", **fields) == [CREATED]
-            assert await room.publish(name, request="7", **fields) == [CREATED]
-            assert await room.publish(name, request="other", **fields) == [EXISTS]
-            assert await room.publish(name, **fields) == [EXISTS]
-            assert await room.publish(name, request="7", task="another", **fields) == [Receipt.CONFLICT]
+        for delay in (0.0, 5.0):
+            name = f"a{delay}"
+            assert await room.publish(name, request="7", delay=delay) == [CREATED]
+            assert await room.publish(name, request="7", delay=delay) == [CREATED]
+            assert await room.publish(name, request="other", delay=delay) == [EXISTS]
+            assert await room.publish(name, delay=delay) == [EXISTS]
+            assert await room.publish(name, request="7", task="another", delay=delay) == [Receipt.CONFLICT]
         state = await room.broker.inspector.queue(room.queue)
         assert (state.ready, state.scheduled, state.totals["published"]) == (1, 1, 2)
 
@@ -143,15 +143,15 @@ class TopicRequestPromises(Promises):
     @promise()
     async def test_a_given_id_that_is_emitted_again_by_the_same_request_is_created_by_it(self, room: Room) -> None:
         await begin(room, "a")
-        for fields in ({}, {"delay": 5.0}):
-            name = f"e{len(fields)}"
-            assert await emit(room, name, request="7", **fields) == [CREATED]
-            assert await emit(room, name, request="7", **fields) == [CREATED]
-            assert await emit(room, name, request="other", **fields) == [EXISTS]
-            assert await emit(room, name, **fields) == [EXISTS]
+        for delay in (0.0, 5.0):
+            name = f"e{delay:g}"
+            assert await emit(room, name, request="7", delay=delay) == [CREATED]
+            assert await emit(room, name, request="7", delay=delay) == [CREATED]
+            assert await emit(room, name, request="other", delay=delay) == [EXISTS]
+            assert await emit(room, name, delay=delay) == [EXISTS]
         assert await finish(room, "a") == ["e0"]
         room.at(5)
-        assert await finish(room, "a") == ["e1"]
+        assert await finish(room, "a") == ["e5"]
 
     @promise()
     async def test_a_move_back_sent_again_moves_the_group_once(self, room: Room) -> None:
@@ -192,7 +192,7 @@ class TopicRequestPromises(Promises):
         assert await room.broker.publish(queue, [Post("b", b"")], shards=2) == [CREATED]
 
     @promise()
-    async def test_a_change_of_shards_that_was_cut_off_before_it_looked_is_refused_when_it_is_sent_again(self, room: Room) -> None:
+    async def test_a_change_of_shards_that_was_cut_off_before_it_looked_looks_when_sent_again(self, room: Room) -> None:
         assert await room.broker.publish("mail", [Post("whole", b"")]) == [CREATED]
         for shard in range(2):
             await room.broker.fence_shard(shard_name("mail", shard), 0)
