@@ -165,7 +165,8 @@ class Leases:
                 await asyncio.sleep(OUTLAST_SECONDS)
             for lane in lanes:
                 try:
-                    await broker.settle(lane.queue, lane.consumer, [*lane.settling, *lane.outcomes])
+                    settling = lane.settling if lane.settling_as == lane.consumer else []
+                    await broker.settle(lane.queue, lane.consumer, [*settling, *lane.outcomes])
                     await broker.leave(lane.queue, lane.consumer, blameless=True)
                 except BrokerError as error:
                     self._not_left(lane, error)

@@ -26,6 +26,9 @@ UNSETTLED_MOST = 4 * BATCH
 WAIT_SECONDS = 1.0
 """An idle claimer claims this often anyway: it bounds a lost wake-up, and the time a foreign entry or a pause goes unseen."""
 
+HOLD_BACK_SECONDS = 0.25
+"""What was handed back because it could not start is not claimed again at once: others may be idle."""
+
 NUDGE_SECONDS = 0.005
 """How soon a nudge that may have been lost is repeated."""
 
@@ -64,6 +67,8 @@ class Claimer:
         """Server time less loop time, as of the last claim."""
         self._careful_until = 0.0
         """Loop time until which nothing is claimed that might not start: the last could not."""
+        self._past = 0
+        """How many of the last claim were handed back at once, and are in front again."""
         self.at_rest = True
         """No claim is on its way, and none will be until the lane may claim."""
         self.paused = False
@@ -127,7 +132,7 @@ class Claimer:
         if lane.batch is not None:
             room = min(await self._room_for_batch(lane.batch.size), self._most())
         else:
-            room = min(await hold.turn(lane.kinds, lane.buffered, WAIT_SECONDS, self._careful, lane.shares), self._most())
+            room = min(await self._turn(lane.buffered), self._most())
             if lane.limit is not None:
                 room = min(room, await self._below_limit(lane.limit))
             if lane.count.supplied > 1:
@@ -137,15 +142,15 @@ class Claimer:
         if self._away or lane.doubtful:
             await self._recover()
             return  # what that brought has taken some of the room
-        consumer, asked = lane.consumer, asyncio.get_running_loop().time()
-        hold.ask(lane.kinds, room)
+        consumer, kinds, asked = lane.consumer, lane.kinds, asyncio.get_running_loop().time()
+        hold.ask(kinds, room)
         reserved = room if lane.count.lanes > 1 and lane.limit is not None and lane.batch is None else 0
         lane.active += reserved  # the lanes of other shards have the same limit
         try:
             claim = await self._broker.claim(lane.queue, consumer, room, suspect_after=lane.suspect_after)
         finally:
             lane.active -= reserved
-            hold.ask(lane.kinds, -room)
+            hold.ask(kinds, -room)
         if self._failing:
             self._failing = False
             self._reporter.reach("read", lane.queue)
@@ -167,23 +172,38 @@ class Claimer:
             self._supplied = bool(brought)
             self.lane.count.supplied += 1 if brought else -1
 
+    async def _turn(self, buffered: bool) -> int:
+        """Wait for room, but not for longer than anything is held back; 0 if there is none then."""
+        lane, left = self.lane, self._careful_until - asyncio.get_running_loop().time()
+        if left > 0:
+            return await self._hold.turn(lane.kinds, False, min(left, WAIT_SECONDS), True, lane.shares, self._past)
+        return await self._hold.turn(lane.kinds, buffered, WAIT_SECONDS, False, lane.shares, self._past)
+
     async def _below_limit(self, limit: int) -> int:
-        """How many more this lane may hold, once it is any."""
+        """How many more this lane may hold; 0 if it was at its limit for WAIT_SECONDS: then a claim only checks leases."""
         lane = self.lane
-        while lane.active >= limit and not self._stopping and lane.claims:
-            await self._hold.until_freed(WAIT_SECONDS)
+        await self._while_full(lambda: lane.active >= limit)
         return max(0, limit - lane.active)
 
     async def _room_for_batch(self, size: int) -> int:
-        """How many more make the next batch, once there is a slot for it and what ended was settled."""
+        """How many more make the next batch, once there is a slot for it and what ended was settled; 0 as in _below_limit."""
         lane, hold = self.lane, self._hold
-        while not self._stopping and lane.claims:
+
+        def full() -> bool:
             limited = lane.limit is not None and lane.active >= lane.limit
             free = hold.free[lane.kinds[0]] > 0 and not hold.shut and not limited and hold.unsettled < UNSETTLED_MOST
-            if free and len(lane.gathered) < size:
-                return min(BATCH, size - len(lane.gathered))
-            await hold.until_freed(WAIT_SECONDS)
-        return 0
+            return not free or len(lane.gathered) >= size
+
+        await self._while_full(full)
+        return 0 if full() else min(BATCH, size - len(lane.gathered))
+
+    async def _while_full(self, full: Callable[[], bool]) -> None:
+        """Wait for room, at most WAIT_SECONDS. Whoever waits must claim every second all the same, if only to check leases:
+        otherwise the work of a dead worker is not taken over while all others are full."""
+        now = asyncio.get_running_loop().time
+        until = now() + WAIT_SECONDS
+        while full() and not self._stopping and self.lane.claims and (left := until - now()) > 0:
+            await self._hold.until_freed(left)
 
     @property
     def _careful(self) -> bool:
@@ -206,7 +226,7 @@ class Claimer:
         while not (self._stopping or self._away or lane.doubtful) and lane.claims and (claim.next_due != 0 or claim.paused):
             if claim.entries and lane.batch is not None:
                 return  # before the next batch is claimed, enough of the others must be settled
-            room = hold.room(lane.kinds, False, self._careful, lane.shares)
+            room = hold.room(lane.kinds, False, self._careful, lane.shares, self._past)
             if lane.batch is not None:
                 room = lane.batch.size - len(lane.gathered) if hold.free[lane.kinds[0]] > 0 and not hold.shut else 0
             elif lane.limit is not None:
@@ -214,7 +234,7 @@ class Claimer:
             if room <= 0:
                 # Every slot is taken: claiming into the buffer would bring nothing, again and again, until one comes free.
                 if lane.batch is None:
-                    await hold.turn(lane.kinds, False, WAIT_SECONDS, self._careful, lane.shares)
+                    await self._turn(False)
                 return
             timer = None
             if claim.next_due is not None and claim.next_due < WAIT_SECONDS and not claim.paused:
@@ -248,7 +268,11 @@ class Claimer:
             self._size = size if size > self._size else (self._size + size) / 2
         if self.lane.handed_back and not self._stopping:
             refs, self.lane.handed_back = self.lane.handed_back, []
+            self._past = min(BATCH, 2 * len(refs))
+            self._hold_back()
             await self._release(refs)
+        elif claim.entries:
+            self._past = 0
         if claim.now_ms:
             self._ahead_ms = claim.now_ms - asyncio.get_running_loop().time() * 1000
         if claim.paused != self.paused:
@@ -292,33 +316,35 @@ class Claimer:
                 if lane.limit is not None:
                     lane.active -= len(stale)
         if refs and older_than:
-            self._careful_until = asyncio.get_running_loop().time() + WAIT_SECONDS
+            self._hold_back()
         await self._release(refs)
+
+    def _hold_back(self) -> None:
+        self._careful_until = asyncio.get_running_loop().time() + HOLD_BACK_SECONDS
 
     async def _release(self, refs: list[bytes]) -> None:
         if not refs:
             return
+        lane = self.lane
+        lane.releasing.update(refs)
         try:
-            await self._broker.release(self.lane.queue, self.lane.consumer, refs)
+            for first in range(0, len(refs), BATCH):
+                await self._broker.release(lane.queue, lane.consumer, refs[first : first + BATCH])
         except BrokerError:
             self._away = True  # they are neither here nor handed back: the next claim finds them again
             raise
+        finally:
+            lane.releasing.difference_update(refs)
         self._hold.freed()
 
     async def _recover(self) -> None:
         """After a lost connection or a long stop: run what the server says is ours and we do not hold, so that nothing is
         stranded, and nothing is begun that others have taken over."""
-        lane, hold = self.lane, self._hold
-        holding = {job._ref for job in hold.running if job._lane is lane}
-        for kind in (ASYNC, THREAD):
-            holding.update(job._ref for job in hold.ready[kind] if job._lane is lane)
-        holding.update(job._ref for job in lane.gathered)
-        holding.update(outcome.ref for outcome in (*lane.outcomes, *lane.settling))
-        holding.update(lane.handed_back)
+        lane, held = self.lane, holding(self.lane, self._hold)
         self._away = lane.doubtful = False  # what becomes doubtful from now on is not in what we hold, and not in the answer
         consumer, asked = lane.consumer, asyncio.get_running_loop().time()
         try:
-            entries = await self._broker.recover(lane.queue, consumer, holding)
+            entries = await self._broker.recover(lane.queue, consumer, held)
         except BaseException:
             self._away = True
             raise
@@ -342,3 +368,15 @@ class Claimer:
             else:
                 self._reporter.heal("promote", queue)
                 await asyncio.sleep(NUDGE_SECONDS)
+
+
+def holding(lane: Lane, hold: Hold) -> set[bytes]:
+    """The refs of all that a lane has in its hands."""
+    held = {job._ref for job in hold.running if job._lane is lane}
+    for kind in (ASYNC, THREAD):
+        held.update(job._ref for job in hold.ready[kind] if job._lane is lane)
+    held.update(job._ref for job in lane.gathered)
+    held.update(outcome.ref for outcome in (*lane.outcomes, *lane.settling))
+    held.update(lane.handed_back)
+    held.update(lane.releasing)
+    return held

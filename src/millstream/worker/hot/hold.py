@@ -26,7 +26,11 @@ EVEN = (1.0, 1.0)
 """What part of a queue's messages is of each kind while nothing is known: any may be all."""
 
 A_FEW = 4
-"""How many messages are claimed of a mixed queue while one of its kinds has no room."""
+"""How many messages are claimed first of a mixed queue while one of its kinds has no room; then twice as many each time, so
+that those of the other kind behind them are found soon."""
+
+READ_PAST = 1_000
+"""The most messages without a slot that are buffered on the way to those behind them."""
 
 BUFFER_MAX = 300
 """The most it buffers per kind, however fast they are."""
@@ -85,12 +89,15 @@ class Hold:
         """Nothing runs, waits to run, or waits to be settled."""
         return not (self.running or self.ready[ASYNC] or self.ready[THREAD] or self.unsettled)
 
-    def room(self, kinds: Sequence[int], buffered: bool, careful: bool = False, shares: Sequence[float] = EVEN) -> int:
+    def room(
+        self, kinds: Sequence[int], buffered: bool, careful: bool = False, shares: Sequence[float] = EVEN, past: int = 0
+    ) -> int:
         """How many messages a claim may bring now, for a queue whose tasks are of these kinds.
 
         Of what kind a message is shows only once it is claimed; ``shares`` says what part of this queue's was of each kind, so
         that a few threads do not bound a queue of coroutines. A kind without room is counted on to come a few at a time;
-        ``careful``: not at all, because those that came last time could not start.
+        ``careful``: not at all, because those that came last time could not start. ``past``: how many such are known to be
+        in front.
         """
         if self.shut:
             return 0
@@ -101,7 +108,11 @@ class Hold:
         most = max(rooms.values())
         if careful and min(rooms.values()) <= 0:
             return min(rooms.values())
-        return min(most, *(int(max(room, A_FEW) / shares[kind]) for kind, room in rooms.items()))
+        return min(most, *(int(max(room, self._few(kind, past)) / shares[kind]) for kind, room in rooms.items()))
+
+    def _few(self, kind: int, past: int) -> int:
+        waiting = len(self.ready[kind])
+        return min(max(A_FEW, waiting, past), READ_PAST - waiting)
 
     def _room(self, kind: int, buffered: bool) -> int:
         waiting = len(self.ready[kind])
@@ -134,11 +145,17 @@ class Hold:
             self.freed()
 
     async def turn(
-        self, kinds: Sequence[int], buffered: bool, patience: float, careful: bool = False, shares: Sequence[float] = EVEN
+        self,
+        kinds: Sequence[int],
+        buffered: bool,
+        patience: float,
+        careful: bool = False,
+        shares: Sequence[float] = EVEN,
+        past: int = 0,
     ) -> int:
         """Wait until there is room and nobody who asked earlier can use it; 0 if ``patience`` seconds went by without."""
         first = all(set(kinds).isdisjoint(others) for _, others in self._turns)
-        if first and (room := self.room(kinds, buffered, careful, shares)) > 0:
+        if first and (room := self.room(kinds, buffered, careful, shares, past)) > 0:
             return room
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
@@ -150,9 +167,9 @@ class Hold:
                     finally:
                         if future.cancelled() and (future, kinds) in self._turns:
                             self._turns.remove((future, kinds))
-                    if (room := self.room(kinds, buffered, careful, shares)) > 0:
+                    if (room := self.room(kinds, buffered, careful, shares, past)) > 0:
                         return room
-        return max(0, self.room(kinds, buffered, careful, shares))
+        return max(0, self.room(kinds, buffered, careful, shares, past))
 
     async def until_freed(self, patience: float) -> None:
         """Wait until room is made somewhere, at most so many seconds."""

@@ -64,9 +64,11 @@ class Lane:
         "order",
         "outcomes",
         "queue",
+        "releasing",
         "runner",
         "seats",
         "settling",
+        "settling_as",
         "shares",
         "special",
         "state",
@@ -153,8 +155,12 @@ class Lane:
         self.outcomes: list[Outcome] = []
         self.settling: list[Outcome] = []
         """The batch that is being settled now."""
+        self.settling_as = ""
+        """The consumer under whose name that batch is settled: those who come after it did not claim it."""
         self.handed_back: list[bytes] = []
         """To be released: stopped by a shutdown, or may not wait here."""
+        self.releasing: set[bytes] = set()
+        """Being released now."""
 
     @property
     def active(self) -> int:

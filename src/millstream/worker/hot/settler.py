@@ -7,11 +7,15 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from millstream.backoff import Backoff
 from millstream.broker import Broker
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable, LeaseLost
-from millstream.outcome import DONE, Kind, Outcome
+from millstream.message import ErrorNote, decode_message
+from millstream.outcome import DONE, Kind, Letter, Outcome
 from millstream.reporter import Reporter
+from millstream.worker import verdict
 from millstream.worker.hot.hold import BATCH, BATCH_BYTES, Hold
 
 if TYPE_CHECKING:
@@ -21,6 +25,10 @@ log = logging.getLogger("millstream.worker")
 
 SERVER_AWAY = "the server is away"
 
+REJECTED = "OutcomeRejected"
+
+REJECTION_LIMIT = 1_000
+"""Characters kept of the error with which the server rejected an outcome."""
 
 BATCH_KEPT = 100
 """The most endings one call keeps: each costs the server more than the settling itself. With 200 of them the p99 of a call was
@@ -42,6 +50,8 @@ class Settler:
         """Starts what is buffered, once handlers may start again."""
         self._wake = asyncio.Event()
         self._settled = asyncio.Event()
+        self._away = False
+        """The server did not answer when it was last asked."""
         self._suspected = 0
         """How many outcomes are settled one by one, because the server would not take them together."""
         self.first_error: BaseException | None = None
@@ -86,8 +96,9 @@ class Settler:
             await self._settled.wait()
 
     async def run(self) -> None:
-        """Settle for ever."""
+        """Settle without end."""
         hold = self._hold
+        hold.shut.discard(SERVER_AWAY)  # set by a run that failed: the next answer tells
         while True:
             if not hold.unsettled:
                 await self._wake.wait()
@@ -98,15 +109,16 @@ class Settler:
                         await self._settle(lane)
 
     async def _settle(self, lane: Lane) -> None:
-        hold = self._hold
-        # What a failed run of this service left behind comes first.
-        batch = lane.settling = lane.settling or _take(lane.outcomes, 1 if self._suspected else BATCH)
-        consumer, backoff = lane.consumer, Backoff()
+        if not lane.settling:  # else a failed run of this service left it behind
+            lane.settling = _take(lane.outcomes, 1 if self._suspected else BATCH)
+            lane.settling_as = lane.consumer
+        batch, consumer, backoff = lane.settling, lane.settling_as, Backoff()
         while True:
             try:
                 await self._broker.settle(lane.queue, consumer, batch)
             except (BrokerUnavailable, BrokerRefused) as error:
-                hold.shut.add(SERVER_AWAY)
+                self._away = True
+                self._hold.shut.add(SERVER_AWAY)
                 self._reporter.miss("settle", lane.queue, error)
                 await backoff.wait()
                 continue
@@ -114,12 +126,7 @@ class Settler:
                 self._refused(lane, batch, error)
                 self._fenced(lane, consumer)
             except BrokerError as error:
-                if len(batch) > 1:
-                    # One of them the server chokes on: they go one by one, so that the others are not held up by it.
-                    self._suspected, lane.settling = len(batch), []
-                    lane.outcomes[:0] = batch
-                    return
-                self._refused(lane, batch, error)
+                batch = self._rejected(lane, batch, consumer, error)
             else:
                 self._count(batch)
                 if lane.watched:
@@ -127,14 +134,37 @@ class Settler:
             break
         lane.settling = []
         self._suspected = max(0, self._suspected - 1)
-        hold.unsettled -= len(batch)
-        if backoff.tries:
+        self._hold.unsettled -= len(batch)
+        if self._away:  # whatever the server said, it is back
+            self._away = False
             self._reporter.reach("settle", lane.queue)
-            hold.shut.discard(SERVER_AWAY)
+            self._hold.shut.discard(SERVER_AWAY)
             self.pump()
-        hold.freed()
-        if not hold.unsettled:
+        self._hold.freed()
+        if not self._hold.unsettled:
             self._settled.set()
+
+    def _rejected(self, lane: Lane, batch: list[Outcome], consumer: str, error: BrokerError) -> list[Outcome]:
+        """The server chokes on one of a batch. Those that are done with now; the others are settled one by one, and one that
+        is alone is settled in another way, so that its job does not stay among the running ones."""
+        if lane.consumer != consumer:  # they are others' now
+            self._refused(lane, batch, error)
+            return batch
+        if len(batch) > 1:
+            lane.outcomes[:0] = batch
+            self._suspected = 1 + len(batch)
+            return []
+        (outcome,) = batch
+        instead = _instead(outcome, error)
+        if instead is None:
+            self._refused(lane, batch, error)
+            return batch
+        log.error("the server rejected the outcome of %s; it ends as %s instead: %s", outcome.id, _said(instead), error)
+        self.unheard(error)
+        self._reporter.tell("settle", lane.queue, error, job_id=outcome.id)
+        lane.outcomes.insert(0, instead)
+        self._suspected += 1
+        return []
 
     def _refused(self, lane: Lane, batch: Sequence[Outcome], error: BrokerError) -> None:
         lane.unwatch(error, [outcome.ref for outcome in batch])
@@ -149,6 +179,28 @@ class Settler:
         self.totals["done"] += len(batch) - len(other)
         self.totals["retried"] += other.count(Kind.RETRY)
         self.totals["dead"] += other.count(Kind.DEAD)
+
+
+def _instead(outcome: Outcome, error: BrokerError) -> Outcome | None:
+    """A smaller end for a job whose outcome the server rejects; None if there is none.
+
+    What is done stays done, without its result. Everything else is a dead letter that says so: with the message, then without.
+    """
+    if outcome.kind is not Kind.RETRY and outcome.kind is not Kind.DEAD:
+        return None if outcome.result is None else msgspec.structs.replace(outcome, result=None, result_ttl=0.0)
+    why = ErrorNote(REJECTED, f"the server rejected its outcome: {error}"[:REJECTION_LIMIT])
+    letter = outcome.letter
+    if outcome.kind is Kind.RETRY:
+        return verdict.dead(outcome.ref, decode_message(outcome.body), "exhausted", why, 0, 0.0)
+    if letter is None or not outcome.body:
+        return None
+    small = Letter(letter.reason, why, letter.attempts, letter.crashes, letter.enqueued_ms)
+    body = b"" if letter.error.type == REJECTED else outcome.body
+    return msgspec.structs.replace(outcome, result=None, result_ttl=0.0, body=body, letter=small)
+
+
+def _said(outcome: Outcome) -> str:
+    return "done, without its result" if outcome.kind is DONE else "a dead letter"
 
 
 def _take(outcomes: list[Outcome], count: int) -> list[Outcome]:

@@ -1,0 +1,212 @@
+"""The loops of a worker: none of them stops the others, whatever a claim brings and the server answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from millstream import Batch, Delivery, Millstream, RetryPolicy
+from millstream.errors import BrokerError, BrokerUnavailable, JobFailed
+from millstream.memory import MemoryBroker
+from millstream.outcome import DONE, Kind, Outcome
+from millstream.reporter import Reporter
+from millstream.worker.hot.hold import Hold
+from millstream.worker.hot.lane import Lane
+from millstream.worker.hot.settler import Settler
+from tests.unit.stage import PATIENCE, looped, new_app, place, until
+
+GROUP = "orders>billing"
+
+
+async def until_lapsed(app: Millstream, address: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not (await app.inspector.queue(address)).totals["lapsed"]:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.usefixtures("every_room")
+@pytest.mark.parametrize("how", ["limit", "batch", "manual", "consume"])
+@looped
+async def test_a_worker_at_its_limit_still_finds_out_that_another_died(how: str) -> None:
+    app = new_app()
+    orders = app.topic("orders", int)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def one(n: int) -> None:
+        begun.set()
+        await go_on.wait()
+
+    async def many(numbers: list[int]) -> None:
+        begun.set()
+        await go_on.wait()
+
+    kept: list[Delivery] = []
+
+    async def keep(n: int, delivery: Delivery) -> None:
+        kept.append(delivery)
+        begun.set()
+
+    async with app:
+        if how == "limit":
+            orders.subscribe("billing", concurrency=1)(one)
+        elif how == "batch":
+            orders.subscribe("billing", concurrency=1, batch=Batch(size=1))(many)
+        elif how == "manual":
+            orders.subscribe("billing", concurrency=1, ack="manual")(keep)
+        else:
+            orders.subscribe("other")(lambda n: None)
+        if how == "consume":
+            async with await orders.consume("billing", one, concurrency=1):
+                await orders.publish(1)
+                await _one_that_dies(app)
+                await begun.wait()
+                await until_lapsed(app, GROUP)
+                go_on.set()
+            return
+        async with app.worker(queues=[GROUP]):
+            await orders.publish(1)
+            await begun.wait()
+            await _one_that_dies(app)
+            await until_lapsed(app, GROUP)
+            go_on.set()
+            kept.clear()
+
+
+async def _one_that_dies(app: Millstream) -> None:
+    broker = await app.broker()
+    await broker.join(GROUP, "one-that-dies", 0.05)
+
+
+@pytest.fixture
+def on_a_server(embedded_url: str) -> Iterator[None]:
+    """Where every call gives way to others, as it does not in the memory room."""
+    place.url = embedded_url
+    yield
+    place.url = "memory://"
+
+
+@pytest.mark.usefixtures("on_a_server")
+@looped
+async def test_a_coroutine_starts_although_at_most_once_functions_before_it_wait_for_a_thread() -> None:
+    app = new_app()
+    go_on, begun = threading.Event(), threading.Event()
+
+    @app.task(max_crashes=0)
+    def once() -> None:
+        begun.set()
+        go_on.wait(PATIENCE)
+
+    @app.task
+    async def quick() -> str:
+        return "done"
+
+    async with app, app.worker(threads=1):
+        await once.enqueue()
+        await until(begun.is_set)
+        for _ in range(20):
+            await once.enqueue()
+        job = await quick.enqueue()
+        try:
+            assert await job.result(PATIENCE / 2) == "done"
+            assert (await app.inspector.queue("default")).totals["released"] < 1_000
+        finally:
+            go_on.set()
+
+
+def fail_settling(monkeypatch: pytest.MonkeyPatch, fails: Any) -> None:
+    settle = MemoryBroker.settle
+
+    async def settle_or_fail(self: MemoryBroker, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> Any:
+        error = fails(outcomes)
+        if error is not None:
+            raise error
+        return await settle(self, queue, consumer, outcomes)
+
+    monkeypatch.setattr(MemoryBroker, "settle", settle_or_fail)
+
+
+@looped
+async def test_jobs_start_again_after_an_outage_that_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = new_app()
+    together = asyncio.Barrier(2)
+
+    @app.task
+    async def job() -> None:
+        await together.wait()
+
+    @app.task
+    async def later() -> str:
+        return "done"
+
+    faults: list[BrokerError] = [BrokerUnavailable("the connection was reset"), BrokerError("ERR upstream failure")]
+    fail_settling(monkeypatch, lambda outcomes: faults.pop(0) if faults and len(outcomes) > 1 else None)
+    async with app, app.worker():
+        await app.enqueue_many([job.bind(), job.bind()])
+        await until(lambda: not faults)
+        assert await (await later.enqueue()).result(PATIENCE / 2) == "done"
+
+
+@looped
+async def test_a_job_whose_result_the_server_rejects_is_done_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = new_app()
+
+    @app.task
+    async def answer() -> int:
+        return 42
+
+    rejected = BrokerError("ERR string exceeds maximum allowed size")
+    fail_settling(monkeypatch, lambda outcomes: rejected if any(each.result for each in outcomes) else None)
+    async with app, app.worker() as worker:
+        job = await answer.enqueue()
+        await until(lambda: worker.totals["done"])
+        assert (await app.inspector.queue("default")).running == 0
+        assert await job.status() == "unknown"
+
+
+@looped
+async def test_a_job_whose_retry_the_server_rejects_is_a_dead_letter_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = new_app(retry=RetryPolicy(1, delay=0.0))
+
+    @app.task
+    async def fail() -> None:
+        raise ValueError("no")
+
+    rejected = BrokerError("ERR no such thing")
+    fail_settling(monkeypatch, lambda outcomes: rejected if any(each.kind is Kind.RETRY for each in outcomes) else None)
+    async with app, app.worker():
+        job = await fail.enqueue()
+        with pytest.raises(JobFailed):
+            await job.result(PATIENCE / 2)
+        letter = await app.dead.show(job.id)
+    assert letter is not None and (letter.task, letter.error_type) == ("fail", "OutcomeRejected")
+    assert "no such thing" in letter.error
+
+
+@looped
+async def test_a_settler_that_failed_settles_under_the_name_that_claimed() -> None:
+    names: list[str] = []
+
+    class Server:
+        async def settle(self, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
+            names.append(consumer)
+            if len(names) == 1:
+                raise RuntimeError("a bug")
+            return len(outcomes)
+
+    server: Any = Server()
+    hold, lane = Hold(1, 1, asyncio.get_running_loop().time), Lane("mail")
+    settler = Settler(server, hold, [lane], Reporter(None, logging.getLogger("test")), lambda *_: None)
+    lane.consumer = "worker.1"
+    settler.add(lane, Outcome(DONE, b"1-0", "a"))
+    with pytest.raises(RuntimeError, match="a bug"):
+        await settler.run()
+    lane.consumer = "worker.2"  # the lease was lost meanwhile
+    again = asyncio.create_task(settler.run())
+    await settler.drained()
+    again.cancel()
+    assert names == ["worker.1", "worker.1"]
