@@ -168,7 +168,7 @@ class Runner:
             self._batches.gather(lane, alone=alone)
         if len(lane.kinds) > 1 and claim.entries:
             lane.note(threads, len(claim.entries))
-        elif handler is None and threads != (len(claim.entries) if lane.kinds[0] == THREAD else 0):
+        elif handler is None and threads != (len(claim.entries) if THREAD in lane.kinds else 0):
             lane.kinds = (ASYNC, THREAD)  # a call may choose another queue than its task's
         if self._taken_over:
             count, self._taken_over = self._taken_over, 0
