@@ -147,7 +147,7 @@ class MemoryQueue(Remains):
             if job.claims >= suspect_after:
                 self._move(job, Place.ASIDE)
                 self.wake()
-            else:
+            elif not self._comes_again(job):
                 taken.append(job)
         given = 0
         while met := [*islice(self._fresh.values(), given, given + count - len(taken))]:
@@ -156,6 +156,10 @@ class MemoryQueue(Remains):
                     taken.append(job)
                     given += 1
         return taken
+
+    def _comes_again(self, job: Job) -> bool:
+        """Whether one that was handed back or left behind is given in another way."""
+        return False
 
     def _take_suspect(self, count: int) -> list[Job]:
         return in_order(self._aside.values())[: min(count, 1)]

@@ -247,6 +247,10 @@ class MemoryGroup(MemoryQueue):
         self.group = group
         self.place: Number = (0, 0)
         self.letters = MemoryLetters(self)
+        # after a move back: the last entry it had been given, and which of those that waited it was given again before the log
+        # was read up to them
+        self._rewound: Number = (0, 0)
+        self._ahead: set[Number] = set()
 
     def _bury(self, job: Job, letter: Letter, task: str, body: bytes, now: Moment) -> None:
         super()._bury(job, letter, task, body, now)
@@ -265,12 +269,18 @@ class MemoryGroup(MemoryQueue):
         self.topic.trim(now_ms)
 
     def _take(self, count: int, suspect_after: int, now: Moment, keeping: Keeping) -> list[Job]:
+        if self.place >= self._rewound:
+            self._ahead.clear()
         taken = super()._take(count, suspect_after, now, keeping)
+        self._ahead |= {job.position for job in taken if job.number <= OWN and self._is_behind(job)}
         claimed = {job.number: job for job in self.claimed()}
         left = count - len(taken)
         while events := self.topic.after(self.place, left):
             for event in events:
                 self.place = event.number
+                if event.number in self._ahead:
+                    self._ahead.remove(event.number)
+                    continue
                 before = claimed.get(event.number)
                 if before is not None:  # the group was moved back meanwhile
                     if before in taken:  # and this is given once
@@ -284,6 +294,20 @@ class MemoryGroup(MemoryQueue):
                     left -= 1
         return taken
 
+    def _is_behind(self, job: Job) -> bool:
+        """Whether the log is still to be read up to where one with a key belongs, since the group was moved back."""
+        return job.key is not None and self.place < job.position <= self._rewound
+
+    def _comes_again(self, job: Job) -> bool:
+        if job.number <= OWN or not self._is_behind(job):
+            return False
+        # an entry of its own from now on, which is given once
+        self._take_out(job)
+        self._supersede(job.id)
+        job.claims = 0
+        self._append(job)
+        return True
+
     def claimable(self, now_ms: int, alone: bool = False) -> bool:
         if super().claimable(now_ms, alone):
             return True
@@ -294,7 +318,10 @@ class MemoryGroup(MemoryQueue):
         return min(found, default=None)
 
     def seek(self, to: Place) -> None:
-        self.place = self.topic.locate(to)
+        before, self.place = self.place, self.topic.locate(to)
+        if self.place <= before:
+            self._rewound = max(self._rewound, before)
+            self._ahead.clear()
         self.wake()
 
     def state(self) -> QueueState:

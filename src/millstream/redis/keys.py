@@ -18,6 +18,8 @@ All keys of a queue share the hash tag ``{namespace:q:queue}``: one cluster slot
 | stopped  | ``…:stopped``  | hash   | key → since when, and by whose death               | until it is cleared                |
 | barred   | ``…:barred``   | zset   | key, place and id of a stopped key's dead letters  | until it is cleared                |
 | sweeps   | ``…:sweeps``   | list   | stopped keys of which some are blocked still       | until they are dead                |
+| ahead    | ``…:ahead``    | set    | places of what a group that was moved back was     | until it has caught up             |
+|          |                |        | given before the log was read up to them           |                                    |
 | leases   | ``…:leases``   | zset   | consumer → deadline, server ms                     | a member until it leaves or lapses |
 | overdue  | ``…:overdue``  | hash   | consumer → when its lease was first seen overdue   | until renewed or lapsed            |
 | lapsed   | ``…:lapsed``   | set    | names whose pending entries are to be taken over   | until they are                     |
@@ -56,7 +58,8 @@ group, ``index`` and ``meta`` are the group's, and ``…:g:<group>:dead:leases``
 are its own, as above, until the group is removed.
 
 ``given`` and ``sender`` are as a queue's, but live ``id_ttl`` from the publish on; in a group's ``meta`` is also
-``cursor``: up to which entry it had settled the log when that was last trimmed, to go on from if its place is lost.
+``cursor``: up to which entry it had settled the log when that was last trimmed, to go on from if its place is lost; and
+``rewound``, while it has not caught up after a move back: the last entry it had been given before.
 
 Of the namespace, under ``{namespace}``:
 
@@ -98,6 +101,7 @@ _QUEUE_SUFFIX = {
     "stopped": ":stopped",
     "barred": ":barred",
     "sweeps": ":sweeps",
+    "ahead": ":ahead",
     "wake": ":wake",
     "dead": ":dead",
     "meta": ":meta",

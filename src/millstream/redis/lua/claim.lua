@@ -2,7 +2,7 @@
 -- On the way: promote what is due, look at overdue leases.
 -- KEYS: stream leases meta due held lapsed overdue stats
 -- USES: clock wake append ending bury homes looks members keyed turns stopping retire strayed
--- OF A GROUP: log_home groups places log order notes delayed trim supersede
+-- OF A GROUP: log_home groups places log order notes delayed trim supersede ahead
 -- ARGV: clock, group, consumer, count, alone (0|1), suspect_after, run_id, released, suspects (names), lost_letter
 -- ('': what is claimed are dead letters, and those that are gone were replayed, purged or too old), id_ttl_ms,
 -- dead_max_count, dead_oldest_ms (age)
@@ -22,11 +22,12 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, 20
 end
 if meta[8] and ARGV[10] ~= '' then sweep_on() end
 
-local trimmed = true
+local trimmed, catching_up = true, false
 if in_group then
   redis.call('XPENDING', LOG, homes[2].group)  -- NOGROUP, before anything is taken, if its place in the log is gone
   publish_due()
   trimmed = trim()
+  catching_up = meta[#META_WORDS] and catches_up(meta[#META_WORDS])
 end
 
 local taken, crashes, plain, keyed, strayed = {}, {}, {}, false, false
@@ -56,16 +57,21 @@ local function take_over(name, home)
       local got = {}
       for _, entry in ipairs(redis.call('XCLAIM', home.key, home.group, consumer, 0, unpack(wanted))) do
         got[entry[1]] = true
-        local ref = home.mark .. entry[1]
-        if has_key(entry[2]) then
-          local words = said(entry[2])
-          entry[2], keyed = as_claimed(words), true
-          crashes[keyed_ref(ref, words)] = crashes[ref]
-          ref = keyed_ref(ref, words)
+        local ref, words = home.mark .. entry[1], has_key(entry[2]) and said(entry[2])
+        if catching_up and words and home.mark ~= '' and not alone and comes_again(place_of(entry[1])) then
+          take_out_of_log(entry[1], words)
+          crashes[ref] = nil
+        else
+          if words then
+            if catching_up and home.mark == '' then give_ahead(words.o or place_of(entry[1])) end
+            entry[2], keyed = as_claimed(words), true
+            crashes[keyed_ref(ref, words)] = crashes[ref]
+            ref = keyed_ref(ref, words)
+          end
+          entry[1] = ref
+          taken[#taken + 1] = entry
+          left = left - 1
         end
-        entry[1] = ref
-        taken[#taken + 1] = entry
-        left = left - 1
       end
       for _, id in ipairs(wanted) do
         if not got[id] then  -- its body was trimmed by someone else: never passed over in silence, unless it was a dead letter
@@ -220,7 +226,7 @@ local function in_turn(fresh, home)
   end
   if #keys == 0 then return fresh end
   keyed = true
-  local turns, known, given, aside, new, at = redis.call('HMGET', TURNS, unpack(keys)), {}, {}, {}, {}, 0
+  local turns, known, given, aside, new, at, skipped = redis.call('HMGET', TURNS, unpack(keys)), {}, {}, {}, {}, 0, {}
   for _, entry in ipairs(fresh) do
     local fields = entry[2]
     if has_key(fields) then
@@ -234,7 +240,10 @@ local function in_turn(fresh, home)
         o = home.mark == '' and words.o or ''
       end
       local place = o == '' and place_of(entry[1]) or o
-      if not turn or has_turn(turn, place, id) and not (home.mark ~= '' and lives(id, place)) then
+      if catching_up and home.mark ~= '' and was_ahead(place) then
+        skipped[#skipped + 1] = entry[1]
+      elseif not turn or has_turn(turn, place, id) and not (home.mark ~= '' and lives(id, place)) then
+        if catching_up and home.mark == '' then give_ahead(place) end
         if words and words.x then
           entry[2] = as_claimed(words)
         else
@@ -257,6 +266,7 @@ local function in_turn(fresh, home)
   end
   if #new > 0 then redis.call('HSET', TURNS, unpack(new)) end
   if #aside > 0 then set_aside(home, aside) end
+  if #skipped > 0 then redis.call('XACK', home.key, home.group, unpack(skipped)) end
   return given
 end
 

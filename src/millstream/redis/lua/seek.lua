@@ -1,11 +1,19 @@
 -- Move a group to another place in its topic's log: back, to be given entries again, or forward, past some.
+-- KEYS: ahead meta
 -- USES: groups places order notes wake answers
 -- ARGV: clock, group, to ('$': the end; or after which entry), request
 -- Returns '1', or '0' if there is no such group.
 local known = answered(ARGV[4])
 if known then return known end
 if redis.call('SISMEMBER', GROUPS, ARGV[2]) == 0 then return '0' end
+local was = places()[ARGV[2]]
 if put_at('SETID', ARGV[2], ARGV[3]).err then put_at('CREATE', ARGV[2], ARGV[3]) end  -- it had lost its place
-note(ARGV[2], places()[ARGV[2]])
+local at = places()[ARGV[2]]
+note(ARGV[2], at)
+if was and not before(was, at) then  -- see lib/ahead.lua; what was given since an earlier move comes again by this one
+  local last = redis.call('HGET', META, 'rewound')
+  redis.call('HSET', META, 'rewound', last and before(was, last) and last or was)
+  redis.call('DEL', AHEAD)
+end
 wake()
 return answer(ARGV[4], '1')

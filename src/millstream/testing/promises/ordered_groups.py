@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millstream.address import dead_address, group_address
 from millstream.broker import Post, Receipt
-from millstream.broker.contract import BEGINNING, OrderRules
+from millstream.broker.contract import BEGINNING, END, OrderRules
 from millstream.broker.letters import open_letter
 from millstream.message import decode_message
 from millstream.outcome import Kind
@@ -240,3 +240,79 @@ class OrderedGroupPromises(Promises):
             await take(room, group)
         await room.broker.remove_group(A)
         assert await blocked(room, B) == ["2"]
+
+    @promise()
+    async def test_what_waits_when_its_group_is_moved_back_is_given_once_though_the_log_comes_to_it_later(self, room: Room) -> None:
+        await begin(room, "a", keep=1e6)
+        await emit(room, "1", "2", "3", key=KEY)
+        await emit(room, "o1", "o2", "o3", "o4")
+        await emit(room, "4", "5", "6", key=KEY)
+        await finish_in_ones(room, until="3")
+        while ids(entries := await take(room, "a", 1)) != ["4"]:
+            await end(room, "a", entries)
+        await end(room, "a", entries, Kind.RETRY, body=b"4", delay=5)
+        assert await take(room, "a") == []
+        assert await blocked(room) == ["5", "6"]
+        await room.broker.pause(A)
+        room.at(5)
+        await claim(room, "a")
+        await room.broker.seek(A, BEGINNING)
+        await room.broker.resume(A)
+        given = await finish_in_ones(room)
+        assert given == ["4", "5", "6", "1", "2", "3", "o1", "o2", "o3", "o4"]
+        assert (await group_state(room, "a")).ready == 0
+        await room.broker.seek(A, BEGINNING)
+        assert await finish_in_ones(room) == ["1", "2", "3", "o1", "o2", "o3", "o4", "4", "5", "6"]
+
+    @promise()
+    async def test_what_was_handed_back_when_its_group_is_moved_back_is_given_once(self, room: Room) -> None:
+        await begin(room, "a", keep=1e6)
+        await emit(room, "1", key=KEY)
+        await emit(room, "o1", "o2")
+        await emit(room, "2", key=b"other")
+        await emit(room, "3", key=b"third")
+        await finish_in_ones(room, until="o2")
+        left = await take(room, "a")
+        assert ids(left) == ["2", "3"]
+        await room.release("a", left, queue=A)
+        await room.broker.seek(A, BEGINNING)
+        given = await finish_in_ones(room)
+        assert sorted(given) == ["1", "2", "3", "o1", "o2"]
+
+    @promise()
+    async def test_what_was_given_ahead_is_given_again_by_the_next_move_back(self, room: Room) -> None:
+        await begin(room, "a", keep=1e6)
+        await emit(room, "1", "o1", "o2")
+        await emit(room, "2", key=KEY)
+        entries = await take(room, "a")
+        await end(room, "a", entries[:-1])
+        await end(room, "a", entries[-1:], Kind.RETRY, body=b"2", delay=0)
+        await room.broker.seek(A, BEGINNING)
+        assert await finish(room, "a", 1) == ["2"]
+        await room.broker.seek(A, BEGINNING)
+        assert await finish_in_ones(room) == ["1", "o1", "o2", "2"]
+
+    @promise()
+    async def test_what_waits_when_its_group_is_moved_back_and_forward_is_not_lost(self, room: Room) -> None:
+        await begin(room, "a", keep=1e6)
+        await emit(room, "1", "2", "3", key=KEY)
+        (first,) = await take(room, "a")
+        await end(room, "a", [first], Kind.RETRY, body=b"1", delay=5)
+        assert await take(room, "a") == []
+        await room.broker.seek(A, BEGINNING)
+        assert await take(room, "a", 1) == []
+        await room.broker.seek(A, END)
+        room.at(5)
+        assert await finish_in_ones(room) == ["1", "2", "3"]
+
+
+async def finish_in_ones(room: Room, until: str = "") -> list[str]:
+    """Claim one event and settle it, again and again, until there is none or after one of this name; whose events these were."""
+    done: list[str] = []
+    while not until or until not in done:
+        found = await claim(room, "a", 1)
+        if not found.entries and found.next_due != 0:
+            break
+        await end(room, "a", found.entries)
+        done += ids(found.entries)
+    return done

@@ -1,7 +1,7 @@
 -- KEYS: leases overdue lapsed meta stats
 -- Looks at leases that are past their deadline, in two looks. `run_id` is the server's. What is noted of the queue, as META_WORDS
 -- says, and in how many ms somebody should look again, or -1.
-local META_WORDS = { 'paused', 'run', 'calm', 'longest', 'seen', 'looked', 'pending', 'sweep', 'strayed' }
+local META_WORDS = { 'paused', 'run', 'calm', 'longest', 'seen', 'looked', 'pending', 'sweep', 'strayed', 'rewound' }
 local function look_at_leases(run_id)
   local meta = redis.call('HMGET', META, unpack(META_WORDS))
 
