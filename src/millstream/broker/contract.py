@@ -14,7 +14,7 @@ from millstream.broker.inspector import Inspector, WorkerInfo
 from millstream.broker.mailbox import Mailbox
 from millstream.broker.results import ResultStore
 from millstream.errors import ShardsInUse
-from millstream.outcome import Outcome
+from millstream.outcome import Cancelled, Ending, Outcome, encode_ending
 
 OVERDUE_SECONDS = 1.5
 """A lease that is past its deadline lapses only if it is still overdue this long after it was first seen so."""
@@ -113,6 +113,12 @@ class Cancellation(Enum):
     RUNNING = "running"
     ENDED = "ended"
     """It is dead, done, cancelled, expired, or was never known."""
+
+
+def cancelled_by(request: str) -> bytes:
+    """The ending that a cancel writes. It names the request, if that has a name: sent again, it is told CANCELLED again."""
+    ending = Cancelled("cancelled", ttl=CANCELLED_TTL, request=request) if request else Ending("cancelled", ttl=CANCELLED_TTL)
+    return encode_ending(ending)
 
 
 class Entry(msgspec.Struct, gc=False):

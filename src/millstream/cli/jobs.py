@@ -169,8 +169,8 @@ async def _find(app: Millstream, states: Sequence[Listed], queue: str | None, ta
     for status in states:
         for name in names:
             after = ""
-            while page := await app.inspector.jobs(name, status, after=after, limit=min(PAGE, limit)):
-                found += [view for view in page if task is None or _task(view) == task]
+            while page := await app.inspector.jobs(name, status, after=after, limit=min(PAGE, limit), task=task):
+                found += page
                 if len(found) >= limit:
                     return found[:limit]
                 after = page[-1].cursor

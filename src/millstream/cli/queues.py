@@ -47,8 +47,11 @@ _OF_ORDER = ("shards", "blocked", "stopped")
 AT_ONCE = 50
 """Queues asked about at a time."""
 
-PAGE = 200
-"""Jobs cancelled at a time."""
+PAGE = 1000
+"""Jobs listed at a time, and"""
+
+CANCELLED_AT_ONCE = 200
+"""cancelled in one call."""
 
 queues = noun("queues", "Queues: what waits, runs and died in them.")
 
@@ -219,8 +222,9 @@ async def _purge_at(broker: Broker, queue: str, advance: Advance) -> tuple[int, 
 
 
 async def _cancel(broker: Broker, queue: str, ids: list[str]) -> int:
-    """Cancel jobs, all in flight together: each is one short call, so that nobody else waits for the whole."""
+    """Cancel jobs in several short calls, all in flight together, so that no other caller waits for the whole."""
     from millstream.broker import Cancellation
 
-    answers = await asyncio.gather(*(broker.cancel(queue, job_id) for job_id in ids))
-    return answers.count(Cancellation.CANCELLED)
+    chunks = [ids[start : start + CANCELLED_AT_ONCE] for start in range(0, len(ids), CANCELLED_AT_ONCE)]
+    answers = await asyncio.gather(*(broker.cancel_many(queue, chunk) for chunk in chunks))
+    return sum(answer.count(Cancellation.CANCELLED) for answer in answers)

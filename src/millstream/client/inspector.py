@@ -93,11 +93,13 @@ class ClientInspector(Inspector):
         found = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.stopped_keys(at))
         return sorted((stopped for each in found for stopped in each), key=lambda stopped: stopped.key)
 
-    async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
+    async def jobs(
+        self, queue: str, status: Listed, *, after: str = "", limit: int = 100, task: str | None = None
+    ) -> list[JobView]:
         client = self._clients.here()
 
         async def read(at: str, after: str, limit: int) -> list[JobView]:
-            return await client.ask(lambda broker: broker.inspector.jobs(at, status, after=after, limit=limit))
+            return await client.ask(lambda broker: broker.inspector.jobs(at, status, after=after, limit=limit, task=task))
 
         return await merged(await client.addresses(queue), read, _rank, after, limit)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from itertools import islice
 
@@ -64,9 +65,12 @@ class MemoryInspector(Inspector):
             rules = self._queue(queue)
             return rules.order.stopped(rules.dead)
 
-    async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
+    async def jobs(
+        self, queue: str, status: Listed, *, after: str = "", limit: int = 100, task: str | None = None
+    ) -> list[JobView]:
         if status == "dead":
-            return [JobView.of_letter(letter) for letter in await self.dead_letters(queue, after=after, limit=limit)]
+            letters = await self.dead_letters(queue, after=after, limit=sys.maxsize)
+            return [JobView.of_letter(letter) for letter in letters if task in (None, letter.task)][:limit]
         with self._state.lock:
             rules = self._queue(queue)
             listed = {
@@ -76,7 +80,8 @@ class MemoryInspector(Inspector):
                 "running": rules.running,
             }[status]()
             later = (job for job in listed if not after or _position(job) > _read_position(after))
-            return [_view(queue, job, status) for job in islice(later, limit)]
+            views = (_view(queue, job, status) for job in later)
+            return [*islice((view for view in views if task in (None, view.task)), limit)]
 
     async def job(self, queue: str, job_id: str) -> JobView | None:
         with self._state.lock:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 
 from millstream.broker import Attendance, Cancellation, Claim, Entry, OrderRules, Post, QueueState, Receipt
-from millstream.broker.contract import CANCELLED_TTL
+from millstream.broker.contract import CANCELLED_TTL, cancelled_by
 from millstream.errors import LeaseLost
 from millstream.memory.order import Turn
 from millstream.memory.remains import Keeping, Remains
 from millstream.memory.shelves import in_order
 from millstream.memory.state import Job, Kept, Moment, Place, Sender
-from millstream.outcome import Cancelled, Ending, Kind, Outcome, decode_ending, encode_ending
+from millstream.outcome import Ending, Kind, Outcome, decode_ending, encode_ending
 from millstream.types import Status
 
 
@@ -79,7 +79,7 @@ class MemoryQueue(Remains):
         return None
 
     def cancel(self, job_id: str, now: Moment, keeping: Keeping, request: str = "") -> Cancellation:
-        job, ending = self.jobs.get(job_id), encode_ending(Cancelled("cancelled", ttl=CANCELLED_TTL, request=request))
+        job, ending = self.jobs.get(job_id), cancelled_by(request)
         if job is None:
             again = request and self.endings.get(job_id, now.wall) == ending
             return Cancellation.CANCELLED if again else Cancellation.ENDED

@@ -29,7 +29,7 @@ from millstream.broker import (
     ResultStore,
     WorkerInfo,
 )
-from millstream.broker.contract import CANCELLED_TTL, SUSPECT_AFTER, Place
+from millstream.broker.contract import CANCELLED_TTL, SUSPECT_AFTER, Place, cancelled_by
 from millstream.errors import BrokerError, LeaseLost
 from millstream.outcome import DONE, Kind, Outcome
 from millstream.redis import wire
@@ -187,7 +187,7 @@ class RedisBroker(Broker):
         return await self._cancel(queue, job_ids, "") if job_ids else []
 
     async def _cancel(self, queue: str, job_ids: Sequence[str], request: str) -> list[Cancellation]:
-        ending, ttl_ms = wire.cancelled_by(request), wire.ms(CANCELLED_TTL)
+        ending, ttl_ms = cancelled_by(request), wire.ms(CANCELLED_TTL)
         args = (GROUP, ending, ttl_ms, self._id_ttl_ms, int(bool(request)), *job_ids)
         return wire.cancellations(await self._run("cancel", queue, *args))
 

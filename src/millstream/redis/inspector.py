@@ -23,7 +23,7 @@ from millstream.broker import (
     WorkerInfo,
 )
 from millstream.errors import BrokerError, BrokerUnavailable
-from millstream.message import ErrorNote
+from millstream.message import ErrorNote, decode_message
 from millstream.outcome import Letter, decode_ending, decode_letter
 from millstream.redis.connect import parse_info
 from millstream.redis.keys import GROUP, SUSPECTS
@@ -108,19 +108,31 @@ class RedisInspector(Inspector):
             if cursor == b"0":
                 return [found[key] for key in sorted(found)]
 
-    async def jobs(self, queue: str, status: Listed, *, after: str = "", limit: int = 100) -> list[JobView]:
+    async def jobs(
+        self, queue: str, status: Listed, *, after: str = "", limit: int = 100, task: str | None = None
+    ) -> list[JobView]:
+        if task is None:
+            return await self._page(queue, status, after, limit, b"")
+        wanted = msgspec.msgpack.encode(task)  # as it stands in a body, where something else may look the same
+        while page := await self._page(queue, status, after, limit, wanted):
+            if found := [view for view in page if view.task == task]:
+                return found
+            after = page[-1].cursor
+        return []
+
+    async def _page(self, queue: str, status: Listed, after: str, limit: int, wanted: bytes) -> list[JobView]:
         at, _, whose = after.partition(" ")
         if status == "dead":
             return [JobView.of_letter(letter) for letter in await self.dead_letters(queue, after=after, limit=limit)]
         if status == "scheduled":
-            rows = await self._run("scheduled", queue, GROUP, limit, at, whose)
+            rows = await self._run("scheduled", queue, GROUP, limit, wanted, at, whose)
             return [_scheduled(queue, job_id, due, stored) for job_id, due, stored in rows]
         if status == "blocked":
-            rows = await self._run("blocked", queue, GROUP, limit, bytes.fromhex(at))
+            rows = await self._run("blocked", queue, GROUP, limit, wanted, bytes.fromhex(at))
             return [_blocked(queue, job_id, stored, member.hex()) for member, job_id, stored in rows]
         if status == "ready":
-            return [_entry(queue, "ready", row) for row in await self._run("ready", queue, GROUP, limit, at, whose)]
-        time_ms, rows = await self._run("running", queue, GROUP, limit, at, whose)
+            return [_entry(queue, "ready", row) for row in await self._run("ready", queue, GROUP, limit, wanted, at, whose)]
+        time_ms, rows = await self._run("running", queue, GROUP, limit, wanted, at, whose)
         return [_entry(queue, "running", row, time_ms) for row in rows]
 
     async def job(self, queue: str, job_id: str) -> JobView | None:
@@ -277,12 +289,12 @@ def _blocked(queue: str, job_id: bytes, stored: bytes, cursor: str) -> JobView:
 def _entry(queue: str, status: Status, row: list[Any], time_ms: int = 0) -> JobView:
     entry, fields, name, idle_ms, deliveries = row
     stored = dict(zip(fields[::2], fields[1::2], strict=True))
-    running = status == "running"
-    view = JobView(
-        id="",
+    running, body = status == "running", stored.get(b"d", b"")
+    return JobView(
+        id=_id_in(body),
         queue=queue,
         status=status,
-        body=stored.get(b"d", b""),
+        body=body,
         cursor=f"{entry.decode()} {name.decode()}",
         crashes=deliveries - 1 if running else deliveries,
         expires_at=_moment(stored.get(b"x", b"")),
@@ -290,8 +302,14 @@ def _entry(queue: str, status: Status, row: list[Any], time_ms: int = 0) -> JobV
         since=(time_ms - idle_ms) / 1000 if running else None,
         alone=name == SUSPECTS.encode(),
     )
-    message = view.message
-    return view if message is None else msgspec.structs.replace(view, id=message.id)
+
+
+def _id_in(body: bytes) -> str:
+    """The id of the message; empty if the body is not one."""
+    try:
+        return decode_message(body).id
+    except (UnicodeDecodeError, msgspec.MsgspecError):
+        return ""
 
 
 def _moment(expires_ms: bytes) -> float | None:

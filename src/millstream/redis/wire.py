@@ -9,15 +9,14 @@ import msgspec
 
 from millstream.address import whole, whose_dead
 from millstream.broker import Cancellation, Entry, Post, Receipt
-from millstream.broker.contract import BEGINNING, CANCELLED_TTL, END, Place, parse_entry
+from millstream.broker.contract import BEGINNING, END, Place, parse_entry
 from millstream.broker.letters import enclose
 from millstream.errors import LeaseLost, ShardsChanged
 from millstream.message import ErrorNote
-from millstream.outcome import Cancelled, Ending, Kind, Letter, Outcome, encode_ending, encode_letter
+from millstream.outcome import Ending, Kind, Letter, Outcome, encode_ending, encode_letter
 from millstream.redis.inspector import dead_letter
 
 EXPIRED = encode_ending(Ending("expired"))
-CANCELLED = encode_ending(Ending("cancelled", ttl=CANCELLED_TTL))
 _CANCELLATIONS = {ord("0"): Cancellation.ENDED, ord("1"): Cancellation.CANCELLED, ord("2"): Cancellation.RUNNING}
 
 LOST_LETTER = encode_letter(
@@ -38,11 +37,6 @@ IN_LOG = b"L"
 
 KEYED = b"/"
 """In the ref of a message that has a key, which is behind it."""
-
-
-def cancelled_by(request: str) -> bytes:
-    """The ending of what a request cancels."""
-    return encode_ending(Cancelled("cancelled", ttl=CANCELLED_TTL, request=request)) if request else CANCELLED
 
 
 def cancellations(reply: bytes) -> list[Cancellation]:

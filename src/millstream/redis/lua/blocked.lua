@@ -1,16 +1,16 @@
 -- Blocked jobs, by key, each key's in their order.
 -- KEYS: blocked held
 -- USES: page
--- ARGV: clock, group, limit, after (a member, or '')
+-- ARGV: clock, group, limit, wanted, after (a member, or '')
 -- Returns rows {member, id, stored}.
-local last = ARGV[4] == '' and '-' or '(' .. ARGV[4]
+local last = ARGV[5] == '' and '-' or '(' .. ARGV[5]
 while true do
   local found = redis.call('ZRANGEBYLEX', BLOCKED, last, '+', 'LIMIT', 0, 20)
   for _, member in ipairs(found) do
     local _, cut = string.find(member, '\0\0', 1, true)
     local id = string.sub(member, cut + 41)
     local stored = redis.call('HGET', HELD, member)
-    if stored and not put({ member, id, stored }, #stored) then return page end
+    if stored and not put({ member, id, stored }, stored) then return page end
     last = '(' .. member
   end
   if #found < 20 then return page end

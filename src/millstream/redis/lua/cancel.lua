@@ -9,6 +9,7 @@ local ordered = redis.call('EXISTS', TURNS) == 1
 -- In a batch: entries behind the last one that was ever given are ready, and nobody holds them. (Measured: a third less time per job.)
 local last_given
 if #ARGV > 7 then
+  last_given = '0-0'
   local groups = redis.pcall('XINFO', 'GROUPS', STREAM)
   for _, info in ipairs(groups.err and {} or groups) do
     local words = {}

@@ -1,8 +1,8 @@
 -- Running jobs, consumer by consumer.
 -- USES: homes page pending
 -- OF A GROUP: log_home
--- ARGV: clock, group, limit, after (an entry id, or ''), after_name (who holds it)
+-- ARGV: clock, group, limit, wanted, after (an entry id, or ''), after_name (who holds it)
 -- Returns {time_ms, rows {entry, fields, name, idle_ms, deliveries}}.
 local t = redis.call('TIME')
-put_pending(true, ARGV[4], ARGV[5])
+put_pending(true, ARGV[5], ARGV[6])
 return { t[1] * 1000 + math.floor(t[2] / 1000), page }

@@ -1,21 +1,21 @@
 -- Scheduled jobs, by due time.
 -- KEYS: due held
 -- USES: page
--- ARGV: clock, group, limit, after (a due time, or ''), after_id (of a job due then)
+-- ARGV: clock, group, limit, wanted, after (a due time, or ''), after_id (of a job due then)
 -- Returns rows {id, due, stored}.
 local at = 0
-if ARGV[4] ~= '' then
-  if redis.call('ZSCORE', DUE, ARGV[5]) == ARGV[4] then
-    at = redis.call('ZRANK', DUE, ARGV[5]) + 1
+if ARGV[5] ~= '' then
+  if redis.call('ZSCORE', DUE, ARGV[6]) == ARGV[5] then
+    at = redis.call('ZRANK', DUE, ARGV[6]) + 1
   else
-    at = redis.call('ZCOUNT', DUE, '-inf', '(' .. ARGV[4])  -- it is gone: those due at the same moment come again
+    at = redis.call('ZCOUNT', DUE, '-inf', '(' .. ARGV[5])  -- it is gone: those due at the same moment come again
   end
 end
 while true do
   local found = redis.call('ZRANGE', DUE, at, at + 19, 'WITHSCORES')
   for i = 1, #found, 2 do
     local stored = redis.call('HGET', HELD, found[i])
-    if stored and not put({ found[i], found[i + 1], stored }, #stored) then return page end
+    if stored and not put({ found[i], found[i + 1], stored }, stored) then return page end
   end
   if #found < 40 then return page end
   at = at + 20

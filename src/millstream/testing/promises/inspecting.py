@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -394,3 +394,47 @@ class InspectingPromises(Promises):
         assert await room.broker.inspector.dead_letter(room.queue, "ready") is None
         assert await room.broker.inspector.dead_letter(room.queue, "never") is None
         assert await room.broker.inspector.dead_letters("none") == []
+
+    @promise()
+    async def test_jobs_of_one_task_are_listed_wherever_they_are_in_a_long_queue(self, room: Room) -> None:
+        await room.join("c", lease=1e6)
+        rare = {"first", "middle", "last"}
+        names = ["first", *map(str, range(1300)), "middle", *map(str, range(1300, 2600)), "last"]
+        for delay in (0.0, 5.0):
+            posts = [as_task(f"{name}{delay:g}", "rare" if name in rare else "common", delay) for name in names]
+            for start in range(0, len(posts), 200):
+                await room.broker.publish(room.queue, posts[start : start + 200])
+        for status, suffix in (("ready", "0"), ("scheduled", "5")):
+            found: list[JobView] = []
+            while page := await room.broker.inspector.jobs(
+                room.queue, cast(Listed, status), after=found[-1].cursor if found else "", limit=2, task="rare"
+            ):
+                assert len(page) <= 2
+                found += page
+            assert sorted(view.id for view in found) == sorted(f"{name}{suffix}" for name in rare)
+            assert await room.broker.inspector.jobs(room.queue, cast(Listed, status), task="nosuch") == []
+
+    @promise()
+    async def test_running_blocked_and_dead_jobs_of_one_task_are_listed(self, room: Room) -> None:
+        await room.join("c", lease=1e6)
+        await room.broker.publish(room.queue, [as_task(f"{task}-dead", task) for task in ("x", "y")])
+        for entry in await room.take("c"):
+            body = entry.body or b""
+            message = decode_message(body)
+            died = Outcome(Kind.DEAD, entry.ref, message.id, body=body, task=message.task, letter=LETTER)
+            await room.broker.settle(room.queue, "c", [died])
+        await room.broker.publish(room.queue, [as_task(f"{task}-runs", task) for task in ("x", "y")])
+        await room.take("c")
+        waiting = [as_task(f"{task}-waits", task, key=b"k") for task in ("z", "x", "y")]
+        await room.broker.publish(room.queue, waiting)
+        await room.take("c")
+        for status, name in (("running", "y-runs"), ("blocked", "y-waits"), ("dead", "y-dead")):
+            page = await room.broker.inspector.jobs(room.queue, cast(Listed, status), task="y")
+            assert [view.id for view in page] == [name]
+
+
+def as_task(name: str, task: str, delay: float = 0.0, key: bytes | None = None) -> Post:
+    """A job of this task, as a whole message."""
+    # its arguments look like the name of a task: only the message's own task counts
+    args = msgspec.Raw(msgspec.msgpack.encode(["y"]))
+    return Post(name, encode_message(Message(name, task, args, 17)), task, delay=delay, key=key)

@@ -242,7 +242,9 @@ class OrderedGroupPromises(Promises):
         assert await blocked(room, B) == ["2"]
 
     @promise()
-    async def test_what_waits_when_its_group_is_moved_back_is_given_once_though_the_log_comes_to_it_later(self, room: Room) -> None:
+    async def test_what_waits_when_its_group_is_moved_back_is_given_once_though_the_log_comes_to_it_later(
+        self, room: Room
+    ) -> None:
         await begin(room, "a", keep=1e6)
         await emit(room, "1", "2", "3", key=KEY)
         await emit(room, "o1", "o2", "o3", "o4")

@@ -6,7 +6,7 @@ import pytest
 
 from millstream.address import group_address, shard_name
 from millstream.broker import Cancellation, Post, Receipt
-from millstream.broker.contract import BEGINNING
+from millstream.broker.contract import BEGINNING, cancelled_by
 from millstream.errors import ShardsInUse
 from millstream.outcome import Kind
 from millstream.testing.keyed import KEY, finish_all, send
@@ -37,6 +37,7 @@ class RequestPromises(Promises):
         await room.publish("a")
         assert await room.broker.cancel(room.queue, "a") is CANCELLED
         assert await room.broker.cancel(room.queue, "a") is ENDED
+        assert await room.broker.results.get(room.queue, "a") == cancelled_by("")
 
     @promise()
     async def test_a_batch_is_cancelled_and_each_is_answered(self, room: Room) -> None:

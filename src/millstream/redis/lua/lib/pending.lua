@@ -30,7 +30,7 @@ local function put_pending(leased, after, after_name)
         for _, p in ipairs(pending) do
           local entry = redis.call('XRANGE', home.key, p[1], p[1])[1]
           local fields = entry and entry[2] or {}
-          if not put({ home.mark .. p[1], fields, name, p[3], p[4] }, size_of(fields)) then return false end
+          if not put({ home.mark .. p[1], fields, name, p[3], p[4] }, body_of(fields)) then return false end
         end
         start = #pending == 20 and '(' .. pending[20][1] or nil
       end
