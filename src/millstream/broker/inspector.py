@@ -331,8 +331,8 @@ class Inspector(ABC):
     ) -> list[JobView]:
         """Jobs of one state, after a cursor: at most ``limit``, fewer if they are large; none: there are no more.
 
-        With ``task`` only jobs of that task. The server passes over the others, at most 1,000 per call, so a rare task in a long
-        queue takes many short calls.
+        With ``task`` only jobs of that task. The server passes over the others, at most 1,000 per call, so a rare task in a
+        long queue takes many short calls.
 
         Blocked ones by key, each key's in their order, scheduled ones by due time, ready ones in the order in which they will
         be claimed, running ones by consumer, dead ones oldest first. One that changes its state meanwhile may be missed or met

@@ -242,7 +242,7 @@ class OrderedGroupPromises(Promises):
         assert await blocked(room, B) == ["2"]
 
     @promise()
-    async def test_what_waits_when_its_group_is_moved_back_is_given_once_though_the_log_comes_to_it_later(
+    async def test_what_waits_when_its_group_is_moved_back_is_given_once_by_whatever_way(
         self, room: Room
     ) -> None:
         await begin(room, "a", keep=1e6)
@@ -309,7 +309,7 @@ class OrderedGroupPromises(Promises):
 
 
 async def finish_in_ones(room: Room, until: str = "") -> list[str]:
-    """Claim one event and settle it, again and again, until there is none or after one of this name; whose events these were."""
+    """Claim one event and settle it, until there is none, or after one of this name; whose events these were."""
     done: list[str] = []
     while not until or until not in done:
         found = await claim(room, "a", 1)
