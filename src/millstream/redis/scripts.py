@@ -3,11 +3,14 @@
 A file starts with ``-- KEYS: word word …`` (words of ``keys.py``, bound as upper-case locals) and may have
 ``-- USES: part part …`` (files of ``lua/lib``, whose keys are bound too). ``ARGV[1]`` is always the clock. One that does more
 for a topic's group than for a queue has ``-- OF A GROUP: part part …``, which are there when the local ``in_group`` is true.
+A line ``-- THEN USES: part part …`` in its middle stands for those parts: the server makes their functions only in calls that
+come that far. (Measured: making them is a third of the time of a claim that brings one job.)
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from importlib import resources
 
@@ -22,9 +25,10 @@ class Script:
     def __init__(self, name: str, *, of_group: bool = False) -> None:
         body = _read(f"{name}.lua")
         more = _header(body, "OF A GROUP")
-        parts = [_read(f"lib/{part}.lua") for part in [*_header(body, "USES"), *(more if of_group else [])]]
+        parts = [_part(part) for part in [*_header(body, "USES"), *(more if of_group else [])]]
+        later = [_part(part) for part in _header(body, "THEN USES")]
         words: dict[str, None] = {}
-        for text in (body, *parts):
+        for text in (body, *parts, *later):
             words.update(dict.fromkeys(_header(text, "KEYS")))
         self.name = name
         self.words = tuple(words)
@@ -36,12 +40,21 @@ class Script:
         if more:
             binding += f"local in_group = {'true' if of_group else 'false'}\n"
         flags = PUBLISH_FLAGS if name.startswith(("publish", "emit")) else SURVIVES_FULL_SERVER
+        if later:
+            body = _THEN_USES.sub(lambda _: "\n".join(later), body)
         self.text = flags + binding + "\n".join((*parts, body))
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
     def call(self, names: Mapping[str, str]) -> tuple[str | int, ...]:
         """The command that runs it on one queue or namespace, up to its arguments."""
         return ("EVALSHA", self.sha, len(self.words), *(names[word] for word in self.words))
+
+
+_THEN_USES = re.compile(r"^-- THEN USES:.*$", re.MULTILINE)
+
+
+def _part(name: str) -> str:
+    return _read(f"lib/{name}.lua")
 
 
 def _read(path: str) -> str:

@@ -1,6 +1,6 @@
 -- End deliveries. The fence comes first: a consumer without its lease changes nothing.
 -- KEYS: stream leases index stats meta
--- USES: clock wake schedule ending bury members retire homes keyed turns stopping
+-- USES: ending homes
 -- OF A GROUP: log_home supersede
 -- ARGV: clock, group, consumer, id_ttl_ms, dead_max_count, dead_oldest_ms (age), plain, kept, kept_ttl_ms, logged, in order
 --   plain + kept refs, plain + kept ids, kept endings: jobs that are done, without and with an ending to keep
@@ -10,7 +10,6 @@
 --   expires or letter
 -- Returns how many were settled now, or -1 if the consumer has no lease.
 local group, consumer = ARGV[2], ARGV[3]
-id_ttl_ms = tonumber(ARGV[4])
 if not redis.call('ZSCORE', LEASES, consumer) then return -1 end
 local plain, kept, kept_ttl_ms = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local n, at, logged, ordered = plain + kept, 11, tonumber(ARGV[10]), tonumber(ARGV[11])
@@ -55,6 +54,13 @@ if logged > 0 then
   done = done + redis.call('XACK', homes[2].key, homes[2].group, unpack(ARGV, at + 1, at + logged))
   at = at + logged
 end
+
+if at == #ARGV then  -- the most common: all are done, and none has a key
+  if done > 0 then redis.call('HINCRBY', STATS, 'done', done) end
+  return done
+end
+-- THEN USES: clock wake schedule bury members retire keyed turns stopping
+id_ttl_ms = tonumber(ARGV[4])
 
 -- Those who had the turn of their keys pass it on.
 local passed = 0
