@@ -242,9 +242,7 @@ class OrderedGroupPromises(Promises):
         assert await blocked(room, B) == ["2"]
 
     @promise()
-    async def test_what_waits_when_its_group_is_moved_back_is_given_once_by_whatever_way(
-        self, room: Room
-    ) -> None:
+    async def test_what_waits_when_its_group_is_moved_back_is_given_once_by_whatever_way(self, room: Room) -> None:
         await begin(room, "a", keep=1e6)
         await emit(room, "1", "2", "3", key=KEY)
         await emit(room, "o1", "o2", "o3", "o4")
