@@ -29,6 +29,16 @@ WAIT_SECONDS = 1.0
 HOLD_BACK_SECONDS = 0.25
 """What was handed back because it could not start is not claimed again at once: others may be idle."""
 
+WARY_SECONDS = 5.0
+"""How long a claimer is wary after a claim that brought only unknown tasks, unless a known one comes earlier."""
+
+WARY_PAUSE = 0.1
+"""How long a wary claimer pauses before each claim, so that a worker that knows the tasks is there first. It takes no wake-up
+either."""
+
+WARY_CLAIM = 8
+"""The most its first claim brings; each one that brings only unknown tasks doubles it, since known ones may be behind them."""
+
 NUDGE_SECONDS = 0.005
 """How soon a nudge that may have been lost is repeated."""
 
@@ -69,6 +79,9 @@ class Claimer:
         """Loop time until which nothing is claimed that might not start: the last could not."""
         self._past = 0
         """How many of the last claim were handed back at once, and are in front again."""
+        self._wary_until = 0.0
+        """Loop time until which this claimer leaves work to others: all it got last was of tasks that are unknown here."""
+        self._wary_claim = WARY_CLAIM
         self.at_rest = True
         """No claim is on its way, and none will be until the lane may claim."""
         self.paused = False
@@ -129,6 +142,8 @@ class Claimer:
             await lane.stirred.wait()
             return
         self.at_rest = False
+        if self._wary:
+            await asyncio.sleep(WARY_PAUSE)
         if lane.batch is not None:
             room = min(await self._room_for_batch(lane.batch.size), self._most())
         else:
@@ -137,6 +152,8 @@ class Claimer:
                 room = min(room, await self._below_limit(lane.limit))
             if lane.count.supplied > 1:
                 room = -(-room // lane.count.supplied)  # one shard alone has few keys: most of what it gave would wait its turn
+            if self._wary:
+                room = min(room, self._wary_claim)
         if self._stopping or not lane.claims:
             return
         if self._away or lane.doubtful:
@@ -159,6 +176,8 @@ class Claimer:
         await self._take(claim)
         if room:
             self._note(len(claim.entries), room)
+        if self._wary and not claim.entries:
+            self._wary_claim = WARY_CLAIM
         if len(claim.entries) < room:
             await self._wait(claim)
 
@@ -223,7 +242,11 @@ class Claimer:
         handles twice as many events per second.)
         """
         lane, hold = self.lane, self._hold
-        while not (self._stopping or self._away or lane.doubtful) and lane.claims and (claim.next_due != 0 or claim.paused):
+        while (
+            not (self._stopping or self._away or lane.doubtful or self._wary)
+            and lane.claims
+            and (claim.next_due != 0 or claim.paused)
+        ):
             if claim.entries and lane.batch is not None:
                 return  # before the next batch is claimed, enough of the others must be settled
             room = hold.room(lane.kinds, False, self._careful, lane.shares, self._past)
@@ -264,6 +287,8 @@ class Claimer:
     async def _take(self, claim: Claim) -> None:
         if claim.entries:
             self._runner.accept(self.lane, claim)
+            if self._wary_until or self.lane.unknown:
+                self._judge(len(claim.entries))
             size = 1 + sum(len(entry.body or b"") for entry in claim.entries) / len(claim.entries)
             self._size = size if size > self._size else (self._size + size) / 2
         if self.lane.handed_back and not self._stopping:
@@ -282,6 +307,20 @@ class Claimer:
             await self.hand_back(0.0)
         if claim.suspects and not claim.paused and not self._stopping:
             await self._suspects(self.lane)
+
+    @property
+    def _wary(self) -> bool:
+        return self._wary_until > 0.0 and asyncio.get_running_loop().time() < self._wary_until
+
+    def _judge(self, brought: int) -> None:
+        """Be wary if all that a claim brought is of tasks that this worker does not know."""
+        unknown, self.lane.unknown = self.lane.unknown, 0
+        if unknown < brought:
+            self._wary_until, self._wary_claim = 0.0, WARY_CLAIM
+            return
+        if self._wary:
+            self._wary_claim = min(BATCH, 2 * self._wary_claim)
+        self._wary_until = asyncio.get_running_loop().time() + WARY_SECONDS
 
     def _is_ours(self, claim: Claim, consumer: str, asked: float) -> bool:
         """Whether what a claim brought may begin. Not if the lease was lost meanwhile; nor if this process, or its loop, stood

@@ -74,6 +74,7 @@ class Lane:
         "state",
         "stirred",
         "suspect_after",
+        "unknown",
         "watched",
     )
 
@@ -148,6 +149,8 @@ class Lane:
         self.buffered = buffered
         """False: a task here runs at most once, so nothing may be claimed that cannot start at once."""
         self.suspect_after = suspect_after
+        self.unknown = 0
+        """How many of the last claim are of tasks that this worker does not know."""
         self.shares = list(EVEN)
         """What part of what came lately was of each kind."""
         self.state: Any = None

@@ -58,8 +58,9 @@ TRUSTED = 2 / 3
 NO_MOMENT_MS = 2**47
 """An entry's id that is no less was not made of a moment in milliseconds."""
 
-UNKNOWN_TASK_SNOOZE = 5.0
-"""Seconds until a message whose task nobody here knows is looked at again; a shorter grace looks more often."""
+PUT_OFF_FIRST, PUT_OFF_MOST = 0.2, 2.0
+"""Seconds until a message whose task is unknown here is ready again, for others: few at first, more when it has been unknown
+for longer. A shorter grace looks more often."""
 
 _NEVER = float("inf")
 # Hot: Ending("done", value, None, task, ttl, enqueued_ms) is put together by hand: one encoding instead of two per kept result.
@@ -589,6 +590,7 @@ class Runner:
         self._reporter.tell(during, lane.queue, error, job_id=message.id, attempt=message.attempt, crash=crash)
 
     def _unknown(self, lane: Lane, entry: Entry, message: Message, now_ms: int, ttl: float) -> Outcome:
+        lane.unknown += 1
         grace = self._settings.unknown_task_grace
         since = message.unknown_since_ms or now_ms
         if now_ms - since >= grace * 1000:
@@ -609,7 +611,7 @@ class Runner:
             )
             unknown = f"this worker knows no task {message.task!r}; the job is put off for up to {grace:g} s"
             self._tell_of(lane, message, UnknownTask(unknown))
-        delay = min(UNKNOWN_TASK_SNOOZE, max(0.05, grace / 10))
+        delay = min(PUT_OFF_MOST, max(PUT_OFF_FIRST, (now_ms - since) / 4000), max(0.05, grace / 10))
         return verdict.retry(entry.ref, message, delay, entry.expires_ms, unknown_since_ms=since)
 
 
