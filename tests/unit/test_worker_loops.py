@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from millstream import Batch, Delivery, Millstream, RetryPolicy
+from millstream import Batch, Delivery, Millstream, RetryPolicy, current_job
 from millstream.errors import BrokerError, BrokerUnavailable, JobFailed
 from millstream.memory import MemoryBroker
 from millstream.outcome import DONE, Kind, Outcome
 from millstream.reporter import Reporter
+from millstream.worker import suspects
 from millstream.worker.hot.hold import Hold
 from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.settler import Settler
@@ -210,3 +211,97 @@ async def test_a_settler_that_failed_settles_under_the_name_that_claimed() -> No
     await settler.drained()
     again.cancel()
     assert names == ["worker.1", "worker.1"]
+
+
+async def two_workers_die_with_it(app: Millstream, queue: str = "default") -> None:
+    """What is ready becomes a suspect."""
+    broker = await app.broker()
+    for name in ("first-to-die", "second-to-die"):
+        await broker.join(queue, name, 30.0)
+        assert (await broker.claim(queue, name, 1, suspect_after=9)).entries
+        await broker.leave(queue, name)
+
+
+@pytest.mark.usefixtures("every_room")
+@looped
+async def test_a_suspect_stops_new_work_for_a_moment_only_although_a_long_job_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suspects, "DRAIN_SECONDS", 0.05)
+    app = new_app()
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def long() -> None:
+        begun.set()
+        await go_on.wait()
+
+    @app.task
+    async def quick() -> int:
+        return current_job().crashes
+
+    async with app:
+        suspect = await quick.enqueue()
+        await two_workers_die_with_it(app)
+        await long.enqueue()
+        async with app.worker():
+            await begun.wait()
+            assert await (await quick.enqueue()).result(PATIENCE / 2) == 0
+            assert await suspect.result(PATIENCE / 2) == 2
+            go_on.set()
+
+
+@looped
+async def test_a_suspect_is_left_to_others_while_every_slot_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suspects, "DRAIN_SECONDS", 0.05)
+    app = new_app()
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.task(queue="long")
+    async def long() -> None:
+        begun.set()
+        await go_on.wait()
+
+    @app.task
+    async def quick() -> int:
+        return current_job().crashes
+
+    async with app:
+        suspect = await quick.enqueue()
+        await two_workers_die_with_it(app)
+        await long.enqueue()
+        async with app.worker(concurrency=1, queues=["long"]) as busy:
+            await begun.wait()
+            lane = Lane("default", suspect_after=2)
+            await busy._leases.join(lane)
+            await busy._suspects.wait_in(lane)
+            await (await app.broker()).release("default", lane.consumer, lane.handed_back)
+            async with app.worker(queues=["default"]):
+                assert await suspect.result(PATIENCE / 2) == 2
+            go_on.set()
+
+
+@looped
+async def test_only_one_worker_drains_for_a_suspect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suspects, "DRAIN_SECONDS", 1e9)
+    app = new_app(lease=1e6)
+    begun, go_on = asyncio.Barrier(3), asyncio.Event()
+
+    async def long() -> None:
+        await begun.wait()
+        await go_on.wait()
+
+    longs = [app.task(name=queue, queue=queue)(long) for queue in ("a", "b")]
+
+    @app.task
+    async def quick() -> int:
+        return current_job().crashes
+
+    async with app:
+        suspect = await quick.enqueue()
+        await two_workers_die_with_it(app)
+        for task in longs:
+            await task.enqueue()
+        async with app.worker(queues=["a", "default"]), app.worker(queues=["b", "default"]):
+            await begun.wait()
+            assert await (await quick.enqueue()).result(PATIENCE / 2) == 0
+            go_on.set()
+            assert await suspect.result(PATIENCE / 2) == 2

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Sequence
 
 from millstream.backoff import Backoff
-from millstream.broker import Broker, Claim
+from millstream.broker import Broker, Claim, Entry
 from millstream.errors import BrokerError, LeaseLost
 from millstream.reporter import Reporter
-from millstream.worker.hot.claimer import Claimer
+from millstream.worker.hot.claimer import WAIT_SECONDS, Claimer, holding
 from millstream.worker.hot.hold import STOPPING, Hold
 from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.runner import Runner
@@ -21,12 +22,22 @@ log = logging.getLogger("millstream.worker")
 
 ALONE = "a suspect runs alone"
 
+DRAIN_SECONDS = 10.0
+"""The longest a worker starts nothing new because it waits for what runs to end. Then the suspect runs beside the rest."""
+
+RESUME_SECONDS = 30.0
+"""After a drain that freed no slot for the suspect, this worker leaves suspects to others for so long."""
+
 TELL_SECONDS = 0.25
 """How often the supervisor is told of the same queue's suspects."""
 
 
 class Suspects:
-    """Told of queues that have suspects: has them run elsewhere (``isolate``), or drains this worker and runs them here."""
+    """Told of queues that have suspects: has them run elsewhere (``isolate``), or drains this worker and runs them here.
+
+    A suspect is claimed before the drain, so that only one worker drains for it. The drain is bounded: a job that runs for half
+    an hour must not stop all new work for half an hour. What still runs then may die with the suspect, and counts one crash.
+    """
 
     def __init__(
         self,
@@ -50,6 +61,8 @@ class Suspects:
         self._isolate = isolate
         self._alone = asyncio.Lock()
         self._told_of: dict[str, float] = {}
+        self._not_before = 0.0
+        """Loop time until which others shall take the suspects."""
 
     async def wait_in(self, lane: Lane) -> None:
         """A claim saw that this queue has suspects."""
@@ -59,51 +72,105 @@ class Suspects:
                 self._told_of[lane.queue] = now
                 self._isolate(lane.queue)
             return
-        if self._alone.locked():
+        if self._alone.locked() or asyncio.get_running_loop().time() < self._not_before:
             return
         async with self._alone:
-            log.warning("queue %r has jobs that were running when workers died; draining to run each alone", lane.queue)
-            self._hold.shut.add(ALONE)
-            try:
-                for claimer in self._claimers:
-                    with contextlib.suppress(BrokerError):  # its own next claim meets the same, and knows what to do
-                        await claimer.hand_back(0.0)
-                await self._hold.until_quiet(but_open=True)
-                await self.run(lane)
-            finally:
-                self._hold.shut.discard(ALONE)
-                self._runner.pump()
-                self._hold.freed()
+            await self.run(lane)
 
     async def run(self, lane: Lane) -> None:
         """Run the suspects of a queue one by one until none is left."""
-        backoff, lost = Backoff(), False
-        while STOPPING not in self._hold.shut:
-            try:
-                claim = await self._claim(lane, lost)
-            except LeaseLost:
-                self._fenced(lane, lane.consumer)
-                return
-            except BrokerError as error:
-                lost = True
-                text = "suspects of queue %r cannot be claimed: %s"
-                self._reporter.fail("reclaim", lane.queue, error, text, lane.queue, error)
-                await backoff.wait()
-                continue
-            lost = False
-            self._reporter.heal("reclaim", lane.queue)
-            if not claim.entries:
-                return
-            for entry in claim.entries:
-                self._runner.accept(lane, Claim([entry], claim.now_ms), alone=True)
-                await self._hold.until_quiet(but_open=True)
+        backoff, lost, shut = Backoff(), False, self._hold.shut
+        try:
+            while STOPPING not in shut:
+                asked = asyncio.get_running_loop().time()
+                try:
+                    claim = await self._claim(lane, lost)
+                except LeaseLost:
+                    self._fenced(lane, lane.consumer)
+                    return
+                except BrokerError as error:
+                    lost = True
+                    text = "suspects of queue %r cannot be claimed: %s"
+                    self._reporter.fail("reclaim", lane.queue, error, text, lane.queue, error)
+                    await backoff.wait()
+                    continue
+                lost = False
+                self._reporter.heal("reclaim", lane.queue)
+                if not claim.entries:
+                    return
+                lost = not await self._run_each(lane, claim, asked)
+                if asyncio.get_running_loop().time() < self._not_before:
+                    return
+        finally:
+            shut.discard(ALONE)
+            self._runner.pump()
+            self._hold.freed()
+
+    async def _run_each(self, lane: Lane, claim: Claim, asked: float) -> bool:
+        """False: this process stood still meanwhile, and the server must say what is still ours."""
+        consumer, waiting = lane.consumer, list(claim.entries)
+        try:
+            if ALONE not in self._hold.shut:
+                await self._drain(lane)
+            while waiting and self._may_begin(lane, consumer):
+                if asyncio.get_running_loop().time() - asked > self._runner.trusted:
+                    waiting.clear()
+                    return False
+                await self._run_alone(lane, waiting.pop(0), claim.now_ms)
             await self._settler.drained()
+            return True
+        finally:
+            if lane.consumer == consumer:
+                lane.handed_back += [entry.ref for entry in waiting]
+
+    def _may_begin(self, lane: Lane, consumer: str) -> bool:
+        """Whether a suspect may begin, and can: what was left running may have every slot."""
+        if STOPPING in self._hold.shut or lane.consumer != consumer:
+            return False
+        if all(self._hold.free[kind] > 0 for kind in lane.kinds):
+            return True
+        log.warning("queue %r: no slot came free for a suspect within %g s; others may take it", lane.queue, DRAIN_SECONDS)
+        self._not_before = asyncio.get_running_loop().time() + RESUME_SECONDS
+        return False
+
+    async def _drain(self, lane: Lane) -> None:
+        log.warning("queue %r has jobs that were running when workers died; draining to run each alone", lane.queue)
+        self._hold.shut.add(ALONE)
+        for claimer in self._claimers:
+            with contextlib.suppress(BrokerError):  # its own next claim meets the same, and knows what to do
+                await claimer.hand_back(0.0)
+        hold = self._hold
+        patience = min(DRAIN_SECONDS, self._runner.trusted / 2)  # until then what was claimed is surely ours
+        await self._until(lambda: len(hold.running) <= hold.open, lane, patience)
+        if len(hold.running) > hold.open:
+            text = "queue %r: %d jobs still run; its suspects run beside them"
+            log.warning(text, lane.queue, len(hold.running) - hold.open)
+
+    async def _run_alone(self, lane: Lane, entry: Entry, now_ms: int) -> None:
+        running = self._hold.running
+        self._runner.accept(lane, Claim([entry], now_ms), alone=True)
+        await self._until(lambda: not any(job._ref == entry.ref and not job._open for job in running), lane)
+
+    async def _until(self, over: Callable[[], bool], lane: Lane, patience: float = math.inf) -> None:
+        """Wait, and check the leases of this queue every second: its claimer waits for us, and so does not."""
+        now = asyncio.get_running_loop().time
+        until, look = now() + patience, now() + WAIT_SECONDS
+        while not over() and now() < until:
+            await self._hold.until_freed(min(look, until) - now())
+            if now() >= look:
+                look, consumer = now() + WAIT_SECONDS, lane.consumer
+                try:
+                    await self._broker.claim(lane.queue, consumer, 0, suspect_after=lane.suspect_after)
+                except LeaseLost:
+                    self._fenced(lane, consumer)
+                except BrokerError as error:
+                    log.debug("the leases of queue %r cannot be checked: %s", lane.queue, error)
 
     async def _claim(self, lane: Lane, lost: bool) -> Claim:
         """``lost``: the answer to the last claim may be, and what it brought is ours."""
         if lost:
             await self._settler.drained()
-            entries = await self._broker.recover(lane.queue, lane.consumer, lane.handed_back)
+            entries = await self._broker.recover(lane.queue, lane.consumer, holding(lane, self._hold))
             if entries:
                 return Claim(entries, (await self._broker.claim(lane.queue, lane.consumer, 0)).now_ms)
         return await self._broker.claim(lane.queue, lane.consumer, 1, alone=True, suspect_after=lane.suspect_after)

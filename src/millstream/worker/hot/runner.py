@@ -327,6 +327,7 @@ class Runner:
     def opened(self, count: int) -> None:
         """So many more deliveries go on without their handlers, or fewer."""
         self._hold.open += count
+        self._hold.freed()
         if len(self._hold.running) <= self._hold.open:
             self._hold.quiet.set()
 
