@@ -85,8 +85,9 @@ def test_without_a_terminal_it_ends_with_0_closed_accounts_and_nothing_left(surr
     assert demo.stderr == ""
     assert "\x1b" not in demo.stdout
     assert CLOSED in demo.stdout
-    assert re.search(r"kill -9 \d+, a worker process in the middle of \d+ jobs", demo.stdout)
-    assert re.search(r"was killed while it was running \d+ jobs", demo.stdout)
+    assert re.search(r"kill -9 \d+, a worker process in the middle of its jobs", demo.stdout)
+    assert "all jobs that it was in the middle of have begun again" in demo.stdout
+    assert re.search(r"was killed while it was running \d+ jobs", demo.stdout), "the one number of them"
     assert re.search(r"render_invoice, job \S+: exhausted after 3 attempts", demo.stdout)
     assert "KeyError: 'Atlantis'" in demo.stdout
     assert "worker tasks:app" in demo.stdout
@@ -106,7 +107,8 @@ def test_on_a_terminal_it_shows_moving_progress_and_ends_the_same(surroundings: 
         os.close(ours)
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
     assert demo.wait(PATIENCE) == 0, text
-    assert re.search(r"task +done +running +waiting +retried", text)
+    assert re.search(r"task +done +dead +cancelled +running +waiting +retried", text)
+    assert re.search(r"remind_of_cart +\S* *\d/6 +· +1 ", text), "a cancelled job is in a column"
     assert CLOSED in text
 
 

@@ -147,8 +147,9 @@ class Play:
                 self._dead.add(letter.id)
                 self._show.event(f"{letter.task} has failed {letter.attempts} times ({letter.error_type}) and is dead")
         killed = None if self._kill is None else self._kill.pid
-        over = self._dead | self._customers.cancelled
-        self._show.progress(progress(self._customers.accepted, over, self._record, self._stage.pids, killed))
+        customers = self._customers
+        now = progress(customers.accepted, self._dead, customers.cancelled, self._record, self._stage.pids, killed)
+        self._show.progress(now)
         if self._serving_since is None and self._stage.pids:
             self._serving_since = time.monotonic()
             self._show.event(f"the worker serves {', '.join(app.queues)}")
@@ -163,13 +164,12 @@ class Play:
         if len(pids) < PROCESSES or time.monotonic() - (self._serving_since or 0.0) < KILL_AFTER_SECONDS:
             return
         busiest = max(pids, key=lambda pid: len(self._record.running_in(pid)))
-        if (running := len(self._record.running_in(busiest))) < KILL_RUNNING:
+        if len(self._record.running_in(busiest)) < KILL_RUNNING:
             return
         self._kill = Kill(busiest, time.monotonic())
         os.kill(busiest, signal.SIGKILL)
-        self._show.event(
-            ("kill -9 ", "bold red"), (str(busiest), "bold red"), f", a worker process in the middle of {running} jobs"
-        )
+        # How many jobs that concerns is known when all have run again: the account says it.
+        self._show.event((f"kill -9 {busiest}", "bold red"), ", a worker process in the middle of its jobs")
 
     def _follow(self, kill: Kill) -> None:
         """Say it when a new process has taken the place of the killed one, and when its jobs are running again."""
@@ -180,7 +180,7 @@ class Play:
             cut_off = [self._record.runs[run.job, run.attempt] for run in self._record.running_in(kill.pid)]
             if all(runs[-1].pid != kill.pid for runs in cut_off):
                 self._recovered = True
-                self._show.event(f"all {len(cut_off)} jobs that it was in the middle of have begun again elsewhere")
+                self._show.event("all jobs that it was in the middle of have begun again elsewhere")
 
     def _first_run(self, pid: int) -> float:
         return min(run.began for runs in self._record.runs.values() for run in runs if run.pid == pid)

@@ -19,13 +19,18 @@ class TaskProgress:
     done: int = 0
     running: int = 0
     retried: int = 0
-    over: int = 0
-    """Dead or cancelled."""
+    dead: int = 0
+    cancelled: int = 0
 
     @property
     def waiting(self) -> int:
         """Ready, or until its time or its retry comes."""
-        return max(0, self.accepted - self.done - self.running - self.over)
+        return max(0, self.accepted - self.ended - self.running)
+
+    @property
+    def ended(self) -> int:
+        """In whatever way."""
+        return self.done + self.dead + self.cancelled
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class Progress:
 
     @property
     def ended(self) -> int:
-        return sum(task.done + task.over for task in self.tasks)
+        return sum(task.ended for task in self.tasks)
 
     @property
     def running(self) -> int:
@@ -52,14 +57,20 @@ class Progress:
 
 
 def progress(
-    accepted: Mapping[str, Job[Any]], over: Collection[str], record: Record, pids: Collection[int], killed: int | None
+    accepted: Mapping[str, Job[Any]],
+    dead: Collection[str],
+    cancelled: Collection[str],
+    record: Record,
+    pids: Collection[int],
+    killed: int | None,
 ) -> Progress:
-    """Put together from what was accepted, what the record says, and who is dead or cancelled."""
+    """Put together from what was accepted, what the record says, and which jobs are dead or cancelled."""
     tasks: dict[str, TaskProgress] = {}
     for job in accepted.values():
         task = tasks.get(job.task) or tasks.setdefault(job.task, TaskProgress(job.task))
         task.accepted += 1
-        task.over += job.id in over
+        task.dead += job.id in dead
+        task.cancelled += job.id in cancelled
     done = {run.job: run.task for runs in record.runs.values() for run in runs if run.done}
     for name in done.values():
         tasks.setdefault(name, TaskProgress(name)).done += 1

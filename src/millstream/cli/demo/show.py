@@ -21,6 +21,7 @@ from millstream.cli.demo.account import Account, Row
 from millstream.cli.demo.progress import Progress
 
 WIDTH = 96
+BAR_LEAST = 8
 """Columns used at most."""
 
 PLAIN_SECONDS = 2.0
@@ -168,22 +169,18 @@ def _hanging(head: Text, body: Text) -> Table:
 
 
 def _moving(now: Progress, width: int) -> RenderableType:
-    bar_width = min(30, max(8, width - 62))
+    bar_width = min(30, width - 79)  # what the columns of text leave; a narrow terminal has no bars
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     table.add_column("task")
-    table.add_column("", width=bar_width)
-    for column in ("done", "running", "waiting", "retried"):
-        table.add_column(column, justify="right", min_width=7)
+    if bar_width >= BAR_LEAST:
+        table.add_column("", width=bar_width)
+    for column in ("done", "dead", "cancelled", "running", "waiting", "retried"):
+        table.add_column(column, justify="right", min_width=min(7, len(column)))
     for task in now.tasks:
-        bar = ProgressBar(
-            total=max(task.accepted, 1),
-            completed=task.done + task.over,
-            width=bar_width,
-            complete_style="cyan",
-            finished_style="green",
-        )
-        numbers = (task.running, task.waiting, task.retried)
-        table.add_row(task.task, bar, f"{task.done:,}/{task.accepted:,}", *(_count(number) for number in numbers))
+        bar = ProgressBar(total=max(task.accepted, 1), completed=task.ended, complete_style="cyan", finished_style="green")
+        numbers = (task.dead, task.cancelled, task.running, task.waiting, task.retried)
+        done = f"{task.done:,}/{task.accepted:,}"
+        table.add_row(task.task, *([bar] if bar_width >= BAR_LEAST else []), done, *(_count(number) for number in numbers))
     processes = [f"process {pid} runs {running}" for pid, running in sorted(now.processes.items())]
     line = Text("   ".join(processes), "dim")
     if now.killed is not None:
