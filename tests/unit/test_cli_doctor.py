@@ -11,11 +11,11 @@ import pytest
 from redis.asyncio import Redis
 
 from millstream.address import dead_address
-from millstream.broker import Finding, GroupState, Post, TopicState
+from millstream.broker import Finding, GroupState, OrderRules, Post, TopicState, WorkerInfo
 from millstream.embedded import ensure_server
 from millstream.message import ErrorNote, Message, encode_message
 from millstream.outcome import Kind, Letter, Outcome
-from millstream.redis import RedisBroker, doctor
+from millstream.redis import RedisBroker, contents, doctor
 from millstream.redis.keys import GROUP, queue_keys
 from tests.unit.test_cli_commands import NO_ARGUMENTS
 
@@ -91,12 +91,12 @@ def group(**numbers: Any) -> GroupState:
     ],
 )
 def test_topics(groups: list[GroupState], expected: list[str]) -> None:
-    assert [health(finding) for finding in doctor.topic(TopicState("t", 5, 1, {}, groups))] == expected
+    assert [health(finding) for finding in contents.topic(TopicState("t", 5, 1, {}, groups))] == expected
 
 
 def test_a_topic_that_is_empty_needs_no_group() -> None:
-    assert [health(finding) for finding in doctor.topic(TopicState("t", 0, 0, {}, []))] == ["ok"]
-    assert [health(finding) for finding in doctor.topic(TopicState("t", 5, 0, {}, [], followed=True))] == ["ok"]
+    assert [health(finding) for finding in contents.topic(TopicState("t", 0, 0, {}, []))] == ["ok"]
+    assert [health(finding) for finding in contents.topic(TopicState("t", 5, 0, {}, [], followed=True))] == ["ok"]
 
 
 # -- the books of a queue --------------------------------------------------------------------------------------------------
@@ -314,3 +314,75 @@ def test_dead_letters_that_code_handles_are_no_alarm_but_those_it_left_are(embed
     assert [health for health, _ in served] == ["ok"]
     assert left == [("warn", "1 event dead")]
     assert gone == [("warn", "2 events dead")]
+
+
+# -- shards, keys, and jobs that nobody can run --------------------------------------------------------------------------------
+
+
+async def examined(url: str, prepare: Callable[[RedisBroker], Awaitable[None]]) -> dict[str, list[tuple[str, str]]]:
+    """What is found in queues and topics, by check."""
+    broker = RedisBroker(ensure_server(url.removeprefix("embedded://")), namespace=f"test-{secrets.token_hex(6)}")
+    try:
+        await prepare(broker)
+        found: dict[str, list[tuple[str, str]]] = {}
+        for finding in await broker.inspector.examine():
+            found.setdefault(finding.check, []).append((health(finding), finding.found))
+        return found
+    finally:
+        await broker.close()
+
+
+async def stop_key(broker: RedisBroker, address: str) -> None:
+    """Of two messages of one key the first dies, which stops the key, so that the second dies too."""
+    await broker.join(address, "c", 60.0, order=OrderRules(stop=True))
+    (entry,) = (await broker.claim(address, "c", 1)).entries
+    letter = Letter("rejected", ErrorNote("Reject", "no"), 1, 0, 17)
+    await broker.settle(address, "c", [Outcome(Kind.DEAD, entry.ref, "1", body=entry.body or b"", task="t", letter=letter)])
+    await broker.claim(address, "c", 1)
+
+
+def test_the_groups_of_an_ordered_topic_are_examined_in_all_their_shards(embedded_url: str) -> None:
+    async def prepare(broker: RedisBroker) -> None:
+        await broker.note_shards("t>", 2)
+        for shard in ("t:0", "t:1"):
+            await broker.open_topic(shard, {"g": "beginning", "h": "beginning"})
+        await broker.emit("t:1", [post(name, key=b"ann") for name in ("1", "2")], shards=2)
+        await stop_key(broker, "t:1>g")
+
+    found = asyncio.run(examined(embedded_url, prepare))
+    assert found["group g of topic t"] == [("warn", "1 key is stopped"), ("warn", "2 events dead")]
+    assert found["group h of topic t"] == [("warn", "2 events waiting, and nobody serves it")]
+
+
+def test_a_queue_is_examined_in_all_its_shards(embedded_url: str) -> None:
+    async def prepare(broker: RedisBroker) -> None:
+        await broker.note_shards("q", 2)
+        for shard in ("q:0", "q:1"):
+            await broker.declare(shard)
+        await broker.publish("q:1", [post(name, key=b"ann") for name in ("1", "2")], shards=2)
+        await stop_key(broker, "q:1")
+        await broker._commands.call("HSET", broker._names("q:0")["index"], "lost", "1-1")
+
+    found = asyncio.run(examined(embedded_url, prepare))
+    assert found["queue q:0"] == [("bad", "1 job of the index is gone: lost")]
+    assert found["queue q"] == [("warn", "1 key is stopped"), ("warn", "2 dead jobs")]
+
+
+def test_a_job_of_a_task_that_no_worker_knows_is_found(embedded_url: str) -> None:
+    async def prepare(broker: RedisBroker) -> None:
+        await broker.join("q", "w.1", 60.0)
+        await broker.publish("q", [post(name) for name in ("a", "b")])
+        await broker.register(WorkerInfo("w", "host", 1, "0", ["q"], 0.0, {}, tasks={"other": False}), 60.0)
+
+    found = asyncio.run(examined(embedded_url, prepare))
+    assert found["queue q"] == [("warn", "job a is not running: no worker of queue 'q' knows task 't': w knows other")]
+
+
+def test_a_queue_whose_workers_are_at_their_limit_is_well_and_says_so(embedded_url: str) -> None:
+    async def prepare(broker: RedisBroker) -> None:
+        await broker.join("q", "w.1", 60.0)
+        await broker.publish("q", [post("a")])
+        await broker.register(WorkerInfo("w", "host", 1, "0", ["q"], 0.0, {}, slots=(1, 1), running=(1, 0), full=["q"]), 60.0)
+
+    ((how, what),) = asyncio.run(examined(embedded_url, prepare))["queue q"]
+    assert how == "ok" and what.endswith("at its limit: w runs 1 of 2")

@@ -21,10 +21,10 @@ from millstream.broker import (
     Why,
     WorkerInfo,
 )
+from millstream.broker.sums import sum_queues, sum_topics
 from millstream.client.background import twin
 from millstream.client.clients import Clients
 from millstream.client.pages import merged
-from millstream.client.shards import sum_queues, sum_topics
 from millstream.types import Status
 
 

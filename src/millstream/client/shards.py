@@ -1,12 +1,11 @@
-"""Shards seen as one: where the messages of a queue or group are, and what its shards are together."""
+"""Where the messages of a queue or group are: its own address, or those of its shards."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 
 from millstream.address import shard_addresses, shard_of, split_address, topic_address
-from millstream.broker import Broker, GroupState, QueueState, TopicState
+from millstream.broker import Broker
 
 
 def base(address: str) -> str:
@@ -20,57 +19,3 @@ async def addresses_of(broker: Broker, address: str) -> Sequence[str]:
     if shard_of(address) is not None:
         return [address]
     return shard_addresses(address, await broker.inspector.shards(base(address)))
-
-
-def sum_queues(queue: str, states: Sequence[QueueState]) -> QueueState:
-    """The shards of a queue, or of a group, as one."""
-    return QueueState(
-        queue=queue,
-        ready=sum(state.ready for state in states),
-        running=sum(state.running for state in states),
-        scheduled=sum(state.scheduled for state in states),
-        dead=sum(state.dead for state in states),
-        paused=any(state.paused for state in states),
-        consumers=sum(state.consumers for state in states),
-        totals=_sum_totals(states),
-        blocked=sum(state.blocked for state in states),
-        stopped=sum(state.stopped for state in states),
-        shards=len(states),
-        suspects=sum(state.suspects for state in states),
-    )
-
-
-def sum_topics(topic: str, states: Sequence[TopicState]) -> TopicState:
-    """The shards of a topic as one."""
-    names = sorted({group.name for state in states for group in state.groups})
-    return TopicState(
-        name=topic,
-        length=sum(state.length for state in states),
-        delayed=sum(state.delayed for state in states),
-        totals=_sum_totals(states),
-        groups=[_sum_groups([group for state in states for group in state.groups if group.name == name]) for name in names],
-        followed=any(state.followed for state in states),
-        shards=len(states),
-    )
-
-
-def _sum_groups(states: Sequence[GroupState]) -> GroupState:
-    lags = [state.lag for state in states]
-    return GroupState(
-        name=states[0].name,
-        place="",
-        lag=None if None in lags else sum(lag for lag in lags if lag is not None),
-        ready=sum(state.ready for state in states),
-        running=sum(state.running for state in states),
-        scheduled=sum(state.scheduled for state in states),
-        dead=sum(state.dead for state in states),
-        paused=any(state.paused for state in states),
-        consumers=sum(state.consumers for state in states),
-        blocked=sum(state.blocked for state in states),
-        stopped=sum(state.stopped for state in states),
-    )
-
-
-def _sum_totals(states: Sequence[QueueState | TopicState]) -> dict[str, int]:
-    words = dict.fromkeys(chain.from_iterable(state.totals for state in states))
-    return {word: sum(state.totals.get(word, 0) for state in states) for word in words}

@@ -33,30 +33,21 @@ class Books:
         self._check = f"queue {queue}" if self._parts is None else "group {1} of topic {0}".format(*self._parts)
         self._where = "" if self._parts is None else f" --queue '{queue}'"
 
-    async def audit(self) -> list[Finding]:
-        """What is wrong with the queue, or one finding that all is well. Of a group only what is wrong with its books."""
+    async def audit(self) -> tuple[list[Finding], int]:
+        """What is wrong with the books, and how many consumers are alive."""
         books = await self._run("books", self._queue, GROUP)
-        entries, indexed, held, due, dead, paused, there, alive, lapsed, names, holding, leased = books
+        entries, indexed, held, due, dead, _paused, there, alive, lapsed, names, holding, leased = books
         consumers = [(n.decode(), h, bool(has_lease)) for n, h, has_lease in zip(names, holding, leased, strict=True)]
         found = [
             *await self._compare(entries, indexed, held, due, dead),
             *self._stranded(consumers, {name.decode() for name in lapsed}),
         ]
-        if self._parts is not None:
-            if there < IN_LOG:
-                way_out = "the next claim of a worker makes it again, after the last entry that was noted"
-                found.append(self._finding("warn", "its place in the log is missing", way_out))
-            return found
-        found += self._unserved(entries, due, bool(paused), alive)
-        if entries and alive and not there:
+        if self._parts is not None and there < IN_LOG:
+            way_out = "the next claim of a worker makes it again, after the last entry that was noted"
+            found.append(self._finding("warn", "its place in the log is missing", way_out))
+        if self._parts is None and entries and alive and not there:
             found.append(self._finding("warn", "its consumer group is missing", "the next claim of a worker makes it again"))
-        if dead:
-            way_out = f"look at them: millstream dead ls --queue {self._queue}"
-            found.append(self._finding("warn", f"{dead:,} dead {self._jobs(dead)}", way_out))
-        if not found:
-            leases = f"{alive:,} lease{'' if alive == 1 else 's'}"
-            found = [Finding(self._check, "ok", f"{entries:,} ready or running, {due:,} scheduled, {leases}")]
-        return found
+        return found, alive
 
     async def _compare(self, entries: int, indexed: int, held: int, due: int, dead: int) -> list[Finding]:
         """Every job is in one place, and the index names it."""
@@ -117,18 +108,6 @@ class Books:
             way_out = "they crashed their workers before, and run one at a time: millstream jobs ls shows them as ready"
             found.append(self._finding("warn", f"{suspects:,} {self._jobs(suspects)} {_are(suspects)} to run alone", way_out))
         return found
-
-    def _unserved(self, entries: int, due: int, paused: bool, alive: int) -> list[Finding]:
-        waiting = entries + due
-        if not waiting:
-            return []
-        if paused:
-            way_out = f"millstream queues resume {self._queue}"
-            return [self._finding("warn", f"paused, with {waiting:,} {self._jobs(waiting)}", way_out)]
-        if not alive:
-            way_out = f"start a worker: millstream worker module:app --queue {self._queue}"
-            return [self._finding("warn", f"{waiting:,} {self._jobs(waiting)} waiting, and nobody serves it", way_out)]
-        return []
 
     def _jobs(self, count: int) -> str:
         return ("job" if self._parts is None else "event") + ("" if count == 1 else "s")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
-
-from millstream.address import dead_address, group_address
-from millstream.broker import Finding, GroupState, Inspector, TopicState
+from millstream.broker import Finding, Inspector
 from millstream.broker.inspector import Health
 from millstream.errors import BrokerError
-from millstream.redis.books import Books
 from millstream.redis.connect import parse_info, server_name
+from millstream.redis.contents import Contents
 
 PINGS = 100
 """Round trips by which latency is measured."""
@@ -54,25 +51,7 @@ class Doctor:
             await self._clock(),
             await self._workers(),
         ]
-        for queue in await self._inspector.queues():
-            findings += await Books(queue, self._run, self._names).audit()
-        for name in await self._inspector.topics():
-            state = await self._inspector.topic(name)
-            groups = [Books(group_address(name, group.name), self._run, self._names) for group in state.groups]
-            audited = [finding for books in groups for finding in await books.audit()]
-            findings += topic(await self._without_letters_in_hand(state), audited)
-        return findings
-
-    async def _without_letters_in_hand(self, state: TopicState) -> TopicState:
-        """Dead letters that code is there to handle are nobody else's to look at; those it left are."""
-        groups: list[GroupState] = []
-        for group in state.groups:
-            if group.dead and not group.paused:
-                letters = await self._inspector.queue(dead_address(group_address(state.name, group.name)))
-                in_hand = letters.ready + letters.running if letters.consumers else 0
-                group = msgspec.structs.replace(group, dead=max(0, group.dead - in_hand))
-            groups.append(group)
-        return msgspec.structs.replace(state, groups=groups)
+        return findings + await Contents(self._inspector, self._run, self._names).examine()
 
     async def _config(self, *names: str) -> dict[str, str]:
         """The server's settings; empty where we may not ask for them, as with many providers."""
@@ -189,40 +168,6 @@ def connections(info: dict[str, str], config: dict[str, str]) -> Finding:
     if refused and health == "ok":
         health = "warn"
     return Finding("connections", health, found, "" if health == "ok" else "raise maxclients")
-
-
-# -- topics ----------------------------------------------------------------------------------------------------------------
-
-
-def topic(state: TopicState, books: Sequence[Finding] = ()) -> list[Finding]:
-    """Whether its events are handled, and what is wrong in the books of its groups."""
-    check = f"topic {state.name}"
-    found = [*books, *(finding for group in state.groups for finding in _group(state.name, group))]
-    if not state.groups and not state.followed and state.length:
-        way_out = "start an app that subscribes to it: without a group a topic keeps what is published, up to its max_length"
-        found = [Finding(check, "warn", f"{_events(state.length)}, and no group to handle them", way_out)]
-    if not found:
-        groups = f"{len(state.groups)} group{'' if len(state.groups) == 1 else 's'}{', broadcast' if state.followed else ''}"
-        found = [Finding(check, "ok", f"{_events(state.length)} kept, {state.delayed:,} delayed, {groups}")]
-    return found
-
-
-def _group(topic: str, group: GroupState) -> list[Finding]:
-    check, found = f"group {group.name} of topic {topic}", list[Finding]()
-    waiting = group.ready + group.running + group.scheduled
-    if waiting and group.paused:
-        way_out = f"millstream groups resume {topic} {group.name}"
-        found.append(Finding(check, "warn", f"paused, with {_events(waiting)}", way_out))
-    elif waiting and not group.consumers:
-        way_out = f"start a worker of an app that subscribes, or let go of them: millstream groups rm {topic} {group.name}"
-        found.append(Finding(check, "warn", f"{_events(waiting)} waiting, and nobody serves it", way_out))
-    if group.dead:
-        found.append(Finding(check, "warn", f"{_events(group.dead)} dead", "look at them: millstream dead ls"))
-    return found
-
-
-def _events(count: int) -> str:
-    return f"{count:,} event{'' if count == 1 else 's'}"
 
 
 def _fullness(used: int, limit: int) -> Health:
