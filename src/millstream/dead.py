@@ -14,6 +14,7 @@ from millstream.address import whole as whole_address
 from millstream.broker import Broker, DeadLetter
 from millstream.client import ClientInspector, Clients, new_request, twin
 from millstream.errors import UsageError
+from millstream.message import Attempt
 from millstream.settings import whole
 from millstream.types import DeadReason
 
@@ -44,6 +45,8 @@ class DeadJob:
     """Its key, if it was in an order."""
     shard: int | None = None
     """Of its queue or topic, if that has any."""
+    failures: tuple[Attempt, ...] = ()
+    """Its last ten failed attempts, oldest first."""
 
     @classmethod
     def open(cls, stored: DeadLetter) -> DeadJob:
@@ -64,6 +67,7 @@ class DeadJob:
             entry=stored.source,
             order_key=stored.key,
             shard=shard_of(stored.queue),
+            failures=letter.failures,
         )
 
 

@@ -8,7 +8,7 @@ import inspect
 import time
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import replace
-from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 
 from millstream.call import Call
 from millstream.client import Clients, Template, twin
@@ -19,6 +19,19 @@ from millstream.options import CallOptions, call_settings, job_id
 from millstream.ordering import KeyOf
 from millstream.policy import RetryPolicy
 from millstream.settings import TaskSettings
+
+ELSEWHERE = {
+    "apply_async": "use .enqueue(…), or .options(delay=…).enqueue(…)",
+    "defer": "use .enqueue(…)",
+    "delay": "use .enqueue(…), or .options(delay=…).enqueue(…) to run it later",
+    "kiq": "use .enqueue(…)",
+    "s": "use .bind(…)",
+    "schedule": "use .options(delay=…).enqueue(…) or .options(at=…).enqueue(…)",
+    "send": "use .enqueue(…)",
+    "send_with_options": "use .options(…).enqueue(…)",
+    "si": "use .bind(…)",
+}
+"""How other libraries call what a task does, and how it is called here."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -115,6 +128,12 @@ class Task(Generic[P, R]):
         )
         self._origins: dict[str, Origin] = {}
         self.origin = Origin(self._clients, call.queue, self.name, self.returns.decode, call.result_ttl > 0)
+
+    if not TYPE_CHECKING:  # or type checkers would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f"; {ELSEWHERE[name]}" if name in ELSEWHERE else ""
+            raise AttributeError(f"a task has no attribute {name!r}{hint}", name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"<task {self.name!r} in queue {self.template.queue!r}>"

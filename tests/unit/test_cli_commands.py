@@ -7,15 +7,17 @@ import json
 import re
 import secrets
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from millstream import Millstream, __version__
+from millstream import Millstream, RetryPolicy, __version__
 from millstream.broker import Team, WorkerInfo
 from millstream.cli.main import run
+from millstream.errors import JobFailed
 from tests.unit.stage import dead, done, work
 
 NO_ARGUMENTS = msgspec.Raw(b"\x90")
@@ -24,6 +26,7 @@ MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 QUEUE_FIELDS = ["queue", "ready", "running", "scheduled", "dead", "paused", "workers", "shards", "blocked", "stopped"]
 JOB_FIELDS = ["id", "task", "queue", "status", "attempt", "enqueued_at"]
 DEAD_FIELDS = ["id", "task", "queue", "group", "reason", "error", "traceback", "attempts", "crashes", "died_at", "key"]
+DEAD_FIELDS += ["failures"]
 WORKER_FIELDS = ["id", "host", "pid", "version", "queues", "started_at", "done", "retried", "dead", "refused"]
 
 
@@ -249,6 +252,76 @@ def test_a_done_job_shows_its_result(console: Console) -> None:
     assert '"said": "Hello"' in console("jobs", "show", "j")
 
 
+def test_a_job_that_a_worker_ran_shows_its_task_and_times(console: Console) -> None:
+    async def scenario(app: Millstream) -> None:
+        async with app.worker():
+            await (await console.greet.options(id="j").enqueue("Ada")).result(timeout=20)
+
+    console.do(scenario)
+    fields = console.json("jobs", "show", "j")
+    assert (fields["task"], fields["status"], fields["why"]["code"]) == ("greet", "done", "done")
+    assert MOMENT.fullmatch(fields["enqueued_at"]) and MOMENT.fullmatch(fields["ended_at"])
+    printed = console("jobs", "show", "j")
+    assert "\nended_at" in printed and "\nwhy" not in printed
+
+
+def test_a_job_that_waits_says_why(console: Console) -> None:
+    console("enqueue", "greet", '["a"]', "--id", "j")
+    assert re.search(r"\nwhy +no worker serves queue 'default' \(none is registered\)\n", console("jobs", "show", "j"))
+    console("queues", "pause", "default")
+    why = console.json("jobs", "show", "j")["why"]
+    assert (why["code"], why["also"]) == ("paused", ["no_worker"])
+    assert "millstream queues resume default" in why["text"]
+
+
+def test_a_key_is_shown_as_text_in_every_state(console: Console) -> None:
+    console("enqueue", "greet", '["a"]', "--id", "j", "--key", "ann", "--delay", "60")
+    assert console.json("jobs", "show", "j")["key"] == "ann"
+
+
+def test_failed_attempts_are_shown_with_a_job_and_with_its_dead_letter(console: Console) -> None:
+    @console.app.task(retry=RetryPolicy(1, delay=0.001, jitter=False))
+    async def fail() -> None:
+        raise ValueError("no\nluck")
+
+    async def scenario(app: Millstream) -> str:
+        async with app.worker() as worker:
+            with pytest.raises(JobFailed):
+                await (await fail.options(id="j").enqueue()).result(timeout=20)
+        (letter,) = await app.dead.list()
+        assert [failure.number for failure in letter.failures] == [1, 2]
+        return worker.id
+
+    worker = console.do(scenario)
+    for words in (("jobs", "show", "j"), ("dead", "show", "j")):
+        failures = console.json(*words)["failures"]
+        assert [(each["attempt"], each["error"], each["worker"]) for each in failures] == [
+            (attempt, "ValueError: no\nluck", worker) for attempt in (1, 2)
+        ]
+        assert f"Z  attempt 2 on {worker}  ValueError: no\\nluck\n" in console(*words).partition("\nfailures\n")[2]
+    assert console.json("dead")[0]["failures"] == console.json("dead", "show", "j")["failures"]
+
+
+def test_jobs_that_are_due_together_are_listed_as_people_count(console: Console) -> None:
+    async def scenario(app: Millstream) -> None:
+        at = datetime.now(UTC) + timedelta(hours=1)
+        for n in (10, 2, 1, 100):
+            await console.greet.options(id=f"j-{n}", at=at).enqueue("a")
+
+    console.do(scenario)
+    assert [row["id"] for row in console.json("jobs")] == ["j-1", "j-2", "j-10", "j-100"]
+
+
+def test_on_a_terminal_a_list_says_where_it_is_from(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    console("enqueue", "greet", '["a"]')
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    for words in (["queues"], ["jobs"], ["doctor"]):
+        assert console(*words).splitlines()[0] == console.app.where
+    for words in (["dead"], ["topics"], ["groups"], ["workers"]):
+        assert console(*words, err=f"(at {console.app.where})") == ""
+
+
 def test_a_job_nobody_knows_is_not_found(console: Console) -> None:
     some_jobs(console)
     for verb in ("show", "retry"):
@@ -298,7 +371,7 @@ def test_an_entry_of_another_program_is_shown_for_what_it_is(console: Console) -
 
     console.do(scenario)
     assert console.json("jobs")[1] == dict(zip(JOB_FIELDS, [None, None, "default", "ready", None, None], strict=True))
-    assert console("queues", "purge", "default", "--yes", err="1 entries that are no jobs of ours").startswith("1 job of")
+    assert console("queues", "purge", "default", "--yes", err="1 entry that is no job of ours was left").startswith("1 job of")
 
 
 # -- dead ------------------------------------------------------------------------------------------------------------------
@@ -321,6 +394,7 @@ def test_dead_letters_are_listed_and_filtered(console: Console) -> None:
         "attempts": 3,
         "crashes": 0,
         "key": None,
+        "failures": [],
     }
     for words, ids in {
         ("--queue", "mail"): ["m"],
@@ -408,7 +482,8 @@ def test_many_dead_letters_are_moved_once_each(console: Console) -> None:
 def test_workers(console: Console) -> None:
     async def register(app: Millstream) -> None:
         totals = {"done": 1200, "retried": 2, "dead": 3, "refused": 0}
-        await (await app.broker()).register(WorkerInfo("w-1", "host", 4711, __version__, ["a", "b"], 1e9, totals), 60)
+        info = WorkerInfo("w-1", "host", 4711, __version__, ["a", "b"], 1e9, totals)
+        await (await app.broker()).register(info, 60)
 
     console.do(register)
     (row,) = console.json("workers")
@@ -416,8 +491,21 @@ def test_workers(console: Console) -> None:
     assert {field: row[field] for field in WORKER_FIELDS} == dict(zip(WORKER_FIELDS, values, strict=True))
     assert {value for field, value in row.items() if field not in WORKER_FIELDS} == {None}
     assert console("workers").splitlines()[1].split() == (
-        ["w-1", "host", "4711", __version__, "-", "-", "2001-09-09T01:46:40.000Z", "1200", "2", "3", "a,", "b"]
+        ["w-1", "host", "4711", __version__, "-", "-", "2001-09-09T01:46:40.000Z", "-", "1200", "2", "3", "a,", "b"]
     )
+
+
+def test_a_worker_is_listed_with_its_tasks_and_how_many_of_its_slots_are_in_use(console: Console) -> None:
+    async def register(app: Millstream) -> None:
+        tasks = {"b": False, "a": True}
+        info = WorkerInfo("w", "host", 1, "0", ["q"], 1e9, {}, tasks=tasks, slots=(32, 8), running=(3, 1), full=["q"])
+        await (await app.broker()).register(info, 60)
+
+    console.do(register)
+    (row,) = console.json("workers")
+    assert (row["running"], row["tasks"], row["full"]) == ("4/40", ["a", "b"], ["q"])
+    assert (row["coroutines"], row["threads"]) == ({"running": 3, "slots": 32}, {"running": 1, "slots": 8})
+    assert " 4/40 " in console("workers")
 
 
 def test_supervisors_are_listed_with_their_processes_below_them(console: Console) -> None:

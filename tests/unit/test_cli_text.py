@@ -12,7 +12,7 @@ import pytest
 from millstream.cli.main import run
 from millstream.cli.output import aligned, confirm
 from millstream.cli.table import Column, fitted
-from millstream.cli.text import ago, block, cell, iso, json_text, line, unpacked
+from millstream.cli.text import ago, block, cell, iso, json_text, line, natural, unpacked
 from millstream.errors import UsageError
 
 NOON = datetime(2026, 7, 1, 12, 0, 0, 123_456, tzinfo=UTC)
@@ -67,6 +67,18 @@ def test_numbers_are_friendlier_to_people() -> None:
 def test_text_from_anywhere_cannot_move_a_terminals_cursor() -> None:
     assert block("a\n\tb\x1b[2J\x9bK\r") == "a\n\tb\\x1b[2J\\x9bK\\x0d"
     assert line("a\nb") == "a\\nb"
+
+
+def test_characters_that_nobody_sees_or_that_turn_text_around_are_shown_as_their_numbers() -> None:
+    assert line("user\u202efdp.exe") == "user\\u202efdp.exe"
+    assert line("a\u200bb\ufeffc\u2066d\xade") == "a\\u200bb\\ufeffc\\u2066d\\xade"
+    assert line("\U000e0041\u2028") == "\\U000e0041\\u2028"
+    assert line("\udc80") == "\\udc80"
+    assert line("naïve 日本 😀 שלום") == "naïve 日本 😀 שלום"
+
+
+def test_ids_are_sorted_as_people_count() -> None:
+    assert sorted(["a-10", "a-2", "b-1", "a", "10", "9"], key=natural) == ["9", "10", "a", "a-2", "a-10", "b-1"]
 
 
 def test_columns_are_aligned_and_nothing_is_cut() -> None:
@@ -194,6 +206,13 @@ def test_help_is_no_error_and_bare_millstream_is(capsys: pytest.CaptureFixture[s
 def test_a_noun_tells_its_verbs(noun: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([noun, "--help"]) == 0
     assert "\n  ls " in capsys.readouterr().out
+
+
+def test_a_noun_tells_the_options_that_it_takes_without_a_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["jobs", "--help"]) == 0
+    options = capsys.readouterr().out.partition("Options without a verb")[2]
+    for option in ("--state", "--queue", "--task", "--limit", "--json", "--url", "--namespace"):
+        assert option in options
 
 
 def test_looking_makes_no_embedded_server(

@@ -221,3 +221,20 @@ def test_where_holds_no_password_and_names_the_embedded_folder(tmp_path: Path, m
     assert Millstream("redis://host", namespace="shop").where == "redis://host:6379/0, namespace shop"
     monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path))
     assert Millstream("embedded://").where == f"embedded server in {tmp_path.resolve()}"
+
+
+@in_every_room
+@looped
+async def test_what_is_due_in_any_shard_is_due_in_the_queue() -> None:
+    app = new_app()
+    app.queue("wide", shards=3)
+
+    @app.task(queue="wide")
+    async def send() -> None: ...
+
+    async with app:
+        for _ in range(6):
+            await send.options(delay=0.001).enqueue()
+        async with asyncio.timeout(20):
+            while await app.inspector.due("wide") < 6:
+                await asyncio.sleep(0.001)

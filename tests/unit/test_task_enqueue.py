@@ -215,3 +215,12 @@ async def test_a_running_job_is_not_cancelled() -> None:
     await broker.claim("default", "hand", 1)
     assert await job.cancel() is False
     assert await job.status() == "running"
+
+
+def test_a_verb_of_another_library_names_the_one_to_use() -> None:
+    _, resize = build()
+    for name, hint in (("delay", r"use \.enqueue\(…\)"), ("apply_async", "options"), ("s", "bind")):
+        with pytest.raises(AttributeError, match=hint):
+            getattr(resize, name)
+    with pytest.raises(AttributeError, match=r"a task has no attribute 'nonsense'$"):
+        _ = resize.nonsense

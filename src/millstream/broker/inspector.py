@@ -7,7 +7,7 @@ from typing import Literal, cast
 
 import msgspec
 
-from millstream.broker.why import Facts, Standing, Trouble, Why, explain
+from millstream.broker.why import Facts, Standing, Trouble, Why, explain, key_text
 from millstream.errors import BrokerUnavailable
 from millstream.message import Attempt, Message, decode_message
 from millstream.outcome import Ending, Letter
@@ -94,6 +94,11 @@ class StoppedKey(msgspec.Struct, frozen=True):
     """Epoch seconds, server time."""
     waiting: int
     """Dead letters that a clearing with replay puts back, as far as they are still dead."""
+
+    @property
+    def text(self) -> str:
+        """The key as people read it."""
+        return key_text(self.key)
 
 
 class DeadLetter(msgspec.Struct, frozen=True):

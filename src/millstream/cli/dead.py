@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 import typer
 
 from millstream.address import split_address
+from millstream.broker.why import key_text
+from millstream.cli.jobs import failure_rows, show
 from millstream.cli.noun import noun
 from millstream.cli.options import InQueue, JobId, Json, Limit, Namespace, OfTask, Url, Yes
-from millstream.cli.order import key_text, with_order
-from millstream.cli.output import confirm, more_than, print_details, print_list, progress, say
+from millstream.cli.order import with_order
+from millstream.cli.output import confirm, more_than, print_list, progress, say
 from millstream.cli.table import Column
+from millstream.cli.text import counted, natural
 from millstream.errors import MillstreamError, UsageError
 from millstream.types import DeadReason
 
 if TYPE_CHECKING:
     from millstream.app import Millstream
-    from millstream.broker import DeadLetter
+    from millstream.broker import DeadLetter, Facts
     from millstream.cli.output import Advance
     from millstream.dead import DeadJob
 
@@ -75,7 +78,7 @@ class Choice:
                 chosen = {name: await self._all(app, name, advance) for name in names}
         missing = set(self.ids).difference(*chosen.values())
         if missing:
-            raise MillstreamError(f"there is no such dead letter: {', '.join(sorted(missing))}. Nothing was done")
+            raise MillstreamError(f"there is no such dead letter: {', '.join(sorted(missing, key=natural))}. Nothing was done")
         return chosen
 
     async def _given(self, app: Millstream, queue: str) -> list[str]:
@@ -106,7 +109,7 @@ def list_dead(
     namespace: Namespace = None,
 ) -> None:
     """List dead letters, oldest first."""
-    from millstream.cli.target import at, queues_of
+    from millstream.cli.target import at, queues_of, where
 
     wanted = _reason(reason)
 
@@ -117,26 +120,26 @@ def list_dead(
     found = at(url, namespace, find)
     rows = [_row(letter) for letter in found[:limit]]
     columns = with_order(COLUMNS, rows, Column("key", give="cut"), before="reason")
-    print_list(rows, columns, json=json, empty="there are no such dead letters")
+    print_list(rows, columns, json=json, empty="there are no such dead letters", where=where(url, namespace))
     if len(found) > limit and not json:
         more_than(limit, "--queue, --reason, --task")
 
 
 @dead.command("show")
 def show_dead(job_id: JobId, queue: InQueue = None, json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
-    """Show one dead letter, with its traceback and arguments."""
+    """Show one dead letter, with its failed attempts, traceback and arguments."""
     from millstream.broker import JobView
-    from millstream.cli.jobs import describe
     from millstream.cli.target import at, queues_of
 
-    async def look(app: Millstream) -> DeadLetter:
+    async def look(app: Millstream) -> tuple[JobView, Facts]:
         for name in await queues_of(app, queue):
             if letter := await app.inspector.dead_letter(name, job_id):
-                return letter
-        raise MillstreamError(f"there is no dead letter of a job {job_id!r}: millstream jobs show says what became of it")
+                return JobView.of_letter(letter), await app.inspector.facts(name, job_id)
+        raise MillstreamError(
+            f"there is no dead letter of a job {job_id!r} at {app.where}: millstream jobs show says what became of it"
+        )
 
-    fields, blocks = describe(JobView.of_letter(at(url, namespace, look)), [])
-    print_details(fields, blocks, json=json)
+    show(*at(url, namespace, look), json=json)
 
 
 @dead.command("replay")
@@ -162,7 +165,7 @@ def replay_dead(
         return await _move(chosen, "replaying", (await app.broker()).replay)
 
     count = at(url, namespace, replay)
-    say(f"{count} dead job{'' if count == 1 else 's'} made ready")
+    say(f"{counted(count, 'dead job')} made ready")
 
 
 @dead.command("purge")
@@ -185,11 +188,11 @@ def purge_dead(
         chosen = await choice.find(app)
         total = sum(map(len, chosen.values()))
         if total:
-            confirm(f"Delete {total:,} dead letter{'' if total == 1 else 's'} for good?", yes)
+            confirm(f"Delete {counted(total, 'dead letter')} for good?", yes)
         return await _move(chosen, "deleting", (await app.broker()).purge)
 
     count = at(url, namespace, purge)
-    say(f"{count} dead letter{'' if count == 1 else 's'} deleted")
+    say(f"{counted(count, 'dead letter')} deleted")
 
 
 async def _move(chosen: dict[str, list[str]], doing: str, verb: Callable[[str, Sequence[str]], Awaitable[list[str]]]) -> int:
@@ -223,4 +226,5 @@ def _row(letter: DeadJob) -> dict[str, Any]:
         "crashes": letter.crashes,
         "died_at": letter.died_at,
         "key": None if letter.order_key is None else key_text(letter.order_key),
+        "failures": failure_rows(letter.failures),
     }

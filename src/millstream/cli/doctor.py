@@ -10,6 +10,7 @@ import typer
 from millstream.cli.options import Json, Namespace, Url
 from millstream.cli.output import print_list, say
 from millstream.cli.table import Column
+from millstream.cli.text import counted
 from millstream.worker import codes
 
 if TYPE_CHECKING:
@@ -25,13 +26,13 @@ def doctor(json: Json = False, url: Url = None, namespace: Namespace = None) -> 
 
     Exit codes: 0 nothing is bad (there may be warnings); 1 something is; 3 the server cannot be reached or refuses us.
     """
-    from millstream.cli.target import at
+    from millstream.cli.target import at, where
 
     findings = at(url, namespace, lambda app: app.inspector.examine())
-    print_list([_row(finding) for finding in findings], COLUMNS, json=json, empty="")
+    print_list([_row(finding) for finding in findings], COLUMNS, json=json, empty="", where=where(url, namespace))
     counts = Counter(finding.health for finding in findings)
     if not json:
-        say(f"\n{counts['ok']} ok, {counts['warn']} warnings, {counts['bad']} bad")
+        say(f"\n{counts['ok']} ok, {counted(counts['warn'], 'warning')}, {counts['bad']} bad")
     if counts["bad"]:
         raise typer.Exit(codes.FAILED)
 

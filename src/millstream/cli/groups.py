@@ -49,12 +49,12 @@ groups = noun("groups", "Groups of topics: how far they are, and what waits, run
 @groups.command("ls")
 def list_groups(topic: OfTopic = None, json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
     """List every group with its numbers; lag is what it was not given yet."""
-    from millstream.cli.target import at
+    from millstream.cli.target import at, where
 
     states = at(url, namespace, lambda app: topics_of(app, topic))
     rows = [group_row(state.name, group) for state in states for group in state.groups]
     columns = with_order(GROUP_COLUMNS, rows, BLOCKED, STOPPED, before="dead")
-    print_list(rows, columns, json=json, empty="there are no groups yet")
+    print_list(rows, columns, json=json, empty="there are no groups yet", where=where(url, namespace))
 
 
 @groups.command("rewind")
@@ -175,7 +175,7 @@ async def topics_of(app: Millstream, topic: str | None) -> list[TopicState]:
     if topic is not None:
         if topic not in names:
             known = f"there are {', '.join(names)}" if names else "there is none yet"
-            raise MillstreamError(f"there is no topic {topic!r}; {known}")
+            raise MillstreamError(f"there is no topic {topic!r}; {known} (at {app.where})")
         names = [topic]
     return [await app.inspector.topic(name) for name in names]
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from millstream.address import shard_of, whole
+from millstream.broker.why import key_text
 from millstream.cli.noun import noun
 from millstream.cli.options import InQueue, JobId, JobIds, Json, Limit, Namespace, OfTask, Url, Yes
-from millstream.cli.order import key_text
 from millstream.cli.output import confirm, more_than, print_details, print_list, progress, say
 from millstream.cli.table import Column
-from millstream.cli.text import json_text, moment, unpacked
-from millstream.errors import BrokerError, MillstreamError, UsageError
+from millstream.cli.text import counted, iso, json_text, line, moment, natural, unpacked
+from millstream.errors import BrokerError, JobNotFound, MillstreamError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from millstream.app import Millstream
-    from millstream.broker import Broker, JobView, Listed, WorkerInfo
+    from millstream.broker import Broker, Facts, JobView, Listed
+    from millstream.message import Attempt
+
+ENDED = ("done", "dead", "cancelled", "expired")
 
 STATES: tuple[Listed, ...] = ("running", "ready", "blocked", "scheduled", "dead")
 """The order of the list, too."""
@@ -57,14 +61,15 @@ def list_jobs(
     Running ones first, ready ones as they will be claimed, blocked ones, which wait for the turn of their key, scheduled ones
     by due time, dead ones by age.
     """
-    from millstream.cli.target import at
+    from millstream.cli.target import at, where
 
     for each in state or ():
         if each not in STATES:
             raise UsageError(f"--state {each}: jobs are listed as {', '.join(STATES)}")
     states: list[Listed] = [each for each in STATES if not state or each in state]
     found = at(url, namespace, lambda app: _find(app, states, queue, task, limit + 1))
-    print_list([_row(view) for view in found[:limit]], COLUMNS, json=json, empty="there are no such jobs")
+    rows = [_row(view) for view in _sorted(found[:limit])]
+    print_list(rows, COLUMNS, json=json, empty="there are no such jobs", where=where(url, namespace))
     if len(found) > limit and not json:
         more_than(limit, "--state, --queue, --task")
 
@@ -73,16 +78,16 @@ def list_jobs(
 def show_job(job_id: JobId, queue: InQueue = None, json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
     """Show everything about a job.
 
-    Its arguments, where it is, who runs it, how it failed, how it ended.
+    Its arguments, where it is, why it is not running, who runs it, its failed attempts, how it ended.
     """
     from millstream.cli.target import at
 
-    async def look(app: Millstream) -> tuple[JobView, list[WorkerInfo]]:
-        return await _one(app, job_id, queue), await app.inspector.workers()
+    async def look(app: Millstream) -> tuple[JobView, Facts]:
+        view = await _one(app, job_id, queue)
+        facts = await app.inspector.facts(view.queue, job_id)
+        return facts.view or view, facts
 
-    view, workers = at(url, namespace, look)
-    fields, blocks = describe(view, workers)
-    print_details(fields, blocks, json=json)
+    show(*at(url, namespace, look), json=json)
 
 
 @jobs.command("cancel")
@@ -185,7 +190,9 @@ async def _one(app: Millstream, job_id: str, queue: str | None) -> JobView:
     found = [view for view in views if view is not None]
     if not found:
         where = "" if queue is None else f" in queue {queue!r}"
-        raise MillstreamError(f"there is no job {job_id!r}{where}: it ended and left no result, or its id is another")
+        raise JobNotFound(
+            f"there is no job {job_id!r}{where} at {app.where}: it ended and left no result, or its id is another", job_id
+        )
     if len(found) > 1:
         names = ", ".join(whole(view.queue) for view in found)
         raise UsageError(f"there is a job {job_id!r} in queues {names}: say --queue")
@@ -193,45 +200,57 @@ async def _one(app: Millstream, job_id: str, queue: str | None) -> JobView:
 
 
 def _these(views: Sequence[JobView]) -> str:
-    return f"job {views[0].id} ({_task(views[0]) or views[0].status})" if len(views) == 1 else f"{len(views)} jobs"
+    return f"job {views[0].id} ({views[0].task or views[0].status})" if len(views) == 1 else counted(len(views), "job")
 
 
-def _task(view: JobView) -> str:
-    if view.letter is not None:
-        return view.letter.task
-    message = view.message
-    return "" if message is None else message.task
+def _sorted(views: Sequence[JobView]) -> list[JobView]:
+    """Jobs that are due at the same moment come from the server by the text of their ids: job-10 before job-2."""
+    found: list[JobView] = []
+    for _, group in groupby(views, key=lambda view: (view.status, view.queue, view.due_at)):
+        same = list(group)
+        found += sorted(same, key=lambda view: natural(view.id)) if same[0].status == "scheduled" else same
+    return found
 
 
 def _row(view: JobView) -> dict[str, Any]:
     message, letter = view.message, None if view.letter is None else view.letter.letter
-    enqueued_ms = letter.enqueued_ms if letter else message.enqueued_ms if message else 0
     return {
         "id": view.id or None,
-        "task": _task(view) or None,
+        "task": view.task or None,
         "queue": whole(view.queue),
         "status": view.status,
         "attempt": letter.attempts if letter else message.attempt if message else None,
-        "enqueued_at": moment(enqueued_ms / 1000) if enqueued_ms else None,
+        "enqueued_at": moment(view.enqueued_ms / 1000) if view.enqueued_ms else None,
     }
 
 
-def describe(view: JobView, workers: Sequence[WorkerInfo]) -> tuple[dict[str, Any], dict[str, str]]:
+def show(view: JobView, facts: Facts, *, json: bool) -> None:
+    """Print all that is known of a job."""
+    fields, blocks = describe(view, facts)
+    if not json:  # of a job that ended, the other fields say it all
+        fields["why"] = None if fields["why"]["code"] in ENDED else fields["why"]["text"]
+    print_details(fields, blocks, json=json)
+
+
+def describe(view: JobView, facts: Facts) -> tuple[dict[str, Any], dict[str, str]]:
     """All that is known of a job as fields, and those of them that take many lines as text."""
-    message, letter, ending = view.message, view.letter, view.ending
+    from millstream.broker.why import explain
+
+    message, letter, ending, key, why = view.message, view.letter, view.ending, facts.standing.key, explain(facts)
     error = letter.letter.error if letter else message.last_error if message else None
     overrides = message.overrides if message else None
-    holder = view.consumer.rpartition(".")[0]
-    runs_on = next((f"{worker.host}, process {worker.pid}" for worker in workers if worker.id == holder), None)
+    workers = [worker for worker in facts.workers if worker.id == view.worker]
     fields: dict[str, Any] = {
         **_row(view),
+        "why": {"code": why.code, "text": why.text, "also": list(why.also)},
         "shard": shard_of(view.queue),
-        "key": key_text(letter.key) if letter and letter.key is not None else None,
+        "key": None if key is None else key_text(key),
         "due_at": moment(view.due_at),
         "expires_at": moment(view.expires_at),
         "running_since": moment(view.since),
-        "worker": holder or view.consumer or None,
-        "runs_on": runs_on,
+        "ended_at": moment(view.ended_at) if letter is None else None,
+        "worker": view.worker or None,
+        "runs_on": next((f"{worker.host}, process {worker.pid}" for worker in workers), None),
         "crashes": view.crashes,
         "timeout": overrides.timeout if overrides else None,
         "result_ttl": overrides.result_ttl if overrides else None,
@@ -241,6 +260,7 @@ def describe(view: JobView, workers: Sequence[WorkerInfo]) -> tuple[dict[str, An
         "source": letter.source if letter else None,
         "arguments": unpacked(message.args) if message else None,
         "result": unpacked(ending.value) if ending and ending.status == "done" else None,
+        "failures": failure_rows(view.failures),
         "traceback": error.traceback or None if error else None,
     }
     blocks: dict[str, str] = {}
@@ -251,6 +271,28 @@ def describe(view: JobView, workers: Sequence[WorkerInfo]) -> tuple[dict[str, An
         blocks["arguments"] = f"no message of ours: {view.body!r}"
     if view.status == "done":
         blocks["result"] = json_text(fields["result"])
+    if view.failures:
+        blocks["failures"] = "\n".join(map(_failure, view.failures))
     if fields["traceback"]:
         blocks["traceback"] = fields["traceback"]
     return fields, blocks
+
+
+def failure_rows(failures: Sequence[Attempt]) -> list[dict[str, Any]]:
+    """Failed attempts, oldest first."""
+    return [
+        {
+            "at": moment(failure.at),
+            "attempt": failure.number,
+            "error": f"{failure.error_type}: {failure.error}",
+            "worker": failure.worker or None,
+        }
+        for failure in failures
+    ]
+
+
+def _failure(failure: Attempt) -> str:
+    at = moment(failure.at)
+    worker = f" on {failure.worker}" if failure.worker else ""
+    error = line(f"{failure.error_type}: {failure.error}")
+    return f"{'-' if at is None else iso(at)}  attempt {failure.number}{worker}  {error}"

@@ -16,6 +16,15 @@ class Noun(TyperGroup):
             args = ["ls", *args]
         return super().parse_args(ctx, args)
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The verbs, then the options of the list that the noun is without one."""
+        super().format_options(ctx, formatter)
+        verb: Any = self.commands["ls"]
+        inner = type(ctx)(verb, info_name="ls", parent=ctx)
+        records = [record for param in verb.params if (record := param.get_help_record(inner)) is not None]
+        with formatter.section("Options without a verb (those of ls)"):
+            formatter.write_dl(records)
+
 
 def noun(name: str, help: str) -> typer.Typer:
     """A noun without verbs yet."""

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from millstream.address import split_address
+from millstream.broker.why import key_text
 from millstream.cli.output import confirm, print_list, say
 from millstream.cli.table import Column
-from millstream.cli.text import moment
+from millstream.cli.text import counted, moment
 from millstream.errors import MillstreamError
 
 if TYPE_CHECKING:
@@ -43,11 +44,6 @@ def with_order(columns: Sequence[Column], rows: Sequence[dict[str, Any]], *more:
     at = [column.field for column in columns].index(before)
     said = [column for column in more if any(row[column.field] for row in rows)]
     return [*columns[:at], *said, *columns[at:]]
-
-
-def key_text(key: bytes) -> str:
-    """A key as people read it."""
-    return key.decode(errors="backslashreplace")
 
 
 def given_key(text: str) -> bytes:
@@ -99,12 +95,13 @@ async def reshard(app: Millstream, address: str, sharded: Queue | Topic[Any], sh
     now = await app.inspector.shards(address)
     what = f"{type(sharded).__name__.lower()} {sharded.name}"
     if now == shards:
-        raise MillstreamError(f"{what} has {shards or 'no'} shards already")
-    confirm(f"Change {what} from {now or 'no'} to {shards or 'no'} shards? Apps that declare another number are refused.", yes)
+        raise MillstreamError(f"{what} has {counted(shards, 'shard') if shards else 'no shards'} already")
+    wanted = counted(shards, "shard") if shards else "no shards"
+    confirm(f"Change {what} from {now or 'no'} to {wanted}? Apps that declare another number are refused.", yes)
     await sharded.reshard(shards)
 
 
 def cleared(what: str, key: str, count: int, replay: bool) -> None:
     """Say what was done."""
-    letters = f"{count} dead letter{'' if count == 1 else 's'} put back" if replay else "its dead letters stay"
+    letters = f"{counted(count, 'dead letter')} put back" if replay else "its dead letters stay"
     say(f"key {key} of {what} goes on; {letters}")

@@ -33,16 +33,21 @@ STYLES = {
 """Words that are the same everywhere look the same everywhere."""
 
 
-def print_list(rows: Sequence[Row], columns: Sequence[Column], *, json: bool, empty: str) -> None:
-    """All rows, every field of them as JSON, else the columns; ``empty`` is said on a terminal if there is none."""
+def print_list(rows: Sequence[Row], columns: Sequence[Column], *, json: bool, empty: str, where: str = "") -> None:
+    """All rows: as JSON with every field, else the columns. On a terminal ``empty`` is said if there are none.
+
+    ``where`` they are is the header of a terminal's table. What goes into a pipe is for programs, and stays the table alone.
+    """
     if json:
         print(json_text(list(rows)))
     elif not sys.stdout.isatty():
         print("\n".join(aligned(rows, columns)))
     elif rows:
+        if where:
+            print(_dim(where))
         _print_table(rows, columns)
     else:
-        note(empty)
+        note(f"{empty} (at {where})" if where else empty)
 
 
 def aligned(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
@@ -96,6 +101,10 @@ def _bold(text: str, friendly: bool) -> str:
     return typer.style(text, bold=True) if friendly and "NO_COLOR" not in os.environ else text
 
 
+def _dim(text: str) -> str:
+    return typer.style(block(text), dim=True) if "NO_COLOR" not in os.environ else block(text)
+
+
 def _styled(shown: str, text: str) -> str:
     """What is shown of a text, in the colour of that word."""
     return typer.style(shown, fg=STYLES[text]) if text in STYLES and "NO_COLOR" not in os.environ else shown
@@ -103,7 +112,7 @@ def _styled(shown: str, text: str) -> str:
 
 def note(text: str) -> None:
     """Something for people, beside the output."""
-    print(f"millstream: {text}", file=sys.stderr)
+    print(f"millstream: {block(text)}", file=sys.stderr)
 
 
 def more_than(limit: int, filters: str) -> None:
@@ -113,7 +122,7 @@ def more_than(limit: int, filters: str) -> None:
 
 def say(text: str) -> None:
     """What was done."""
-    print(text)
+    print(block(text))
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -25,7 +25,7 @@ from millstream.cli.order import (
 )
 from millstream.cli.output import confirm, note, print_details, print_list, progress, say
 from millstream.cli.table import Column
-from millstream.cli.text import moment
+from millstream.cli.text import counted, moment
 
 if TYPE_CHECKING:
     from millstream.app import Millstream
@@ -59,11 +59,11 @@ queues = noun("queues", "Queues: what waits, runs and died in them.")
 @queues.command("ls")
 def list_queues(json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
     """List every queue with its numbers."""
-    from millstream.cli.target import at
+    from millstream.cli.target import at, where
 
     rows = at(url, namespace, _rows)
     columns = with_order(COLUMNS, rows, SHARDS, BLOCKED, STOPPED, before="dead")
-    print_list(rows, columns, json=json, empty="there are no queues yet")
+    print_list(rows, columns, json=json, empty="there are no queues yet", where=where(url, namespace))
 
 
 @queues.command("show")
@@ -107,7 +107,7 @@ def reshard_queue(queue: QueueName, shards: Number, yes: Yes = False, url: Url =
         await reshard(app, queue, app.queue(queue), shards, yes)
 
     at(url, namespace, change)
-    say(f"queue {queue} has {shards or 'no'} shards")
+    say(f"queue {queue} has {counted(shards, 'shard') if shards else 'no shards'}")
 
 
 @queues.command("pause")
@@ -146,7 +146,7 @@ def purge_queue(queue: QueueName, yes: Yes = False, url: Url = None, namespace: 
     from millstream.cli.target import at
 
     count = at(url, namespace, lambda app: _purge(app, queue, yes))
-    say(f"{count} job{'' if count == 1 else 's'} of queue {queue} cancelled")
+    say(f"{counted(count, 'job')} of queue {queue} cancelled")
 
 
 async def _rows(app: Millstream) -> list[dict[str, Any]]:
@@ -199,7 +199,8 @@ async def _purge(app: Millstream, queue: str, yes: bool) -> int:
             cancelled += done
             strange += left
     if strange:
-        note(f"{strange} entries that are no jobs of ours were left; a worker makes them dead letters (malformed)")
+        entries = "1 entry that is no job of ours was" if strange == 1 else f"{strange:,} entries that are no jobs of ours were"
+        note(f"{entries} left; a worker makes dead letters of such entries (malformed)")
     return cancelled
 
 

@@ -27,6 +27,11 @@ def at(url: str | None, namespace: str | None, do: Callable[[Millstream], Awaita
     return run(app, do)
 
 
+def where(url: str | None, namespace: str | None) -> str:
+    """Where ``at`` connects to, in words."""
+    return Millstream(url, namespace=namespace).where
+
+
 def run(app: Millstream, do: Callable[[Millstream], Awaitable[T]]) -> T:
     """Connect, do one thing with an app, and close."""
 
@@ -75,6 +80,6 @@ async def queues_of(app: Millstream, queue: str | None) -> list[str]:
         return names
     if queue not in names:
         raise MillstreamError(
-            f"there is no queue {queue!r}; {'there are ' + ', '.join(names) if names else 'there is none yet'}"
+            f"there is no queue {queue!r}; {'there are ' + ', '.join(names) if names else 'there is none yet'} (at {app.where})"
         )
     return [queue]

@@ -11,8 +11,15 @@ import msgspec
 
 NOTHING = "-"
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What could move a terminal's cursor, or worse; newlines and tabs are not among it."""
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters: they move a terminal's cursor, or worse
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # direction marks: they make text read as another text
+    "\xad\u180e\u200b-\u200d\u2028\u2029\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"  # invisible
+    "\ud800-\udfff]"  # half characters: they cannot be printed
+)
+"""Characters that are shown as their numbers. Newlines and tabs are not among them."""
+
+_DIGITS = re.compile(r"(\d+)")
 
 _AGES = ((60, 1, "s"), (3600, 60, "min"), (2 * 86_400, 3600, "h"), (float("inf"), 86_400, "d"))
 
@@ -62,7 +69,21 @@ def line(text: str) -> str:
 
 def block(text: str) -> str:
     """Text from anywhere, harmless to a terminal."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _UNSEEN.sub(lambda found: _number(ord(found[0])), text)
+
+
+def _number(point: int) -> str:
+    return f"\\x{point:02x}" if point < 0x100 else f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"
+
+
+def natural(text: str) -> list[tuple[int, str]]:
+    """Sorts texts as people do: job-2 before job-10."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(text)]
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things: 1 job, 2 jobs."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def json_text(value: Any) -> str:

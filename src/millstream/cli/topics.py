@@ -26,6 +26,7 @@ from millstream.cli.order import (
 )
 from millstream.cli.output import print_details, print_list, say
 from millstream.cli.table import Column
+from millstream.cli.text import counted
 
 if TYPE_CHECKING:
     from millstream.app import Millstream
@@ -51,11 +52,11 @@ topics = noun("topics", "Topics: what they keep, and for whom.")
 @topics.command("ls")
 def list_topics(json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
     """List every topic with its numbers."""
-    from millstream.cli.target import at
+    from millstream.cli.target import at, where
 
     rows = [_topic_row(state) for state in at(url, namespace, lambda app: topics_of(app, None))]
     columns = with_order(TOPIC_COLUMNS, rows, SHARDS, before="length")
-    print_list(rows, columns, json=json, empty="there are no topics yet")
+    print_list(rows, columns, json=json, empty="there are no topics yet", where=where(url, namespace))
 
 
 @topics.command("show")
@@ -125,7 +126,7 @@ def reshard_topic(topic: TopicName, shards: Number, yes: Yes = False, url: Url =
         await reshard(app, topic_address(topic), app.topic(topic, cast(type[Any], Any)), shards, yes)
 
     at(url, namespace, change)
-    say(f"topic {topic} has {shards or 'no'} shards")
+    say(f"topic {topic} has {counted(shards, 'shard') if shards else 'no shards'}")
 
 
 def _topic_row(state: TopicState) -> dict[str, Any]:

@@ -27,6 +27,7 @@ COLUMNS = (
     Column("processes", number=True),
     Column("of"),
     Column("started_at"),
+    Column("running"),
     Column("done", number=True),
     Column("retried", number=True),
     Column("dead", number=True),
@@ -52,11 +53,11 @@ workers = noun("workers", "Workers that serve queues now, and how many processes
 def list_workers(json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
     """List the workers that were heard of in the last seconds: supervisors, each with its processes below it, and processes
     without one."""
-    from millstream.cli.target import at
+    from millstream.cli.target import at, where
 
     found = at(url, namespace, _found)
     empty = "no worker is registered; start one: millstream worker module:app"
-    print_list([_row(worker) for worker in found], COLUMNS, json=json, empty=empty)
+    print_list([_row(worker) for worker in found], COLUMNS, json=json, empty=empty, where=where(url, namespace))
 
 
 @workers.command("scale")
@@ -98,7 +99,7 @@ def wanted_processes(
     namespace: Namespace = None,
 ) -> None:
     """Say how many worker processes each queue and group wants, for scalers outside (KEDA, an HPA). Needs no worker."""
-    from millstream.cli.target import at
+    from millstream.cli.target import at, where
     from millstream.worker.scaling.http import serve_wanted
     from millstream.worker.scaling.wanted import Forecast, wanted
 
@@ -118,7 +119,7 @@ def wanted_processes(
         return
     found = at(url, namespace, lambda app: wanted(app.inspector, spec.strategy(), concurrency=concurrency, window=window))
     rows = [{field: getattr(each, field) for field in each.__struct_fields__} for each in found]
-    print_list(rows, WANTED, json=json, empty="there are no queues yet")
+    print_list(rows, WANTED, json=json, empty="there are no queues yet", where=where(url, namespace))
 
 
 async def _found(app: Millstream) -> list[WorkerInfo]:
@@ -151,5 +152,10 @@ def _row(worker: WorkerInfo) -> dict[str, Any]:
         "version": worker.version,
         "queues": worker.queues,
         "started_at": moment(worker.started),
+        "running": f"{sum(worker.running)}/{sum(worker.slots)}" if sum(worker.slots) else None,
+        "coroutines": {"running": worker.running[0], "slots": worker.slots[0]} if sum(worker.slots) else None,
+        "threads": {"running": worker.running[1], "slots": worker.slots[1]} if sum(worker.slots) else None,
+        "full": worker.full or None,
+        "tasks": None if worker.tasks is None else sorted(worker.tasks),
         **{total: worker.totals.get(total, 0) for total in ("done", "retried", "dead", "refused")},
     }

@@ -8,6 +8,7 @@ from functools import partial
 from millstream.address import group_address, shard_addresses, split_address, split_group
 from millstream.broker import Broker
 from millstream.broker.contract import BEGINNING, END, Place
+from millstream.broker.why import key_text
 from millstream.client.client import Client
 from millstream.client.template import new_request
 from millstream.errors import ShardsInUse, UsageError
@@ -20,7 +21,7 @@ async def clear_key(client: Client, address: str, what: str, key: Key, replay: b
     for answer in await client.of_all(address, partial(_clear, key=data, replay=replay, request=new_request())):
         if answer is not None:
             return answer
-    raise UsageError(f"key {key!r} of {what} is not stopped: stopped_keys() says which are")
+    raise UsageError(f"key {key_text(data)!r} of {what} is not stopped: stopped_keys() says which are")
 
 
 def _clear(address: str, broker: Broker, *, key: bytes, replay: bool, request: str) -> Awaitable[int | None]:
