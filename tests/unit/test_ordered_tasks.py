@@ -360,10 +360,11 @@ async def test_a_stopped_key_of_a_queue_is_shown_and_goes_on_when_it_is_cleared(
                 while (await app.inspector.queue("mail")).dead < 3:
                     await asyncio.sleep(0.01)
         (stopped,) = await mail.stopped_keys()
-        assert (stopped.key, stopped.waiting) == (b"7", 3)
+        assert (stopped.key, stopped.text, stopped.waiting) == (b"7", "7", 3)
         assert (await app.inspector.queue("mail")).stopped == 1
-        with pytest.raises(UsageError, match=r"8 of <queue 'mail'> is not stopped"):
-            await mail.clear(8)
+        for key in (8, "8", b"8"):
+            with pytest.raises(UsageError, match=r"key '8' of <queue 'mail'> is not stopped"):
+                await mail.clear(key)
         spoilt = False
         assert await mail.clear(7) == 3
         async with app.worker():
