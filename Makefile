@@ -39,7 +39,7 @@ format: $(STAMP) ## Format the code and sort its imports
 	@$(VENV)/bin/ruff check --fix-only
 	@$(VENV)/bin/ruff format
 
-chaos: $(STAMP) ## Kill, stop, cut, fill and restart everything, and account for every job (under 15 minutes); ARGS="kill_child --seed 7"
+chaos: $(STAMP) ## Kill, stop, cut, fill and restart everything, and account for every job (under 18 minutes); ARGS="kill_child --seed 7"
 	@$(VENV)/bin/python -m chaos $(ARGS)
 
 bench: $(BENCH_STAMP) ## Measure Millstream beside nine peers (under 45 minutes); ARGS="--smoke", "--rows drain --only millstream,arq"

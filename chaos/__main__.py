@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import sys
 import tempfile
 import time
-from typing import get_args
+from collections.abc import Coroutine
+from typing import Any, get_args
 
 from chaos import cases, report
 from chaos.cases import ALL, Result
 from chaos.report import Findings
 from chaos.server import Engine, binary
-from chaos.trials import kills, order, outage, ownership, refusals
+from chaos.trials import busy, fleet, idle, kills, lost_calls, order, outage, ownership, refusals, storm
+from chaos.trials.trial import TrialResult
 
-TRIALS = ("kill_test", "order", "ownership", "outage", "refusals")
+TRIALS = (
+    "kill_test", "order", "ordered_tasks", "ownership", "busy", "idle", "fleet", "lost_calls", "storm", "outage", "refusals"
+)  # fmt: skip
 
 
 def main() -> int:
     arguments = _arguments()
+    logging.getLogger("millstream").addHandler(logging.NullHandler())  # what clients here say of faults is no news
     names = set(arguments.names)
     engines: list[Engine] = [engine for engine in get_args(Engine) if arguments.engine in (None, engine) and binary(engine)]
     findings, began = Findings(arguments.seed), time.monotonic()
@@ -55,9 +61,15 @@ def _run(findings: Findings, engine: Engine, names: set[str], seed: int, *, only
     if _wanted("order", names):
         skip, stop = order.OrderTest("skip"), order.OrderTest("stop", restart=True)
         for test in (stop,) if only_what_differs else (skip, stop):
-            _say(f"{engine:7} order, {test.on_failure:13}")
+            _say(f"{engine:7} {test.what:20}")
             findings.orders.append(asyncio.run(order.run(test, engine, seed)))
             _tell_order(findings.orders[-1])
+    if _wanted("ordered_tasks", names):
+        for test in order.TASKS[-1:] if only_what_differs else order.TASKS:
+            _say(f"{engine:7} {test.what:20}")
+            findings.orders.append(asyncio.run(order.run(test, engine, seed)))
+            _tell_order(findings.orders[-1])
+    _run_trials(findings, engine, names, seed)
     if only_what_differs:
         return
     if _wanted("ownership", names):
@@ -70,6 +82,27 @@ def _run(findings: Findings, engine: Engine, names: set[str], seed: int, *, only
         print(f"{findings.outages[-1].seconds:5.1f} s", flush=True)
     if _wanted("refusals", names):
         findings.refusals += refusals.run(engine)
+
+
+def _run_trials(findings: Findings, engine: Engine, names: set[str], seed: int) -> None:
+    """Those that mostly wait at the same time, the others one after another."""
+
+    async def at_once() -> list[TrialResult]:
+        begun: list[Coroutine[Any, Any, TrialResult]] = []
+        if _wanted("busy", names):
+            begun.append(busy.run(busy.BusyTest(), engine, seed))
+        if _wanted("idle", names):
+            begun.append(idle.run(idle.IdleTest(), engine, seed))
+        if _wanted("fleet", names):
+            begun.append(fleet.run(fleet.FleetTest(), engine, seed))
+        return await asyncio.gather(*begun)
+
+    for result in asyncio.run(at_once()):
+        _tell_trial(findings, engine, result)
+    if _wanted("lost_calls", names):
+        _tell_trial(findings, engine, asyncio.run(lost_calls.run(lost_calls.LostCallsTest(), engine, seed)))
+    if _wanted("storm", names):
+        _tell_trial(findings, engine, asyncio.run(storm.run(storm.TESTS[engine], engine, seed)))
 
 
 def _wanted(name: str, names: set[str]) -> bool:
@@ -92,6 +125,18 @@ def _tell(result: Result) -> None:
         flush=True,
     )
     _tell_breaches(v.breaches, result.logs)
+
+
+def _tell_trial(findings: Findings, engine: Engine, result: TrialResult) -> None:
+    findings.trials.append(result)
+    kept, v = sum(each.kept for each in result.expectations), result.verdict
+    _say(f"{engine:7} {result.name:20}")
+    print(
+        f"{result.seconds:5.1f} s  {v.accepted:6,} accepted, {v.done:6,} done, {len(v.lost)} lost, {kept} of "
+        f"{len(result.expectations)} expectations kept{'  BROKEN' if result.breaches else ''}",
+        flush=True,
+    )
+    _tell_breaches(result.breaches, result.logs)
 
 
 def _tell_order(result: order.OrderResult) -> None:

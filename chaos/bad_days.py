@@ -178,14 +178,52 @@ ROWS = (
         ),
     ),
     Row(
+        "a worker dies while all others are at their limit, with handlers that take long",
+        "what it held runs when its lease has expired and a handler of a survivor has ended, in every kind of lane",
+        ("test_what_a_dead_worker_held_runs_although_all_survivors_are_busy",),
+        ("busy",),
+    ),
+    Row(
+        "failover: the primary becomes a replica, and its name leads to another server",
+        "clients and workers leave the old connections, which answer `READONLY`, and connect to the new primary; nothing is "
+        "lost, and nothing runs twice",
+        ("test_nothing_is_lost_and_every_second_run_is_explained",),
+        ("fail_over",),
+    ),
+    Row(
+        "idle connections are dropped without a word",
+        "the next call notices, connects again and succeeds within its 5 s",
+        ("test_the_next_call_succeeds_after_idle_connections_were_forgotten",),
+        ("idle",),
+    ),
+    Row(
+        "the keys that hold the leases are deleted or evicted",
+        "workers join again; what was running runs again, and nothing is stranded",
+        ("test_nothing_is_lost_and_every_second_run_is_explained",),
+        ("lose_leases", "storm"),
+    ),
+    Row(
+        "workers of two versions serve one queue",
+        "a task that only some of them know runs on those; it never dies as `unknown_task` while one of them lives",
+        ("test_new_tasks_run_in_a_fleet_of_two_versions",),
+        ("fleet",),
+    ),
+    Row(
+        "a request or its reply is lost",
+        "the client sends it again and answers as if nothing had happened",
+        ("test_each_verb_answers_the_truth_whichever_of_its_calls_is_lost",),
+        ("lost_calls",),
+    ),
+    Row(
         "the owner of a shard dies, leaves, or stands still beyond its lease",
         "another one owns it: at once if it left or its process died, else within the lease and 2 s; never two at a time. What "
         "the old one comes back with is refused. Events of a key go on in their order, a retry with its attempt",
         (
             "test_events_of_a_key_are_done_in_publish_order_and_none_is_lost",
+            "test_jobs_of_a_key_are_done_in_enqueue_order_and_none_is_lost",
             "test_shards_are_shared_evenly_by_those_who_are_there_and_never_have_two_owners",
             "test_who_stops_is_not_a_member_again_however_long_that_takes",
         ),
-        ("order", "ownership"),
+        ("order", "ordered_tasks", "ownership", "storm"),
     ),
 )

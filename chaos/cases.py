@@ -73,6 +73,8 @@ ALL = (
     Case("`FLUSHALL`", servers.flush_all, strikes=2, on_all=True),
     Case("`maxmemory` reached", servers.fill, strikes=2, on_all=True),
     Case("read-only replica, and primary again", servers.demote, strikes=2, on_all=True),
+    Case("failover to a replica", servers.fail_over, Setup(proxied=True, replicated=True), on_all=True),
+    Case("lease keys deleted", servers.lose_leases, on_all=True),
     Case("connections cut, within the lease", network.cut_all, PROXIED),
     Case("one worker cut off, beyond the lease", network.cut_one, PROXIED, strikes=2),
     Case("network stalled beyond the lease", network.stall_network, PROXIED, strikes=2),

@@ -168,6 +168,8 @@ class _Judge:
         for first, second in pairwise(runs):
             if first.how == "failed" and second.attempt == first.attempt + 1:
                 continue  # a retry, as its task asks for
+            if first.how == "snoozed" and second.attempt == first.attempt:
+                continue  # a later run, as its handler asked for
             reason = next((fault for fault in self._latest_first() if self._explains(fault, first, second)), None)
             if key.startswith(AT_MOST_ONCE) and (reason is None or reason.loses_since is None):
                 self._breach(f"{key} ran twice, and may start only once: {_tale(runs)}")

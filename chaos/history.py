@@ -7,8 +7,9 @@ from typing import Literal, NamedTuple
 Fate = Literal["accepted", "unknown", "refused"]
 """What a producer was told: it exists; nobody knows, send it again under its id; it does not exist and never ran."""
 
-How = Literal["cut", "end", "failed", "broken"]
-"""How a run ended: not at all, as far as its process could tell; well; by an exception of its own; by being stopped."""
+How = Literal["cut", "end", "failed", "snoozed", "broken"]
+"""How a run ended: not at all, as far as its process could tell; well; by an exception of its own; by asking for a later run
+of the same attempt; by being stopped."""
 
 
 class Enqueue(NamedTuple):

@@ -17,6 +17,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 import msgspec
 
 from chaos.history import Enqueue, Fate, Fault, History, How, Run
+from millstream import Snooze
 
 ENQUEUES, RUNS, FAULTS = "enqueues", "runs", "faults"
 
@@ -61,7 +62,7 @@ class RunPen:
 
     @contextmanager
     def run(self, key: str, job_id: str, attempt: int, crashes: int) -> Iterator[None]:
-        """``end``; or ``failed`` by a Flake, ``broken`` by anything else: a cancellation, an exit."""
+        """``end``; or ``failed`` by a Flake, ``snoozed`` by a Snooze, ``broken`` by anything else: a cancellation, an exit."""
         began = time.monotonic()
         line = RunLine("start", key, job_id, os.getpid(), attempt, crashes, began, began)
         self._pen.write(line)
@@ -71,6 +72,9 @@ class RunPen:
             how = "end"
         except Flake:
             how = "failed"
+            raise
+        except Snooze:
+            how = "snoozed"
             raise
         finally:
             self._pen.write(line._replace(what=how, at=time.monotonic()))

@@ -187,13 +187,21 @@ class _Judge:
             return
         after = [handling for handling in handlings if handling.began >= first.ended and not self._is_late(handling)]
         struck = any(
-            first.pid in fault.pids and first.began <= fault.ended and fault.began <= first.ended + SETTLE_SECONDS
+            first.pid in fault.pids and first.began <= fault.ended and fault.began <= self._settled_by(first.ended)
             for fault in self._course.faults
             if fault.kills or fault.fences
         )
         if after and not struck:
             self._breach(f"{first.event} was done and handled again, and nothing explains it: {_tale(handlings)}")
         self._verdict.again += len(after)
+
+    def _settled_by(self, ended: float) -> float:
+        """When the outcome of what ended then has reached the server, on any machine, which may have been away meanwhile."""
+        settled = ended + SETTLE_SECONDS
+        for outage in sorted((fault for fault in self._course.faults if fault.away), key=lambda fault: fault.began):
+            if outage.began <= settled:
+                settled += max(0.0, outage.ended - max(ended, outage.began))
+        return settled
 
     # -- stops and owners --------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The ordered topic of the suite: what its workers run, and who writes down what they did."""
+"""The ordered topic and the ordered task of the suite: what their workers run, and the record of what handlers did."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ from millstream.ordering import OnFailure
 RULES = "CHAOS_ORDER"
 """An environment variable: the Rules, as JSON."""
 
-TOPIC, GROUP = "parcels", "carriers"
-ADDRESS = group_address(TOPIC, GROUP)
+TOPIC, GROUP, QUEUE, TASK = "parcels", "carriers", "errands", "errand"
+
+Ordered = Literal["topic", "task"]
+"""What has the order: a topic and its group, or a task and its queue."""
 
 HANDLINGS, MENDED = "handlings", "mended"
 """Files in the ledger's folder: what handlers did; and, once it is there, what was doomed goes well."""
@@ -37,19 +39,26 @@ RETRY = RetryPolicy(4, delay=0.05, backoff="fixed")
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What holds for the topic and its handler."""
+    """What holds for the topic or task and its handler."""
 
+    of: Ordered = "topic"
     shards: int = 8
+    """0: the queue of the task is not sharded."""
     on_failure: OnFailure = "skip"
     failing: float = 0.0
     """How often an attempt fails, by chance."""
     seed: int = 1
     asks: bool = False
-    """The handler waits until its outcome is on the server, and writes down what it was told."""
+    """The handler waits until its outcome is on the server, and writes down what it was told. Topics only."""
+
+    @property
+    def address(self) -> str:
+        """Where workers claim, as the inspector names it."""
+        return group_address(TOPIC, GROUP) if self.of == "topic" else QUEUE
 
 
 class Parcel(msgspec.Struct, frozen=True):
-    """An event."""
+    """An event, or the argument of a job."""
 
     event: str
     key: str
@@ -116,18 +125,22 @@ def handlings_of(lines: Iterable[HandlingLine]) -> list[Handling]:
 
 
 def make_app(rules: Rules, **settings: Any) -> Millstream:
-    """An app with the topic and its handler."""
+    """An app with the topic, or the task, and its handler."""
     app = Millstream(**settings)
+    if rules.of == "task":
+        _add_task(app, rules)
+    else:
+        _add_topic(app, rules)
+    return app
+
+
+def _add_topic(app: Millstream, rules: Rules) -> None:
     topic = app.topic(TOPIC, Parcel, order_by=lambda parcel: parcel.key, shards=rules.shards)
 
     @topic.subscribe(GROUP, on_failure=rules.on_failure, retry=RETRY, max_crashes=100)
     async def carry(parcel: Parcel, delivery: Delivery) -> None:
         with _entry(parcel) as line:
-            await asyncio.sleep(parcel.seconds)
-            if parcel.doom and not (Path(os.environ[LEDGER]) / MENDED).exists():
-                raise Reject("doomed") if parcel.doom == "rejected" else Flake(parcel.event)
-            if random.Random(f"{rules.seed}/{parcel.event}/{delivery.attempt}").random() < rules.failing:
-                raise Flake(parcel.event)
+            await _handle(parcel, rules)
         if rules.asks:
             delivery.ack()
             try:
@@ -137,7 +150,26 @@ def make_app(rules: Rules, **settings: Any) -> Millstream:
                 raise
             _pen().write(line._replace(what="settled"))
 
-    return app
+
+def _add_task(app: Millstream, rules: Rules) -> None:
+    app.queue(QUEUE, shards=rules.shards or None)
+
+    @app.task(name=TASK, queue=QUEUE, order_by=_key_of, on_failure=rules.on_failure, retry=RETRY, max_crashes=100)
+    async def errand(parcel: Parcel) -> None:
+        with _entry(parcel):
+            await _handle(parcel, rules)
+
+
+def _key_of(parcel: Parcel) -> str:
+    return parcel.key
+
+
+async def _handle(parcel: Parcel, rules: Rules) -> None:
+    await asyncio.sleep(parcel.seconds)
+    if parcel.doom and not (Path(os.environ[LEDGER]) / MENDED).exists():
+        raise Reject("doomed") if parcel.doom == "rejected" else Flake(parcel.event)
+    if random.Random(f"{rules.seed}/{parcel.event}/{current_job().attempt}").random() < rules.failing:
+        raise Flake(parcel.event)
 
 
 app = make_app(

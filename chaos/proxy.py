@@ -7,6 +7,7 @@ import contextlib
 import random
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from typing import Literal
 
@@ -15,17 +16,48 @@ CHUNK = 1 << 16
 Break = Literal["lose", "tear"]
 """What becomes of a reply: nothing of it arrives, or half of it; then the connection is reset."""
 
+Side = Literal["request", "reply"]
+"""What is lost of a call: the server never sees it, or it answers and the caller never hears."""
+
+
+class Loss:
+    """The loss of one call that is still to come."""
+
+    def __init__(self, side: Side, number: int) -> None:
+        self.side = side
+        self._left = number
+        self.happened = False
+
+    def strikes(self) -> bool:
+        """Count one request; whether it is the one."""
+        self._left -= 1
+        self.happened = self.happened or self._left == 0
+        return self._left == 0
+
+
+class _Connection:
+    """One client's connection through the proxy."""
+
+    def __init__(self) -> None:
+        self.half_open = False
+        """What is said from now on vanishes, in both directions."""
+        self.used = time.monotonic()
+        """When something was last said."""
+        self.losing = False
+        """Its next reply is lost, and it is reset."""
+
 
 class Proxy:
     """Passes bytes on, until told otherwise. What it is told holds for every connection, old and new."""
 
     def __init__(self, server_path: str, rng: random.Random) -> None:
-        self._server_path = server_path
+        self.server_path = server_path
+        """Where new connections lead; those that are there stay where they are, as when a name gets another address."""
         self._rng = rng
         self._listener: asyncio.Server | None = None
         self._port = 0
         self._connections: set[asyncio.Task[None]] = set()
-        self._open: set[asyncio.StreamWriter] = set()
+        self._open: dict[asyncio.StreamWriter, _Connection] = {}
         self.refusing = False
         """New connections are reset."""
         self.silent = False
@@ -37,6 +69,9 @@ class Proxy:
         self.breaks: Break | None = None
         self.break_chance = 0.0
         """How likely it is that a reply is broken."""
+        self.forgets_after: float | None = None
+        """Seconds after which an idle connection is forgotten without a word, as by a load balancer; None: never."""
+        self._loss: Loss | None = None
 
     @property
     def url(self) -> str:
@@ -50,6 +85,20 @@ class Proxy:
         """Reset every connection there is."""
         for writer in list(self._open):
             _reset(writer)
+
+    def forget_all(self) -> None:
+        """Make every connection there is half-open; new ones work."""
+        for connection in self._open.values():
+            connection.half_open = True
+
+    @contextlib.contextmanager
+    def losing(self, side: Side, number: int) -> Iterator[Loss]:
+        """Inside the block this one of the calls that come, counted from 1, is lost, and its connection is reset."""
+        self._loss = Loss(side, number)
+        try:
+            yield self._loss
+        finally:
+            self._loss = None
 
     @contextlib.contextmanager
     def cut(self) -> Iterator[None]:
@@ -119,32 +168,38 @@ class Proxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.refusing:
             return
-        there, back = await asyncio.open_unix_connection(self._server_path)
-        self._open.add(writer)
-        half_open = asyncio.Event()
+        there, back = await asyncio.open_unix_connection(self.server_path)
+        connection = self._open[writer] = _Connection()
         pumps = [
-            asyncio.ensure_future(self._requests(reader, back, half_open)),
-            asyncio.ensure_future(self._replies(there, writer, half_open)),
+            asyncio.ensure_future(self._requests(reader, back, connection)),
+            asyncio.ensure_future(self._replies(there, writer, connection)),
         ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._open.discard(writer)
+            del self._open[writer]
             _reset(back)
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
 
-    async def _requests(self, reader: asyncio.StreamReader, server: asyncio.StreamWriter, half_open: asyncio.Event) -> None:
+    async def _requests(self, reader: asyncio.StreamReader, server: asyncio.StreamWriter, connection: _Connection) -> None:
         while data := await reader.read(CHUNK):
-            if await self._passes(half_open):
-                server.write(data)
-                await server.drain()
-
-    async def _replies(self, server: asyncio.StreamReader, writer: asyncio.StreamWriter, half_open: asyncio.Event) -> None:
-        while data := await server.read(CHUNK):
-            if not await self._passes(half_open):
+            if not await self._passes(connection):
                 continue
+            if self._loss is not None and self._loss.strikes():
+                if self._loss.side == "request":
+                    return
+                connection.losing = True
+            server.write(data)
+            await server.drain()
+
+    async def _replies(self, server: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: _Connection) -> None:
+        while data := await server.read(CHUNK):
+            if not await self._passes(connection):
+                continue
+            if connection.losing:
+                return
             if self.breaks and self._rng.random() < self.break_chance:
                 if self.breaks == "tear":
                     writer.write(data[: len(data) // 2])
@@ -152,13 +207,14 @@ class Proxy:
             writer.write(data)
             await writer.drain()
 
-    async def _passes(self, half_open: asyncio.Event) -> bool:
+    async def _passes(self, connection: _Connection) -> bool:
         if self.delay:
             await asyncio.sleep(self.delay)
         await self._flowing.wait()
-        if self.silent:
-            half_open.set()
-        return not half_open.is_set()
+        idle, connection.used = time.monotonic() - connection.used, time.monotonic()
+        if self.silent or (self.forgets_after is not None and idle > self.forgets_after):
+            connection.half_open = True
+        return not connection.half_open
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

@@ -17,6 +17,7 @@ from chaos.trials.order import OrderResult
 from chaos.trials.outage import Outage
 from chaos.trials.ownership import UNOWNED_SECONDS, OwnershipResult
 from chaos.trials.refusals import Refusal
+from chaos.trials.trial import TrialResult
 from millstream import __version__
 
 PATH = Path(__file__).parent / "REPORT.md"
@@ -33,6 +34,7 @@ class Findings:
     kill_tests: list[tuple[KillTest, Result]] = field(default_factory=list[tuple[KillTest, Result]])
     orders: list[OrderResult] = field(default_factory=list[OrderResult])
     ownerships: list[OwnershipResult] = field(default_factory=list[OwnershipResult])
+    trials: list[TrialResult] = field(default_factory=list[TrialResult])
     outages: list[Outage] = field(default_factory=list[Outage])
     refusals: list[Refusal] = field(default_factory=list[Refusal])
     seconds: float = 0.0
@@ -42,8 +44,13 @@ class Findings:
         """Every broken promise."""
         found = [f"{result.case.name} on {result.server}: {b}" for result in self.cases for b in result.verdict.breaches]
         found += [f"kill test on {result.server}: {b}" for _, result in self.kill_tests for b in result.verdict.breaches]
-        found += [f"order, {order.test.on_failure}, on {order.server}: {b}" for order in self.orders for b in order.breaches]
+        found += [
+            f"{order.test.what}, {order.test.on_failure}, on {order.server}: {b}"
+            for order in self.orders
+            for b in order.breaches
+        ]
         found += [f"ownership on {each.server}: {b}" for each in self.ownerships for b in each.breaches]
+        found += [f"{trial.name} on {trial.server}: {b}" for trial in self.trials for b in trial.breaches]
         found += [f"outage: {b}" for outage in self.outages for b in outage.verdict.breaches]
         found += [f"{refusal.why}: ended with {refusal.code}" for refusal in self.refusals if refusal.code != 3]
         return found
@@ -57,6 +64,7 @@ def render(findings: Findings) -> str:
         _kill_tests(findings.kill_tests),
         _orders(findings.orders),
         _ownerships(findings.ownerships),
+        _trials(findings.trials),
         _outages(findings.outages, findings.refusals),
         _BAD_DAYS + _table(("what happens", "what the user gets", "held by"), _bad_days()),
     ]
@@ -85,6 +93,7 @@ def _accepted(findings: Findings) -> int:
     verdicts += [result.verdict for _, result in findings.kill_tests] + [outage.verdict for outage in findings.outages]
     events = [result.verdict.published for result in findings.orders]
     events += [result.verdict.published for result in findings.ownerships]
+    verdicts += [result.verdict for result in findings.trials]
     return sum(verdict.accepted for verdict in verdicts) + sum(events)
 
 
@@ -172,14 +181,18 @@ def _orders(orders: Sequence[OrderResult]) -> str:
     if not orders:
         return ""
     columns = (
-        "a death", "server", "published", "done", "dead", "replayed", "retries", "strikes", "shards moved", "without an owner"
+        "what", "a death", "server", "accepted", "done", "dead", "replayed", "retries", "strikes", "shards moved",
+        "without an owner",
     )  # fmt: skip
+    meanings = {result.test.of: f"- **Ordered {result.test.of}s**: {result.test.meaning}" for result in orders}
     text = (
-        f"## Order\n\n{orders[0].test.meaning} With `stop`, the keys whose events died are cleared with replay when all else "
-        "is over, and then everything must be done, in order.\n\nJudged by what handlers wrote down: per key an event is begun "
-        "only when the one before it was done or is dead, never two at a time, none is lost, nothing of a stopped key begins. "
-        "*without an owner*: the longest time for which a shard had no living owner. Kills come faster than leases lapse here: "
-        "some strike those who take over.\n\n"
+        "## Order\n\nEvents of an ordered topic, and jobs of an ordered task, while workers are killed and leave.\n\n"
+        + "\n".join(meanings.values())
+        + "\n\nIf a death stops its key, the stopped keys are cleared with replay at the end. Then everything must be done, in "
+        "order.\n\nThe evidence is what handlers wrote down. Per key, an event or job begins when the one before it is done or "
+        "dead. There are never two at a time, none is lost, and nothing of a stopped key begins. *without an owner*: the "
+        "longest time for which a shard had no living owner. Kills come faster than leases expire here, so some of them strike "
+        "the worker that takes over.\n\n"
     )
     return text + _table(columns, map(_order, orders))
 
@@ -187,6 +200,7 @@ def _orders(orders: Sequence[OrderResult]) -> str:
 def _order(result: OrderResult) -> tuple[str, ...]:
     verdict = result.verdict
     return (
+        result.test.what,
         "skips" if result.test.on_failure == "skip" else "stops its key",
         result.server,
         f"{verdict.published:,}",
@@ -195,8 +209,8 @@ def _order(result: OrderResult) -> tuple[str, ...]:
         _counted(verdict.cleared.items()),
         f"{verdict.retries:,}",
         _counted(result.strikes.items()),
-        str(result.moves),
-        f"{result.unowned:.2f} s",
+        str(result.moves) if result.test.shards else "",
+        f"{result.unowned:.2f} s" if result.test.shards else "",
     )
 
 
@@ -214,6 +228,32 @@ def _ownerships(ownerships: Sequence[OwnershipResult]) -> str:
         )
         text += _table(("what happened", "shared evenly after", "a shard without an owner, at most"), rows)
     return text
+
+
+def _trials(trials: Sequence[TrialResult]) -> str:
+    """Per trial: what is done, the account of every job, and what was expected, with all servers side by side."""
+    parts: list[str] = []
+    for name in dict.fromkeys(trial.name for trial in trials):
+        same = [trial for trial in trials if trial.name == name]
+        meanings = dict.fromkeys(trial.meaning for trial in same)
+        parts.append(f"## {same[0].title}\n\n" + "\n\n".join(meanings))
+        if any(trial.verdict.accepted for trial in same):
+            rows = [(trial.server, *_account(trial.verdict)) for trial in same]
+            parts.append(_table(("server", "accepted", "done", "dead", "lost", "second runs"), rows))
+        parts.append(_table(("expected", *(trial.server for trial in same)), _expectations(same)))
+    return "\n\n".join(parts)
+
+
+def _account(verdict: Verdict) -> tuple[str, ...]:
+    accepted, _, done, dead, lost, twice, _ = _figures(verdict)
+    return accepted, done, dead, lost, twice
+
+
+def _expectations(trials: Sequence[TrialResult]) -> Iterable[tuple[str, ...]]:
+    found = [{each.name: each for each in trial.expectations} for trial in trials]
+    for name in dict.fromkeys(each.name for trial in trials for each in trial.expectations):
+        cells = (each.get(name) for each in found)
+        yield name, *("" if cell is None else cell.found if cell.kept else f"**broken**: {cell.found}" for cell in cells)
 
 
 def _counted(counts: Iterable[tuple[str, int]]) -> str:

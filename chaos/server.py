@@ -74,6 +74,11 @@ class Server:
         """Bytes in use."""
         return int(self.call("INFO", "memory")["used_memory"])
 
+    @property
+    def replicated(self) -> int:
+        """How many bytes of changes it has made, or has received from its primary."""
+        return int(self.call("INFO", "replication")["master_repl_offset"])
+
     def refusals(self, code: str) -> int:
         """How often it has answered with this error."""
         return int(self.call("INFO", "errorstats").get(f"errorstat_{code}", {}).get("count", 0))
@@ -82,14 +87,16 @@ class Server:
 class PrivateServer(Server):
     """A process of ours, with its append-only file."""
 
-    def __init__(self, engine: Engine = "valkey", fsync: Fsync = "always", *options: str) -> None:
+    def __init__(self, engine: Engine = "valkey", fsync: Fsync = "always", *options: str, port: int = 0) -> None:
         program = binary(engine)
         if program is None:
             raise NotHere(f"there is no {engine} server here")
         super().__init__()
         self._log = Path(self.folder, "log")
         self._process: subprocess.Popen[bytes] | None = None
-        paths = ("--port", "0", "--unixsocket", self.path, "--dir", self.folder)
+        self.port = port
+        """On loopback, for another server that replicates it; 0: none."""
+        paths = ("--port", str(port), "--unixsocket", self.path, "--dir", self.folder)
         self._command = [program, *paths, "--save", "", "--appendonly", "yes", "--appendfsync", fsync, *options]
 
     def start(self) -> None:
@@ -168,6 +175,22 @@ class EmbeddedServer(Server):
         stop_server(self.folder)
         subprocess.run(["umount", self.folder], check=False)
         super().clean_up()
+
+
+def replicated_pair(engine: Engine) -> tuple[PrivateServer, PrivateServer]:
+    """A primary and its replica, not started yet. They speak to each other over TCP on loopback."""
+    options = ("--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0")
+    first, second = _free_ports(2)
+    primary = PrivateServer(engine, "always", *options, port=first)
+    return primary, PrivateServer(engine, "always", *options, "--replicaof", "127.0.0.1", str(first), port=second)
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
 
 
 def fresh_server(engine: Engine, fsync: Fsync, *, embedded: bool) -> Server:

@@ -18,7 +18,7 @@ from chaos.checker import Verdict, judge
 from chaos.history import Fault
 from chaos.ledger import Ledger
 from chaos.proxy import Proxy
-from chaos.server import Engine, Fsync, Server, fresh_server
+from chaos.server import Engine, Fsync, PrivateServer, Server, fresh_server, replicated_pair
 from chaos.workers import Worker, Workers
 from millstream.redis.keys import queue_keys
 
@@ -43,6 +43,8 @@ class Setup:
     """Seconds by which the workers' wall clocks are wrong, one after another."""
     embedded: bool = False
     """On an embedded server, its data on a small disk of its own."""
+    replicated: bool = False
+    """A second server replicates the first and can take its place. Needs proxies, which then lead to the new primary."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Stage:
 
     def __init__(self, folder: Path, server: Server, setup: Setup, scale: Scale, rng: random.Random) -> None:
         self.server = server
+        """The primary, where there are two."""
+        self.replica: PrivateServer | None = None
         self.setup = setup
         self.scale = scale
         self.lease = scale.lease
@@ -207,12 +211,21 @@ class Stage:
 @asynccontextmanager
 async def open_stage(setup: Setup, scale: Scale, engine: Engine, rng: random.Random) -> AsyncGenerator[Stage]:
     """A server, workers that serve, and nothing left of them afterwards."""
-    server = fresh_server(engine, setup.fsync, embedded=setup.embedded)
+    replica: PrivateServer | None = None
+    server: Server
+    if setup.replicated:
+        server, replica = replicated_pair(engine)
+    else:
+        server = fresh_server(engine, setup.fsync, embedded=setup.embedded)
     with tempfile.TemporaryDirectory(prefix="chaos-ledger-") as folder:
         stage = Stage(Path(folder), server, setup, scale, rng)
         proxy: Proxy | None = None
         try:
             server.start()
+            if replica is not None:
+                stage.replica = replica
+                replica.start()
+                await until(lambda: in_sync(replica), "the replica to be in sync")
             proxy = await stage.begin_proxy() if setup.proxied else None
             with app.override(server.url if proxy is None else proxy.url):
                 async with app:
@@ -225,7 +238,15 @@ async def open_stage(setup: Setup, scale: Scale, engine: Engine, rng: random.Ran
             for each in {*stage.proxies, *([proxy] if proxy else [])}:
                 await each.stop()
             server.clean_up()
+            if replica is not None:
+                replica.clean_up()
             stage.ledger.close()
+
+
+def in_sync(replica: Server) -> bool:
+    """Whether a replica has its first copy of the primary's data, and follows it."""
+    said: dict[str, object] = replica.call("INFO", "replication")
+    return said.get("role") == "slave" and said.get("master_link_status") == "up"
 
 
 async def beside(background: asyncio.Task[None], work: Coroutine[Any, Any, None]) -> None:

@@ -1,4 +1,4 @@
-"""A yard: one server, workers of the ordered topic, who owns its shards, and a producer that sends parcels in order."""
+"""A yard: one server, workers of the ordered topic or task, who owns its shards, and a producer that sends in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,21 @@ import msgspec
 from chaos.history import Fault
 from chaos.ledger import Tail
 from chaos.order import Course, Death, Handling
-from chaos.ordered import ADDRESS, GROUP, HANDLINGS, MENDED, RULES, TOPIC, HandlingLine, Parcel, Rules, handlings_of, make_app
+from chaos.ordered import (
+    GROUP,
+    HANDLINGS,
+    MENDED,
+    QUEUE,
+    RULES,
+    TASK,
+    TOPIC,
+    HandlingLine,
+    Parcel,
+    Rules,
+    handlings_of,
+    make_app,
+)
+from chaos.proxy import Proxy
 from chaos.seats import Seats
 from chaos.server import Engine, PrivateServer
 from chaos.stage import Stuck, until
@@ -37,10 +51,13 @@ class Yard:
         self.lease = lease
         self.seats = seats
         self.workers = Workers(folder)
-        self.group = app.group(TOPIC, GROUP)
+        self.proxies: dict[int, Proxy] = {}
+        """Of workers that reach the server through one, by their process."""
+        self._keeper = app.group(TOPIC, GROUP) if rules.of == "topic" else app.queue(QUEUE, shards=rules.shards or None)
         self.faults: list[Fault] = []
         self.deaths: list[Death] = []
         self.published: defaultdict[str, list[str]] = defaultdict(list)
+        self.namespace = app.settings.namespace
         self._app = app
         self._folder = folder
         self._events: dict[str, str] = {}
@@ -49,12 +66,20 @@ class Yard:
 
     # -- workers -----------------------------------------------------------------------------------------------------------
 
-    def begin_worker(self, *arguments: str) -> Worker:
-        """Start one more, which serves a little later."""
+    def begin_worker(self, *arguments: str, url: str = "") -> Worker:
+        """Start one more, which serves a little later. ``url``: another way to the server."""
         environment = {RULES: msgspec.json.encode(self.rules).decode()}
         return self.workers.launch(
-            self.server.url, *arguments, app="chaos.ordered:app", environment=environment, lease=self.lease, grace=10
+            url or self.server.url, *arguments, app="chaos.ordered:app", environment=environment, lease=self.lease, grace=10
         )
+
+    async def begin_proxied_worker(self, rng: random.Random, *arguments: str) -> Worker:
+        """The same, through a proxy of its own."""
+        proxy = Proxy(self.server.path, rng)
+        await proxy.start()
+        worker = self.begin_worker(*arguments, url=proxy.url)
+        self.proxies[worker.pid] = proxy
+        return worker
 
     async def child_of(self, worker: Worker) -> int:
         """Its process, once it is among those that share the shards."""
@@ -87,13 +112,14 @@ class Yard:
             raise Stuck(f"a worker that was told to stop ended with {worker.code}")
 
     async def until_even(self, workers: Iterable[Worker]) -> float:
-        """Wait until these share all shards evenly; the seconds it took."""
+        """Wait until these share all shards evenly, or serve the queue that has none; the seconds it took."""
         workers = list(workers)
 
         def even() -> bool:
-            return self.seats.now().is_even_over(self._child(worker) for worker in workers)
+            children = [self._child(worker) for worker in workers]
+            return all(children) and (not self.rules.shards or self.seats.now().is_even_over(children))
 
-        return await until(even, f"{len(workers)} workers to share all shards evenly")
+        return await until(even, f"{len(workers)} workers to share the work evenly")
 
     # -- events ------------------------------------------------------------------------------------------------------------
 
@@ -104,8 +130,14 @@ class Yard:
             event = f"{key}/{len(self.published[key])}"
             self.published[key].append(event)
             batch.append(msgspec.convert({"event": event, "key": key, "seconds": seconds, "doom": doom}, Parcel))
-        ids = await self._app.topics[TOPIC].publish_many(batch)
-        self._events.update((str(id), parcel.event) for id, parcel in zip(ids, batch, strict=True))
+        ids = await self._send(batch)
+        self._events.update((id, parcel.event) for id, parcel in zip(ids, batch, strict=True))
+
+    async def _send(self, parcels: list[Parcel]) -> list[str]:
+        if self.rules.of == "topic":
+            return await self._app.topics[TOPIC].publish_many(parcels)
+        errand = self._app.tasks[TASK]
+        return [job.id for job in await self._app.enqueue_many(errand.bind(parcel) for parcel in parcels)]
 
     async def produce(self, keys: int, rate: float, seconds: tuple[float, float], rng: random.Random, count: int = 0) -> None:
         """So many a second, of random keys; so many of all, or 0: until cancelled."""
@@ -127,12 +159,12 @@ class Yard:
 
     async def left(self) -> int:
         """How many events the server has that are neither done nor dead."""
-        state = await self._app.inspector.queue(ADDRESS)
+        state = await self._app.inspector.queue(self.rules.address)
         return state.ready + state.running + state.scheduled + state.blocked
 
     async def done(self) -> int:
         """How many the server says are done."""
-        return (await self._app.inspector.queue(ADDRESS)).totals["done"]
+        return (await self._app.inspector.queue(self.rules.address)).totals["done"]
 
     async def drained(self) -> None:
         """Wait until nothing is left."""
@@ -144,16 +176,16 @@ class Yard:
 
     async def note_dead(self) -> None:
         """Write down every dead letter there is."""
-        letters = await self.group.dead.list(limit=None)
+        letters = await self._app.dead.list(queue=self.rules.address, limit=None)
         self.deaths += [Death(self._events[letter.id], letter.reason) for letter in letters]
 
     async def mend_and_clear(self) -> int:
         """What was doomed goes well from now on, and every stopped key is cleared, with replay; how many keys that were."""
         (self._folder / MENDED).touch()
-        keys = {stopped.key.decode() for stopped in await self.group.stopped_keys()}
+        keys = {stopped.key.decode() for stopped in await self._keeper.stopped_keys()}
         at = time.monotonic()
         for key in sorted(keys):
-            await self.group.clear(key)
+            await self._keeper.clear(key)
         self.deaths = [
             death._replace(cleared=at) if death.event.partition("/")[0] in keys and death.cleared is None else death
             for death in self.deaths
@@ -170,20 +202,24 @@ class Yard:
 
 
 @asynccontextmanager
-async def open_yard(rules: Rules, lease: float, engine: Engine) -> AsyncGenerator[Yard]:
-    """A server without workers yet, and nothing left of any afterwards."""
+async def open_yard(rules: Rules, lease: float, engine: Engine, proxy: Proxy | None = None) -> AsyncGenerator[Yard]:
+    """A server without workers yet, and nothing left of any afterwards. ``proxy``: the way of the producer to the server."""
     server = PrivateServer(engine)
     with tempfile.TemporaryDirectory(prefix="chaos-ledger-") as folder:
-        workers: Workers | None = None
+        yard: Yard | None = None
         try:
             server.start()
-            app = make_app(rules, url=server.url)
+            if proxy is not None:
+                proxy.server_path = server.path
+                await proxy.start()
+            app = make_app(rules, url=server.url if proxy is None else proxy.url)
             async with app:
-                with Seats(server, app.settings.namespace, ADDRESS, rules.shards) as seats:
+                with Seats(server, app.settings.namespace, rules.address, rules.shards) as seats:
                     yard = Yard(Path(folder), server, app, rules, lease, seats)
-                    workers = yard.workers
                     yield yard
         finally:
-            if workers is not None:
-                workers.clean_up()
+            if yard is not None:
+                yard.workers.clean_up()
+            for each in [*(yard.proxies.values() if yard is not None else ()), *([proxy] if proxy is not None else ())]:
+                await each.stop()
             server.clean_up()

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import ExitStack
 from signal import SIGKILL, SIGTERM, Signals
 
 from chaos.app import QUEUES, app, heavy
 from chaos.history import Fault
 from chaos.server import PrivateServer
-from chaos.stage import Stage, until
+from chaos.stage import Stage, in_sync, until
 from millstream.redis.keys import GROUP, queue_keys
 
 BUFFERED_SECONDS = 2.0
 """With ``appendfsync everysec`` a server may answer, and write so much later: a slow disk makes it wait no longer than this."""
+
+NAME_SECONDS = 0.5
+"""The most a name takes to lead to the new primary."""
 
 BALLAST_JOBS, BALLAST_BYTES = 60, 50_000
 
@@ -106,6 +110,36 @@ async def demote(stage: Stage) -> None:
     finally:
         stage.server.call("REPLICAOF", "NO", "ONE")
     stage.fault(Fault("read-only replica", began, time.monotonic(), away=True))
+
+
+async def fail_over(stage: Stage) -> None:
+    """A planned failover: the replica becomes the primary, the old primary its replica, and the name leads to the new one. The
+    old connections stay open and answer every write with READONLY: clients must leave them. Nothing is lost, and nothing runs
+    twice."""
+    old, new = stage.server, stage.replica
+    assert isinstance(old, PrivateServer) and new is not None
+    began = time.monotonic()
+    with ExitStack() as stack:
+        for proxy in stage.proxies:  # FAILOVER would stop the clients too, but it makes Redis 7.0 crash under load
+            stack.enter_context(proxy.stalled())
+        await until(lambda: old.replicated == new.replicated, "the replica to have every write")
+        new.call("REPLICAOF", "NO", "ONE")
+        old.call("REPLICAOF", "127.0.0.1", new.port)
+    await asyncio.sleep(stage.rng.uniform(0.0, NAME_SECONDS))
+    for proxy in stage.proxies:
+        proxy.server_path = new.path
+    stage.fault(Fault("failover", began, time.monotonic(), away=True, restarts=True))
+    stage.server, stage.replica = new, old
+    await until(lambda: in_sync(old), "the old primary to follow the new one")
+
+
+async def lose_leases(stage: Stage) -> None:
+    """The keys that hold the leases are deleted, as an eviction or a wrong DEL does. The workers join again, and what they were
+    running runs again: nothing is stranded."""
+    began = time.monotonic()
+    stage.server.call("DEL", *(queue_keys(app.settings.namespace, queue)["leases"] for queue in QUEUES))
+    await stage.progress()
+    stage.fault(Fault("lost leases", began, time.monotonic(), fences=True, forgets=True))
 
 
 async def _end_and_start(

@@ -1,1 +1,1 @@
-"""Longer pieces with figures of their own: the kill test, a minute without a server, servers that will never serve."""
+"""Longer pieces with figures of their own. ``trial`` is the form of those that are a list of expectations."""

@@ -1,4 +1,4 @@
-"""The order test: keys whose events fail, on shards whose owners are killed and leave, and every event in its place."""
+"""The order tests: keys whose events or jobs fail, workers that are killed or leave, and everything in its place."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from chaos.order import OrderVerdict, judge_order
-from chaos.ordered import Rules
+from chaos.ordered import Ordered, Rules
 from chaos.server import Engine
-from chaos.stage import Stuck, beside
+from chaos.stage import Stuck, beside, until
 from chaos.yard import Yard, open_yard
 from millstream.ordering import OnFailure
+
+KILLED_WORKER, KILLED_CHILD, SCALED_IN, RESTART = (
+    "kills of workers", "kills of children", "scaled in", "restarts of the server"
+)  # fmt: skip
+STRIKES = (KILLED_WORKER, KILLED_CHILD, SCALED_IN)
+"""What every run has at least once."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +27,11 @@ class OrderTest:
     """How much of it."""
 
     on_failure: OnFailure
+    of: Ordered = "topic"
     keys: int = 200
     events: int = 20_000
     shards: int = 8
+    """0: the queue of an ordered task without shards, which every worker serves."""
     workers: int = 3
     """The last of them is scaled in and out, the others are killed."""
     lease: float = 2.0
@@ -39,11 +47,17 @@ class OrderTest:
     """Whether the server is restarted in the middle of it."""
 
     @property
+    def what(self) -> str:
+        """What it is about, in a few words."""
+        return f"ordered {self.of}, {self.shards} shards" if self.shards else f"ordered {self.of}, no shards"
+
+    @property
     def meaning(self) -> str:
+        things = "events" if self.of == "topic" else "jobs"
         return (
-            f"{self.keys} keys, {self.events:,} events of {self.seconds[0] * 1000:g} to {self.seconds[1] * 1000:g} ms at "
-            f"{self.rate:g} a second, {self.shards} shards, {self.workers} workers, lease {self.lease:g} s. "
-            f"{self.failing:.0%} of all attempts fail, and {self.doomed} events, each of another key, fail for good. "
+            f"{self.keys} keys, {self.events:,} {things} of {self.seconds[0] * 1000:g} to {self.seconds[1] * 1000:g} ms at "
+            f"{self.rate:g} a second, {self.workers} workers, lease {self.lease:g} s. "
+            f"{self.failing:.0%} of all attempts fail, and {self.doomed} {things}, each of another key, fail for good. "
             f"Every {self.every:g} s a worker is killed with SIGKILL, in turn whole and only its child, and started again; "
             "another one is told to stop and started again, in turn."
         )
@@ -72,9 +86,16 @@ class OrderResult:
         return [*(self.stopped.breaches if self.stopped else ()), *self.verdict.breaches]
 
 
+TASKS = (
+    OrderTest("stop", "task", events=5_000, shards=4, rate=350.0, restart=True),
+    OrderTest("skip", "task", events=5_000, shards=0, rate=350.0, restart=True),
+)
+"""An ordered task: in a queue with shards, and in one without."""
+
+
 async def run(test: OrderTest, engine: Engine, seed: int) -> OrderResult:
     rng, began = random.Random(seed), time.monotonic()
-    rules = Rules(shards=test.shards, on_failure=test.on_failure, failing=test.failing, seed=seed)
+    rules = Rules(test.of, shards=test.shards, on_failure=test.on_failure, failing=test.failing, seed=seed)
     result = OrderResult(test)
     async with open_yard(rules, test.lease, engine) as yard:
         result.server = yard.server.name
@@ -102,7 +123,11 @@ async def _play(yard: Yard, test: OrderTest, result: OrderResult, rng: random.Ra
         half = (test.events - test.doomed) // 2
         await yard.produce(test.keys, test.rate, test.seconds, rng, half)
         await yard.publish((f"k{key}", test.seconds[0], ("rejected", "exhausted")[key % 2]) for key in doomed)
-        await yard.produce(test.keys, test.rate, test.seconds, rng, test.events - test.doomed - half)
+        await yard.produce(test.keys, test.rate, test.seconds, rng, half // 2)
+        kinds = [*STRIKES, *([RESTART] if test.restart else [])]  # on a slow machine they come late
+        await until(lambda: all(result.strikes[kind] for kind in kinds), "every kind of strike")
+        rest = test.events - test.doomed - half - half // 2
+        await yard.produce(test.keys, test.rate, test.seconds, rng, rest)
 
     striking = asyncio.create_task(_strike(yard, test, result.strikes, rng))
     try:
@@ -122,11 +147,11 @@ async def _strike(yard: Yard, test: OrderTest, strikes: Counter[str], rng: rando
         if test.restart and turn == 5:
             yard.server.end()
             await asyncio.to_thread(yard.server.start)
-            strikes["restarts of the server"] += 1
+            strikes[RESTART] += 1
         if turn % 3 == 2:
             if guest.code is None:
                 await yard.leave(guest)
-                strikes["scaled in"] += 1
+                strikes[SCALED_IN] += 1
             else:
                 guest = yard.begin_worker()
                 strikes["scaled out"] += 1
@@ -134,10 +159,10 @@ async def _strike(yard: Yard, test: OrderTest, strikes: Counter[str], rng: rando
         if turn % 2:
             yard.kill_worker(targets[place])
             targets[place] = yard.begin_worker()
-            strikes["kills of workers"] += 1
+            strikes[KILLED_WORKER] += 1
         else:
             yard.kill_child(await yard.child_of(targets[place]))
-            strikes["kills of children"] += 1
+            strikes[KILLED_CHILD] += 1
 
 
 async def _judge(yard: Yard, test: OrderTest, result: OrderResult) -> None:

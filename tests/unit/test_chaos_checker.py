@@ -209,6 +209,27 @@ def test_a_retry_of_what_did_not_fail_is_one() -> None:
     assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 1, 2), ran("a", TWO, 3, 4, attempt=2)]))
 
 
+def test_a_run_that_its_handler_asked_for_later_is_no_second_run() -> None:
+    judged = verdict([sent("a")], [ran("a", ONE, 1, 2, "snoozed"), ran("a", TWO, 3, 4)])
+    assert (judged.twice.total(), judged.breaches) == (0, [])
+
+
+def test_a_later_run_of_what_did_not_ask_for_it_is_one() -> None:
+    assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 1, 2, "broken"), ran("a", TWO, 3, 4)]))
+
+
+def test_deleted_leases_explain_second_runs_of_what_was_running_and_no_others() -> None:
+    lost = Fault("lost leases", 2, 3, fences=True, forgets=True)
+    judged = verdict([sent("a")], [ran("a", ONE, 1, 5), ran("a", TWO, 4, 5)], lost)
+    assert (judged.twice, judged.breaches) == ({"lost leases": 1}, [])
+    assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 9, 10), ran("a", TWO, 11, 12)], lost))
+
+
+def test_a_failover_explains_no_second_run() -> None:
+    failover = Fault("failover", 2, 3, away=True, restarts=True)
+    assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 1, 5), ran("a", TWO, 4, 5)], failover))
+
+
 def test_what_may_start_once_and_started_twice_is_a_breach_even_after_a_kill() -> None:
     judged = verdict([sent("once-1")], [ran("once-1", ONE, 1), ran("once-1", TWO, 4, 5)], killed(ONE, 2))
     assert "may start only once" in breach(judged)

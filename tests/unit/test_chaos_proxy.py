@@ -33,6 +33,8 @@ class Echo:
 
     def __init__(self, path: str) -> None:
         self.proxy = Proxy(path, random.Random(1))
+        self.heard = b""
+        """What the server got."""
         self._path = path
         self._connections: list[socket.socket] = []
         self._writers: list[asyncio.StreamWriter] = []
@@ -63,6 +65,7 @@ class Echo:
         self._writers.append(writer)
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(1 << 16):
+                self.heard += data
                 writer.write(data)
 
 
@@ -128,3 +131,66 @@ async def test_a_reply_is_lost_or_torn_and_its_connection_reset(path: str, how: 
         with echo.proxy.broken(how, 1.0):
             assert await said(connection, b"0123456789") == arrives
         assert await said(await echo.connect(), b"hello") == b"hello"
+
+
+@pytest.mark.parametrize(("side", "arrived"), [("request", b""), ("reply", b"two")])
+@looped
+async def test_one_call_is_lost_on_either_side_and_only_that_one(path: str, side: Any, arrived: bytes) -> None:
+    async with Echo(path) as echo:
+        connection = await echo.connect()
+        with echo.proxy.losing(side, 2) as loss:
+            assert await said(connection, b"one") == b"one"
+            assert not loss.happened
+            assert await said(connection, b"two") == b""
+            assert loss.happened
+            assert await said(await echo.connect(), b"three") == b"three"
+        assert echo.heard == b"one" + arrived + b"three"
+
+
+@looped
+async def test_a_call_that_does_not_come_is_not_lost(path: str) -> None:
+    async with Echo(path) as echo:
+        connection = await echo.connect()
+        with echo.proxy.losing("reply", 2) as loss:
+            assert await said(connection, b"one") == b"one"
+        assert not loss.happened
+        assert await said(connection, b"two") == b"two"
+
+
+@looped
+async def test_connections_that_are_forgotten_stay_open_and_lose_what_is_said(path: str) -> None:
+    async with Echo(path) as echo:
+        before = await echo.connect()
+        assert await said(before, b"hello") == b"hello"
+        echo.proxy.forget_all()
+        answer = asyncio.ensure_future(said(before, b"lost"))
+        assert await said(await echo.connect(), b"hello") == b"hello"
+        assert not (await asyncio.wait([answer], timeout=0.2))[0]
+        answer.cancel()
+        await asyncio.wait([answer])
+
+
+@looped
+async def test_only_a_connection_that_was_idle_is_forgotten(path: str) -> None:
+    async with Echo(path) as echo:
+        busy, idle = await echo.connect(), await echo.connect()
+        assert await said(busy, b"hello") == await said(idle, b"hello") == b"hello"
+        echo.proxy.forgets_after = 0.3
+        for _ in range(8):
+            await asyncio.sleep(0.05)
+            assert await said(busy, b"hello") == b"hello"
+        answer = asyncio.ensure_future(said(idle, b"lost"))
+        assert not (await asyncio.wait([answer], timeout=0.2))[0]
+        answer.cancel()
+        await asyncio.wait([answer])
+
+
+@looped
+async def test_a_new_address_holds_for_new_connections(path: str) -> None:
+    async with Echo(path) as echo, Echo(f"{path}-2") as other:
+        before = await echo.connect()
+        assert await said(before, b"one") == b"one"
+        echo.proxy.server_path = f"{path}-2"
+        assert await said(before, b"two") == b"two"
+        assert await said(await echo.connect(), b"three") == b"three"
+        assert (echo.heard, other.heard) == (b"onetwo", b"three")

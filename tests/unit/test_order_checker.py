@@ -181,6 +181,17 @@ def test_a_death_of_its_own_after_a_stop_is_seen() -> None:
     assert "a/3 is dead (crashed) although" in breach(verdict("a/1 a/2 a/3", BEFORE, deaths=deaths, stop=True))
 
 
+# -- outages ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_outcome_that_had_time_to_be_settled_does_not_die_with_its_process_unless_the_server_was_away() -> None:
+    again = [handled("a/1", 1, 2), handled("a/1", 9, 10, pid=TWO)]
+    assert "nothing explains it" in breach(verdict("a/1", again, killed(ONE, 8)))
+    away = Fault("away", 2.5, 7.5, away=True)
+    assert verdict("a/1", again, killed(ONE, 8), away).breaches == []
+    assert "nothing explains it" in breach(verdict("a/1", again, killed(ONE, 8), Fault("away", 5, 7.5, away=True)))
+
+
 # -- owners ----------------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,106 @@
+"""A mixed fleet: workers of two versions serve one queue, and the older ones do not know every task."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from chaos.fleet import QUEUE, RETRY, VERSION, Version, make_app
+from chaos.server import Engine
+from chaos.site import Site, open_site
+from chaos.stage import Stuck
+from chaos.trials.trial import TrialResult
+from chaos.workers import Worker
+
+MODULE = "chaos.fleet"
+
+UNHEARD_OF = "unheard_of"
+"""The task that no worker knows."""
+
+
+@dataclass(frozen=True)
+class FleetTest:
+    """How much of it."""
+
+    old: int = 3
+    """Workers that do not know the new tasks. One knows them."""
+    jobs: int = 50
+    """Of each kind and wave."""
+    snoozes: int = 10
+    """How often each snoozing job asks for a later run, a second later: longer than the grace, all in all."""
+    grace: float = 8.0
+    """``unknown_task_grace``."""
+    late: float = 2.0
+    """Seconds after which the worker that knows the new tasks starts: less than the grace."""
+    bound: float = 30.0
+    """Seconds within which every job is done."""
+
+    @property
+    def meaning(self) -> str:
+        return (
+            f"{self.old} workers of an old version and one of a new version serve one queue; the new one starts "
+            f"{self.late:g} s after the first jobs were sent. Two waves of {self.jobs} jobs each of a shared task, a new task, "
+            f"a new task that fails {RETRY.max_retries} times and a new task that snoozes {self.snoozes} times, and "
+            f"one job of a task that nobody knows. `unknown_task_grace` is {self.grace:g} s."
+        )
+
+
+async def run(test: FleetTest, engine: Engine, seed: int, *, bounded: bool = True) -> TrialResult:
+    """``bounded``: it is a breach if all takes too long. Which worker meets which job is a matter of chance."""
+    del seed
+    result, began = TrialResult("fleet", "A fleet of two versions", test.meaning), time.monotonic()
+    async with open_site(make_app, 5.0, engine, unknown_task_grace=test.grace) as site:
+        result.server = site.server.name
+        try:
+            await _play(site, test, result, bounded)
+        except Stuck as stuck:
+            result.verdict.breaches.append(str(stuck))
+        result.logs = site.logs if result.breaches else ""
+    result.seconds = time.monotonic() - began
+    return result
+
+
+async def _play(site: Site, test: FleetTest, result: TrialResult, bounded: bool) -> None:
+    await site.until_serving([_begin(site, "old") for _ in range(test.old)])
+    began = time.monotonic()
+    await _send(site, test, "first")
+    unheard_of = await site.app.tasks[UNHEARD_OF].enqueue(UNHEARD_OF)
+    await asyncio.sleep(test.late)
+    new = _begin(site, "new")
+    await site.until_serving([new])
+    await _send(site, test, "second")
+    try:
+        await site.drained([QUEUE])
+    finally:
+        took = time.monotonic() - began
+        dead = [letter for letter in await site.app.dead.list(limit=None) if letter.id != unheard_of.id]
+        unknown = [letter.id for letter in dead if letter.reason == "unknown_task"]
+        name = "no job dies as `unknown_task` while a worker that knows its task lives"
+        result.expect(name, f"{len(unknown)} of {8 * test.jobs} died so", not unknown)
+    result.expect(f"every job is done within {test.bound:g} s", f"{took:.1f} s", took <= test.bound or not bounded)
+    letter = await site.app.dead.show(unheard_of.id)
+    assert letter is not None and letter.enqueued_at is not None
+    lived = (letter.died_at - letter.enqueued_at).total_seconds()
+    result.expect(
+        f"a job whose task nobody knows dies as `unknown_task`, and not before {test.grace:g} s",
+        f"{letter.reason} after {lived:.1f} s",
+        letter.reason == "unknown_task" and lived >= test.grace,
+    )
+    site.ledger.enqueue(UNHEARD_OF, unheard_of.id, "unknown")  # the checker knows no other reason to die than a crash
+    await site.app.dead.purge(unheard_of.id)
+    result.verdict = await site.judge([QUEUE])
+
+
+def _begin(site: Site, version: Version) -> Worker:
+    return site.begin_worker(MODULE, "--concurrency", "8", environment={VERSION: version})
+
+
+async def _send(site: Site, test: FleetTest, wave: str) -> None:
+    tasks = site.app.tasks
+    for number in range(test.jobs):
+        for name in ("shared", "fresh", "failing", "snoozing"):
+            key = f"{name}-{wave}-{number}"
+            call = tasks[name].bind(key, test.snoozes) if name == "snoozing" else tasks[name].bind(key)
+            (job,) = await site.app.enqueue_many([call])
+            site.ledger.enqueue(key, job.id, "accepted")

@@ -1,0 +1,117 @@
+"""Lost calls: of every verb of a client, each single request or reply is lost once, and the answer must still be true."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from itertools import count
+from typing import get_args
+
+from chaos.proxy import Proxy, Side
+from chaos.server import Engine
+from chaos.site import Site, open_site
+from chaos.stage import Stuck
+from chaos.trials.trial import TrialResult
+from chaos.trials.verbs import VERBS, Verb
+from chaos.verbs import make_app
+from millstream.errors import MillstreamError
+
+MOST_CALLS = 40
+"""No verb makes more calls than this."""
+
+AT_ONCE = 16
+"""Verbs that are tried at the same time."""
+
+ANSWER_SECONDS = 30.0
+"""A verb has answered by then, on any machine this runs on."""
+
+
+@dataclass(frozen=True)
+class LostCallsTest:
+    """How much of it."""
+
+    verbs: tuple[Verb, ...] = VERBS
+
+    @property
+    def meaning(self) -> str:
+        return (
+            f"{len(self.verbs)} verbs of a client. A verb makes one call to the server, or several. It is tried once for each "
+            "of them, from the same state: the connection is cut before that request reaches the server. Then it is tried once "
+            "more for each, with the connection cut before the reply reaches the client. The client connects again by itself. "
+            "The answer, and the state afterwards, must be those of an undisturbed call."
+        )
+
+
+async def run(test: LostCallsTest, engine: Engine, seed: int) -> TrialResult:
+    """Nothing here is random but when a client tries again."""
+    result, began = TrialResult("lost_calls", "Lost requests and replies", test.meaning), time.monotonic()
+    async with open_site(make_app, 30.0, engine) as site:
+        result.server = site.server.name
+        gate, numbers = asyncio.Semaphore(AT_ONCE), count()
+
+        async def try_one(verb: Verb) -> tuple[int, list[str]]:
+            async with gate:
+                return await _Tries(site, verb, numbers, random.Random(seed)).run()
+
+        found = await asyncio.gather(*(try_one(verb) for verb in test.verbs))
+    for verb, (losses, lies) in zip(test.verbs, found, strict=True):
+        name = f"`{verb.name}` answers {verb.answer!r}"
+        result.expect(name, "; ".join(lies) or f"so it did, with {losses} calls lost one at a time", not lies)
+    result.seconds = time.monotonic() - began
+    return result
+
+
+class _Tries:
+    """One verb, with each of its calls lost once."""
+
+    def __init__(self, site: Site, verb: Verb, numbers: count[int], rng: random.Random) -> None:
+        self._site = site
+        self._verb = verb
+        self._numbers = numbers
+        self._rng = rng
+
+    async def run(self) -> tuple[int, list[str]]:
+        """How many losses there were, and what was wrong, in words. The last try of each side loses nothing."""
+        losses, lies = 0, list[str]()
+        for side in get_args(Side):
+            for number in range(1, MOST_CALLS):
+                happened, lie = await self._once(side, number)
+                if lie:
+                    lies.append(f"{side} {number} lost: {lie}" if happened else f"undisturbed: {lie}")
+                if not happened:
+                    break
+                losses += 1
+        return losses, lies
+
+    async def _once(self, side: Side, number: int) -> tuple[bool, str]:
+        """Whether something was lost, and what was wrong."""
+        verb, site, namespace = self._verb, self._site, f"n{next(self._numbers)}"
+        proxy = Proxy(site.server.path, self._rng)
+        await proxy.start()
+        try:
+            async with (
+                make_app(url=site.server.url, namespace=namespace) as plain,
+                make_app(url=proxy.url, namespace=namespace) as app,
+            ):
+                await verb.prepare(plain)
+                await app.inspector.queues()  # so that it is connected
+                with proxy.losing(side, number) as loss:
+                    answer = await _answer(verb.act(app))
+                state = await verb.look(plain)
+        finally:
+            await proxy.stop()
+        wrong = [f"it answered {answer!r}"] if answer != verb.answer else []
+        wrong += [f"then there was {state!r}, not {verb.state!r}"] if state != verb.state else []
+        return loss.happened, " and ".join(wrong)
+
+
+async def _answer(call: Awaitable[object]) -> object:
+    try:
+        return await asyncio.wait_for(call, ANSWER_SECONDS)
+    except MillstreamError as error:
+        return type(error).__name__
+    except TimeoutError:
+        raise Stuck(f"a call did not answer within {ANSWER_SECONDS:g} s") from None

@@ -1,0 +1,73 @@
+"""The app of the trials about single calls: something of each kind that a client can send to, ask about, or change."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from chaos.app import LEDGER, SETTINGS
+from chaos.ledger import RunPen
+from millstream import Delivery, Millstream, Reject, current_job
+
+NOTES, NARROW, STRICT, SPREAD = "notes", "narrow", "strict", "spread"
+"""Queues: a plain one, one for a single job, one whose keys stop, one with shards."""
+
+NEWS, ORDERS, GROUP, PREFIX = "news", "orders", "readers", "logs."
+"""Topics: a plain one, and an ordered one with shards; their group, and a prefix that has this group too."""
+
+SHARDS = 2
+
+
+@cache
+def _pen(folder: str) -> RunPen:
+    return RunPen(Path(folder))
+
+
+def _entry(folder: str, key: str, id: str, attempt: int, crashes: int) -> AbstractContextManager[None]:
+    """A worker in this process, which only prepares something, has no ledger."""
+    return _pen(folder).run(key, id, attempt, crashes) if folder else nullcontext()
+
+
+def _itself(key: str) -> str:
+    return key
+
+
+def make_app(**settings: Any) -> Millstream:
+    """An app with all of it."""
+    app, folder = Millstream(**settings), os.environ.get(LEDGER, "")
+    app.queue(NARROW, max_length=1)
+    app.queue(SPREAD, shards=SHARDS)
+
+    @app.task(queue=NOTES)
+    async def note(key: str) -> str:
+        job = current_job()
+        with _entry(folder, key, job.id, job.attempt, job.crashes):
+            return key
+
+    @app.task(queue=NARROW)
+    async def lonely(key: str) -> None: ...
+
+    @app.task(queue=SPREAD, order_by=_itself)
+    async def spread(key: str) -> None: ...
+
+    @app.task(queue=STRICT, order_by=_itself, on_failure="stop", retry=0)
+    async def strict(key: str) -> None:
+        raise Reject(key)
+
+    news = app.topic(NEWS, str, retention=100)
+    app.topic(ORDERS, str, order_by=_itself, shards=SHARDS)
+
+    @news.subscribe(GROUP)
+    async def read(key: str, delivery: Delivery) -> None:
+        with _entry(folder, key, delivery.id, delivery.attempt, delivery.crashes):
+            if key.startswith("bad"):
+                raise Reject(key)
+
+    return app
+
+
+app = make_app(**json.loads(os.environ.get(SETTINGS, "{}")))
