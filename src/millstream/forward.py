@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from millstream import logs
 from millstream.address import dead_address, group_address, shard_addresses, topic_address
 from millstream.batch import Batch
 from millstream.broker import DeadLetter, Post, Receipt
@@ -27,7 +27,7 @@ from millstream.settings import AppSettings
 if TYPE_CHECKING:
     from millstream.topic import Topic
 
-log = logging.getLogger("millstream.worker")
+log = logs.logger("millstream.worker")
 
 AT_ONCE = 100
 """Letters moved together."""

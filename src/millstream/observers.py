@@ -13,10 +13,11 @@ from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 
+from millstream import logs
 from millstream.errors import UsageError
 from millstream.problem import Problem
 
-log = logging.getLogger("millstream")
+log = logs.logger("millstream")
 
 Observer = Callable[[Problem], None]
 """Not of any result: so that type checkers refuse a coroutine function."""

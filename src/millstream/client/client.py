@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from itertools import count
 from typing import Any, Protocol, TypeVar
 from zlib import crc32
 
+from millstream import logs
 from millstream.address import shard_addresses, shard_of, split_address, whole
 from millstream.backoff import pauses
 from millstream.broker import Broker, Post, Receipt
@@ -26,7 +26,7 @@ from millstream.reporter import Reporter
 from millstream.settings import QueueSettings
 from millstream.types import Status
 
-log = logging.getLogger("millstream")
+log = logs.logger("millstream")
 
 T = TypeVar("T")
 

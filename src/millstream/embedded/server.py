@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
 import time
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from millstream import logs
 from millstream.embedded import resp
 from millstream.embedded.binary import server_binary
 from millstream.embedded.files import (
@@ -30,7 +30,7 @@ from millstream.embedded.launcher import idle_time, launch_server, launch_watchd
 from millstream.embedded.probe import probe
 from millstream.errors import BrokerUnavailable, UsageError
 
-logger = logging.getLogger("millstream.embedded")
+logger = logs.logger("millstream.embedded")
 
 # Seconds a server may take to answer at all, or another process to start or stop it.
 PATIENCE = 30.0

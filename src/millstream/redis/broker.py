@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import secrets
 from collections.abc import Collection, Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from millstream import logs
 from millstream.address import dead_address, is_dead_address, split_address, split_group, topic_address
 from millstream.broker import (
     Attendance,
@@ -42,7 +42,7 @@ from millstream.redis.mailbox import RedisMailbox
 from millstream.redis.openings import GONE, Openings, lost_group
 from millstream.redis.results import RedisResults
 
-log = logging.getLogger("millstream.redis")
+log = logs.logger("millstream.redis")
 
 
 class RedisBroker(Broker):

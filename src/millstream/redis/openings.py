@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
+from millstream import logs
 from millstream.address import group_address, is_dead_address, split_address, topic_address
 from millstream.broker.contract import BEGINNING, Place
 from millstream.redis import wire
 from millstream.redis.calls import Calls
 from millstream.redis.keys import GROUP
 
-log = logging.getLogger("millstream.redis")
+log = logs.logger("millstream.redis")
 
 GONE = "was gone from the server, with all that it held"
 

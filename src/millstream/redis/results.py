@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
 
+from millstream import logs
 from millstream.backoff import Backoff
 from millstream.broker import ResultStore
 from millstream.errors import BrokerError, BrokerUnavailable
@@ -18,7 +18,7 @@ from millstream.redis.connect import CONNECT_TIMEOUT, Connector, ask, read
 from millstream.redis.keys import address_of_waiters
 from millstream.redis.link import CALL_TIMEOUT
 
-log = logging.getLogger("millstream.redis")
+log = logs.logger("millstream.redis")
 
 RECONNECT_SECONDS = 0.5
 """Between attempts to subscribe again after the connection was lost."""

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from millstream import logs
 from millstream.errors import BrokerRefused, BrokerUnavailable, ShardsChanged, UsageError
 from millstream.handler import Handler
 from millstream.worker import codes, roles, wire
@@ -28,7 +29,7 @@ from millstream.worker.worker import Worker
 if TYPE_CHECKING:
     from millstream.app import Millstream
 
-log = logging.getLogger("millstream.worker")
+log = logs.logger("millstream.worker")
 
 CONNECT_SECONDS = 30.0
 """How long refused connections are tried again at start."""

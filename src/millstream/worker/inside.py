@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from millstream import logs
 from millstream.worker.summary import Summary
 from millstream.worker.worker import Worker
 
-log = logging.getLogger("millstream.worker")
+log = logs.logger("millstream.worker")
 
 
 async def run_until_stopped(

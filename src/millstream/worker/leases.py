@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from millstream import logs
 from millstream.backoff import Backoff
 from millstream.broker import Attendance, Broker
 from millstream.errors import BrokerError, LeaseLost
@@ -16,7 +16,7 @@ from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.runner import FENCED, Runner
 from millstream.worker.hot.settler import Settler
 
-log = logging.getLogger("millstream.worker")
+log = logs.logger("millstream.worker")
 
 OUTLAST_SECONDS = 0.1
 """How often the keeper of a worker that has stopped looks whether the last of its jobs has ended."""

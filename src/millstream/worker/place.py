@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from millstream import logs
 from millstream.worker import codes, wire
 from millstream.worker.children import Child
 from millstream.worker.circuit import SOON_SECONDS, Circuit
@@ -16,7 +16,7 @@ from millstream.worker.circuit import SOON_SECONDS, Circuit
 if TYPE_CHECKING:
     from millstream.worker.supervisor import Supervisor
 
-log = logging.getLogger("millstream.worker")
+log = logs.logger("millstream.worker")
 
 
 class Place:

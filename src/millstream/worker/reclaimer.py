@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Collection
 
 import msgspec
 
+from millstream import logs
 from millstream.address import whole
 from millstream.broker import Broker
 from millstream.errors import BrokerError, LeaseLost
@@ -21,7 +21,7 @@ from millstream.worker.children import Child
 from millstream.worker.hot.hold import BATCH
 from millstream.worker.services.keeper import Keeper
 
-log = logging.getLogger("millstream.worker")
+log = logs.logger("millstream.worker")
 
 GIVE_UP_SECONDS = 5.0
 """How long a supervisor that is stopping tries to give up the leases of a child; what it cannot give up lapses."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-log = logging.getLogger("millstream.worker")
+from millstream import logs
+
+log = logs.logger("millstream.worker")
 
 RELOAD_SECONDS = 0.5
 """How often source files are looked at."""

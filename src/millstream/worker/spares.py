@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from millstream import logs
 from millstream.worker import codes, wire
 from millstream.worker.circuit import PROBE_SECONDS, Circuit
 
 if TYPE_CHECKING:
     from millstream.worker.supervisor import Supervisor
 
-log = logging.getLogger("millstream.worker")
+log = logs.logger("millstream.worker")
 
 
 class Spares:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 
-log = logging.getLogger("millstream.worker")
+from millstream import logs
+
+log = logs.logger("millstream.worker")
 
 QUIET_SECONDS = 0.1
 """A dump has no end mark: it is taken to be complete when nothing more has come for this long."""

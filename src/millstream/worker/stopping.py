@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import signal
 from collections.abc import Callable, Collection
 
+from millstream import logs
 from millstream.worker import codes
 from millstream.worker.children import Child
 
-log = logging.getLogger("millstream.worker")
+log = logs.logger("millstream.worker")
 
 KILL_SECONDS = 10.0
 """How long beyond its grace period a child may take to stop before it is killed."""

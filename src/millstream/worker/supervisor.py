@@ -7,7 +7,6 @@ When a child dies its leases are given up at once, and its jobs run elsewhere wi
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import secrets
 import signal
@@ -18,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from millstream import logs
 from millstream.broker import Broker
 from millstream.config import parse_url
 from millstream.errors import BrokerError, WorkerCrashed
@@ -39,7 +39,7 @@ from millstream.worker.summary import Summary, Tally
 from millstream.worker.team import ProcessTeam
 from millstream.worker.wedged import watch_for_wedged
 
-log = logging.getLogger("millstream.worker")
+log = logs.logger("millstream.worker")
 
 
 class Supervisor:

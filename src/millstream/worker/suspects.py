@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 from collections.abc import Callable, Sequence
 
+from millstream import logs
 from millstream.backoff import Backoff
 from millstream.broker import Broker, Claim, Entry
 from millstream.errors import BrokerError, LeaseLost
@@ -18,7 +18,7 @@ from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.runner import Runner
 from millstream.worker.hot.settler import Settler
 
-log = logging.getLogger("millstream.worker")
+log = logs.logger("millstream.worker")
 
 ALONE = "a suspect runs alone"
 

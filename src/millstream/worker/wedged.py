@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Collection
 
+from millstream import logs
 from millstream.errors import WorkerCrashed
 from millstream.reporter import Reporter
 from millstream.worker.children import Child
 from millstream.worker.relay import Relay
 
-log = logging.getLogger("millstream.worker")
+log = logs.logger("millstream.worker")
 
 LOOK_SECONDS = 1.0
 

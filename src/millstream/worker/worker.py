@@ -15,6 +15,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from millstream import logs
 from millstream._version import __version__
 from millstream.address import shard_addresses, spoken, whole
 from millstream.broadcast import Broadcast
@@ -46,7 +47,7 @@ from millstream.worker.services.watch import Watch
 from millstream.worker.summary import Summary
 from millstream.worker.suspects import Suspects
 
-log = logging.getLogger("millstream.worker")
+log = logs.logger("millstream.worker")
 
 TICK_SECONDS = 0.05
 """How often deadlines and the buffer are looked at."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
+from millstream import logs
 from millstream.backoff import Backoff
 from millstream.broker import Broker, Claim
 from millstream.errors import BrokerError, BrokerUnavailable, LeaseLost
@@ -15,7 +15,7 @@ from millstream.worker.hot.hold import ASYNC, BATCH, BATCH_BYTES, STOPPING, THRE
 from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.runner import Runner
 
-log = logging.getLogger("millstream.worker")
+log = logs.logger("millstream.worker")
 
 FIRST_CLAIM = 8
 """The most a first claim brings: messages may be as large as max_payload_bytes, and the link slow."""

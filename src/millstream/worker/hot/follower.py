@@ -4,9 +4,9 @@ nothing: what it has not begun when the worker stops is dropped."""
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 
+from millstream import logs
 from millstream.backoff import Backoff
 from millstream.broadcast import Broadcast
 from millstream.broker import Broker, Claim, Entry, Position
@@ -17,7 +17,7 @@ from millstream.worker.hot.hold import ASYNC, BATCH, BATCH_BYTES, STOPPING, THRE
 from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.runner import Runner
 
-log = logging.getLogger("millstream.worker")
+log = logs.logger("millstream.worker")
 
 WAIT_SECONDS = 2.0
 """How long a read waits for events. Two commands each: an idle follower costs one a second."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import logging
 import random
+import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CoroutineType
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from millstream import logs
 from millstream.address import split_address, spoken
 from millstream.broker import Claim, Entry
 from millstream.broker.contract import entry_name
@@ -25,6 +26,7 @@ from millstream.errors import (
     PayloadTooLarge,
     Reject,
     Retry,
+    Signal,
     Snooze,
     UnknownTask,
     WorkerCrashed,
@@ -47,7 +49,7 @@ from millstream.worker.hot.threads import Threads
 if TYPE_CHECKING:
     from millstream.subscription import Subscription
 
-log = logging.getLogger("millstream.worker")
+log = logs.logger("millstream.worker")
 
 TIMEOUT, SHUTDOWN, FENCED = "timeout", "shutdown", "fenced"
 """Why a running job is told to stop."""
@@ -487,13 +489,18 @@ class Runner:
             return outcome
         if not isinstance(error, Snooze):
             self._tell(job, error)
-        said = verdict.describe(error)
+        said, name = verdict.describe(error), verdict.type_name(error)
         what = f"{_named(job._lane, message)[:-1]}, attempt {message.attempt} of {policy.max_retries + 1})"
+        trace = (type(error), error, verdict.users_part(error.__traceback__))
         if outcome.letter is not None:
-            trace = (type(error), error, verdict.users_part(error.__traceback__))
-            log.error("%s is dead, %s: %s: %s", what, outcome.letter.reason, type(error).__name__, said, exc_info=trace)
+            log.error("%s is dead, %s: %s: %s", what, outcome.letter.reason, name, said, exc_info=trace)
+        elif isinstance(error, Signal) and error.__cause__ is None:  # what a handler says on purpose needs no traceback
+            log.warning("%s runs again in %.1f s: %s: %s", what, outcome.delay, name, said)
+        elif message.attempt == 1:
+            log.warning("%s runs again in %.1f s: %s: %s", what, outcome.delay, name, said, exc_info=trace)
         else:
-            log.warning("%s runs again in %.1f s: %s: %s", what, outcome.delay, type(error).__name__, said)
+            more = "" if job._lane.handler is not None else f" (more: millstream jobs show {shlex.quote(message.id)})"
+            log.warning("%s runs again in %.1f s: %s: %s%s", what, outcome.delay, name, said, more)
         return outcome
 
     def _tell(self, job: CurrentJob, error: BaseException, *, crash: bool = False) -> None:

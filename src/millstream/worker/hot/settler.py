@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from millstream import logs
 from millstream.backoff import Backoff
 from millstream.broker import Broker
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable, LeaseLost
@@ -21,7 +21,7 @@ from millstream.worker.hot.hold import BATCH, BATCH_BYTES, Hold
 if TYPE_CHECKING:
     from millstream.worker.hot.lane import Lane
 
-log = logging.getLogger("millstream.worker")
+log = logs.logger("millstream.worker")
 
 SERVER_AWAY = "the server is away"
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from millstream import logs
 from millstream.errors import BrokerError
 from millstream.worker.scaling.metrics import Metrics
 from millstream.worker.scaling.requests import Answer, unlikely
 from millstream.worker.scaling.stabilizer import Stabilizer
 
-log = logging.getLogger("millstream.worker")
+log = logs.logger("millstream.worker")
 
 
 class Team(Protocol):

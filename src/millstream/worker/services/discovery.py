@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
+from millstream import logs
 from millstream.address import whole
 from millstream.broker import Broker
 from millstream.errors import BrokerUnavailable
 from millstream.subscription import PrefixSubscription, Subscription
 
-log = logging.getLogger("millstream.worker")
+log = logs.logger("millstream.worker")
 
 DISCOVER_SECONDS = 2.0
 """How soon a new topic is served. Nothing is lost meanwhile: its groups exist before anything is published to it."""

@@ -13,12 +13,13 @@ import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from millstream import logs
 from millstream.broker import Broker
 from millstream.errors import BrokerError
 from millstream.reporter import Reporter
 from millstream.threaded import run_in_thread
 
-log = logging.getLogger("millstream.worker")
+log = logs.logger("millstream.worker")
 
 RENEW_FRACTION = 3
 """A lease is renewed this many times in its length."""

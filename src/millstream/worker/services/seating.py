@@ -7,11 +7,11 @@ many of the shards are its own. A queue or group with ``consumers`` has so many 
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Sequence
 from itertools import islice
 
+from millstream import logs
 from millstream.errors import BrokerError, BrokerUnavailable
 from millstream.serving import Serving
 from millstream.worker.hot.claimer import Claimer
@@ -19,7 +19,7 @@ from millstream.worker.hot.hold import STOPPING, Hold
 from millstream.worker.hot.lane import Lane
 from millstream.worker.leases import Leases
 
-log = logging.getLogger("millstream.worker")
+log = logs.logger("millstream.worker")
 
 LOOK_SECONDS = 0.5
 """How often a worker looks who is there: so soon the shards of one that left or died are taken by others."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import threading
 import time
@@ -11,7 +10,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-log = logging.getLogger("millstream.worker")
+from millstream import logs
+
+log = logs.logger("millstream.worker")
 
 BLOCKED_SECONDS = 1.0
 """A loop that did not turn for this long is reported."""
