@@ -13,8 +13,9 @@ from millstream.cli.noun import noun
 from millstream.cli.options import InQueue, JobId, JobIds, Json, Limit, Namespace, OfTask, Url, Yes
 from millstream.cli.output import confirm, more_than, print_details, print_list, progress, say
 from millstream.cli.table import Column
-from millstream.cli.text import counted, iso, json_text, line, moment, natural, unpacked
+from millstream.cli.text import counted, iso, json_text, moment, natural, unpacked
 from millstream.errors import BrokerError, JobNotFound, MillstreamError, UsageError
+from millstream.printable import line
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -19,10 +19,10 @@ from millstream.cli.jobs import jobs
 from millstream.cli.publish import publish
 from millstream.cli.queues import queues
 from millstream.cli.tasks import list_tasks
-from millstream.cli.text import line
 from millstream.cli.topics import topics
 from millstream.cli.workers import workers
 from millstream.errors import BrokerError, MillstreamError, ShardsChanged, ShardsInUse, UsageError
+from millstream.printable import line
 from millstream.worker import codes
 
 INTERRUPTED = 130

@@ -13,8 +13,9 @@ from typing import Any, Protocol
 import typer
 
 from millstream.cli.table import Column, fitted, whole
-from millstream.cli.text import ago, block, cell, iso, json_text
+from millstream.cli.text import ago, cell, iso, json_text
 from millstream.errors import MillstreamError, UsageError
+from millstream.printable import block
 
 Row = Mapping[str, Any]
 

@@ -9,15 +9,9 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-NOTHING = "-"
+from millstream.printable import line
 
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters: they move a terminal's cursor, or worse
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # direction marks: they make text read as another text
-    "\xad\u180e\u200b-\u200d\u2028\u2029\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"  # invisible
-    "\ud800-\udfff]"  # half characters: they cannot be printed
-)
-"""Characters that are shown as their numbers. Newlines and tabs are not among them."""
+NOTHING = "-"
 
 _DIGITS = re.compile(r"(\d+)")
 
@@ -60,20 +54,6 @@ def cell(value: Any, *, friendly: bool) -> str:
     if _is_dict(value):
         return ", ".join(f"{name} {cell(item, friendly=friendly)}" for name, item in value.items())
     return line(str(value))
-
-
-def line(text: str) -> str:
-    """Text from anywhere, as one harmless line."""
-    return block(text).replace("\n", "\\n").replace("\t", " ")
-
-
-def block(text: str) -> str:
-    """Text from anywhere, harmless to a terminal."""
-    return _UNSEEN.sub(lambda found: _number(ord(found[0])), text)
-
-
-def _number(point: int) -> str:
-    return f"\\x{point:02x}" if point < 0x100 else f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"
 
 
 def natural(text: str) -> list[tuple[int, str]]:
