@@ -32,14 +32,14 @@ class FleetTest:
     grace: float = 8.0
     """``unknown_task_grace``."""
     late: float = 2.0
-    """Seconds after which the worker that knows the new tasks starts: less than the grace."""
+    """Seconds after which the worker that knows the new tasks starts: less than the grace. 0: it is there from the first."""
     bound: float = 30.0
     """Seconds within which every job is done."""
 
     @property
     def meaning(self) -> str:
         return (
-            f"{self.old} workers of an old version and one of a new version serve one queue; the new one starts "
+            f"{self.old} workers of an old version and one of a new version serve one queue. The new one starts "
             f"{self.late:g} s after the first jobs were sent. Two waves of {self.jobs} jobs each of a shared task, a new task, "
             f"a new task that fails {RETRY.max_retries} times and a new task that snoozes {self.snoozes} times, and "
             f"one job of a task that nobody knows. `unknown_task_grace` is {self.grace:g} s."
@@ -62,13 +62,14 @@ async def run(test: FleetTest, engine: Engine, seed: int, *, bounded: bool = Tru
 
 
 async def _play(site: Site, test: FleetTest, result: TrialResult, bounded: bool) -> None:
-    await site.until_serving([_begin(site, "old") for _ in range(test.old)])
+    versions: list[Version] = ["old"] * test.old + ([] if test.late else ["new"])
+    await site.until_serving([_begin(site, version) for version in versions])
     began = time.monotonic()
     await _send(site, test, "first")
     unheard_of = await site.app.tasks[UNHEARD_OF].enqueue(UNHEARD_OF)
-    await asyncio.sleep(test.late)
-    new = _begin(site, "new")
-    await site.until_serving([new])
+    if test.late:
+        await asyncio.sleep(test.late)
+        await site.until_serving([_begin(site, "new")])
     await _send(site, test, "second")
     try:
         await site.drained([QUEUE])
