@@ -197,6 +197,7 @@ def test_a_terminal_gets_a_table_and_a_pipe_plain_text(server: Server) -> None:
     assert terminal.end() == 0
     assert "\x1b[" in terminal.text
     assert re.sub(r"\x1b\[[0-9;]*m", "", terminal.text).splitlines() == [
+        server.url,
         "queue    ready  running  scheduled  dead  paused  workers",
         "default      1        0          0     0  no            0",
     ]
@@ -210,7 +211,7 @@ def test_on_a_terminal_the_doctors_way_out_stands_below_what_was_found(server: S
     terminal = Terminal("doctor", url=server.url)
     assert terminal.end() == 0
     lines = [" ".join(line.split()) for line in re.sub(r"\x1b\[[0-9;]*m", "", terminal.text).splitlines()]
-    assert lines[0] == "health check found"
+    assert lines[:2] == [server.url, "health check found"]
     at = lines.index("warn queue default 1 job waiting, and nobody serves it")
     assert lines[at + 1] == "→ start a worker: millstream worker module:app --queue default"
 
@@ -222,7 +223,7 @@ def test_what_destroys_asks_on_a_terminal(server: Server, reply: str, code: int,
     terminal.read_until("Cancel 1,000 ready and 0 scheduled jobs of queue default? [y/N]:")
     terminal.answer(reply)
     assert terminal.end() == code
-    assert ("nothing was done" if left else "1000 jobs of queue default cancelled") in terminal.text
+    assert ("nothing was done" if left else "1,000 jobs of queue default cancelled") in terminal.text
     assert jobs.app.inspector.queue_sync("default").ready == left
 
 
