@@ -62,8 +62,10 @@ async def run(test: FleetTest, engine: Engine, seed: int, *, bounded: bool = Tru
 
 
 async def _play(site: Site, test: FleetTest, result: TrialResult, bounded: bool) -> None:
-    versions: list[Version] = ["old"] * test.old + ([] if test.late else ["new"])
-    await site.until_serving([_begin(site, version) for version in versions])
+    workers = [_begin(site, "old") for _ in range(test.old)]
+    if not test.late:
+        workers.append(_begin(site, "new"))
+    await site.until_serving(workers)
     began = time.monotonic()
     await _send(site, test, "first")
     unheard_of = await site.app.tasks[UNHEARD_OF].enqueue(UNHEARD_OF)
