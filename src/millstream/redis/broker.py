@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from millstream import logs
-from millstream.address import dead_address, is_dead_address, split_address, split_group, topic_address
+from millstream.address import dead_address, is_dead_address, split_address, split_group, topic_address, whole
 from millstream.broker import (
     Attendance,
     Broker,
@@ -30,7 +30,7 @@ from millstream.broker import (
     WorkerInfo,
 )
 from millstream.broker.contract import CANCELLED_TTL, SUSPECT_AFTER, Place, cancelled_by
-from millstream.errors import BrokerError, LeaseLost
+from millstream.errors import BrokerError, BrokerUnavailable, LeaseLost
 from millstream.outcome import DONE, Kind, Outcome
 from millstream.redis import wire
 from millstream.redis.calls import Calls
@@ -72,6 +72,8 @@ class RedisBroker(Broker):
         """Seconds after which a consumer's next wait should end, to look at other consumers' leases."""
         self._ordered: set[str] = set()
         """Where messages that have keys may have been claimed."""
+        self._unsure: set[str] = set()
+        """Where something may have been published to an empty server."""
         self._joined: set[str] = set()
         """What was joined before: if it has to be made again it was lost."""
         self._calls = Calls(namespace, self._commands)
@@ -161,7 +163,8 @@ class RedisBroker(Broker):
         for p in posts:
             records += (p.id, p.body, wire.serial(p), *wire.times(p), p.task, wire.key_of(p))
         room = -1 if max_length is None else max_length
-        return wire.receipts(await self._run("publish", queue, sender, room, self._id_ttl_ms, shards, *records), queue, shards)
+        reply = await self._accept("publish", queue, shards, sender, room, self._id_ttl_ms, shards, *records)
+        return wire.receipts(reply, queue, shards)
 
     async def emit(
         self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
@@ -178,7 +181,24 @@ class RedisBroker(Broker):
         records: list[Any] = []
         for p in posts:
             records += (p.id, p.body, wire.serial(p), *wire.times(p), wire.key_of(p))
-        return wire.receipts(await self._run("emit", address, sender, room, self._id_ttl_ms, shards, *records), topic, shards)
+        reply = await self._accept("emit", address, shards, sender, room, self._id_ttl_ms, shards, *records)
+        return wire.receipts(reply, topic, shards)
+
+    async def _accept(self, script: str, address: str, shards: int, *args: Any) -> bytes:
+        """Publish. What is new to the server though it was opened before was flushed, and is made known again. So it is after a
+        lost reply, which may have said that it is new."""
+        try:
+            reply: bytes = await self._run(script, address, *args)
+        except BrokerUnavailable:
+            self._unsure.add(address)
+            raise
+        if reply.endswith(b"n") or address in self._unsure:
+            self._unsure.add(address)
+            await self._openings.reopen(address)
+            if shards:
+                await self.note_shards(whole(address), shards)
+            self._unsure.discard(address)
+        return reply.removesuffix(b"n")
 
     async def cancel(self, queue: str, job_id: str, *, request: str = "") -> Cancellation:
         return (await self._cancel(queue, [job_id], request))[0]

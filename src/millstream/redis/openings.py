@@ -51,6 +51,8 @@ class Openings:
         self._repaired = repaired
         """Told of what was made again: the address, and what it was."""
         self._opened: dict[str, _Opened] = {}
+        self._declared: set[str] = set()
+        """Queues that were made known."""
         self._prefixes: set[tuple[str, str]] = set()
         """Those that were opened before, each with its group."""
 
@@ -59,9 +61,18 @@ class Openings:
         parts = split_address(queue)
         if parts is None:
             await self._run("declare", None, "queues", queue)
+            self._declared.add(queue)
             return []
         made = await self._open_groups(parts[0], {parts[1]: BEGINNING}, await self._prefixed(parts[0]))
         return [each for each in made if each.group == parts[1]]
+
+    async def reopen(self, address: str) -> None:
+        """Make a queue or topic that was opened before known again, with all that was asked of it."""
+        parts = split_address(address)
+        if parts is None and address in self._declared:
+            await self.declare(address)
+        elif parts is not None and parts[0] in self._opened:
+            await self._open_groups(parts[0], {}, await self._prefixed(parts[0]))
 
     async def open_topic(
         self,

@@ -4,7 +4,7 @@
 -- ARGV: clock, sender, max_length (-1: none), id_ttl_ms, shards, then seven each: id, body, serial, due, expires, task,
 --       key ('': none, else behind a 'k') (serial: 0 if the caller gave the id, or a newline, 'r' and the name of its request; due,
 --       expires: 0, '+ms' from now, or a moment in ms)
--- Returns one digit each: 1 created, 2 exists, 3 full, 4 conflict, 5 created by this request before; or '-' if there is another number of shards.
+-- Returns one digit each: 1 created, 2 exists, 3 full, 4 conflict, 5 created by this request before; then 'n' if nothing was ever published before; or '-' if there is another number of shards.
 local sender, room, id_ttl_ms = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local receipts, created, ready, earlier = {}, 0, false, false
 if not one_of(ARGV[5]) then return '-' end
@@ -57,6 +57,6 @@ end
 if created > 0 then
   if ready or earlier then wake() end
   if state then save_sender(sender, state, id_ttl_ms) end
-  redis.call('HINCRBY', STATS, 'published', created)
+  if redis.call('HINCRBY', STATS, 'published', created) == created then receipts[#receipts + 1] = 'n' end
 end
 return table.concat(receipts)

@@ -1,0 +1,116 @@
+"""All was flushed under a producer, and no worker is there: what it publishes to is known again."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from millstream.address import shard_name, topic_address
+from millstream.broker import Post, Receipt
+from millstream.broker.contract import BEGINNING
+from millstream.errors import BrokerUnavailable
+from millstream.redis import RedisBroker
+from millstream.testing.room import PATIENCE
+
+Story = Callable[[RedisBroker, Callable[[], Coroutine[Any, Any, None]]], Coroutine[Any, Any, None]]
+CREATED = Receipt.CREATED
+
+
+@pytest.fixture(params=["valkey_server", "redis_server"])
+def tell(request: pytest.FixtureRequest) -> Callable[[Story], None]:
+    url = request.getfixturevalue(request.param)
+
+    def play(story: Story) -> None:
+        async def main() -> None:
+            namespace = f"test-{uuid.uuid4().hex}"
+            broker = RedisBroker(url, namespace=namespace)
+            await broker.open()
+
+            async def flush() -> None:
+                """As FLUSHALL would, but of this test's namespace alone."""
+                keys = await broker._commands.call("KEYS", f"*{namespace}*")
+                await broker._commands.call("DEL", *keys)
+
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await story(broker, flush)
+            finally:
+                await broker.close()
+
+        asyncio.run(main())
+
+    return play
+
+
+def numbered(*serials: int, **fields: Any) -> list[Post]:
+    return [Post(f"s-{n}", b"", serial=n, **fields) for n in serials]
+
+
+@pytest.mark.parametrize("delay", [0.0, 60.0])
+def test_a_queue_is_known_again(tell: Callable[[Story], None], delay: float) -> None:
+    async def story(broker: RedisBroker, flush: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        await broker.declare("q")
+        await broker.publish("q", numbered(1, 2, delay=delay), sender="s")
+        await flush()
+        assert await broker.inspector.queues() == []
+        assert await broker.publish("q", numbered(3, delay=delay), sender="s") == [CREATED]
+        assert await broker.inspector.queues() == ["q"]
+
+    tell(story)
+
+
+def test_a_queue_is_known_again_though_the_reply_was_lost(
+    tell: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(broker: RedisBroker, flush: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        await broker.declare("q")
+        await broker.publish("q", numbered(1), sender="s")
+        await flush()
+        run, lost = broker._run, False
+
+        async def lose(name: str, *args: Any, **options: Any) -> Any:
+            nonlocal lost
+            answer = await run(name, *args, **options)
+            if name == "publish" and not lost:
+                lost = True
+                raise BrokerUnavailable("the reply was lost")
+            return answer
+
+        monkeypatch.setattr(broker, "_run", lose)
+        with pytest.raises(BrokerUnavailable):
+            await broker.publish("q", numbered(2), sender="s")
+        assert await broker.publish("q", numbered(2), sender="s") == [Receipt.EXISTS]
+        assert await broker.inspector.queues() == ["q"]
+
+    tell(story)
+
+
+def test_a_queue_with_shards_has_them_again(tell: Callable[[Story], None]) -> None:
+    async def story(broker: RedisBroker, flush: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        shard = shard_name("q", 1)
+        await broker.note_shards("q", 2)
+        await broker.declare(shard)
+        await broker.publish(shard, numbered(1), sender="s", shards=2)
+        await flush()
+        assert await broker.publish(shard, numbered(2), sender="s", shards=2) == [CREATED]
+        assert (await broker.inspector.queues(), await broker.inspector.shards("q")) == (["q"], 2)
+
+    tell(story)
+
+
+def test_a_topic_is_known_again_with_its_groups(tell: Callable[[Story], None]) -> None:
+    async def story(broker: RedisBroker, flush: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        await broker.open_topic("t", {"g": BEGINNING})
+        await broker.emit("t", numbered(1), sender="s")
+        await flush()
+        assert await broker.emit("t", numbered(2), sender="s") == [CREATED]
+        assert await broker.inspector.topics() == ["t"]
+        (group,) = (await broker.inspector.topic("t")).groups
+        assert (group.name, group.ready) == ("g", 1)
+        assert await broker.inspector.shards(topic_address("t")) == 0
+
+    tell(story)
