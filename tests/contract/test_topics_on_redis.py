@@ -661,3 +661,30 @@ def test_a_foreign_entry_is_read_by_who_follows_as_a_raw_one(tell: Tell) -> None
         assert (entry.body, msgspec.msgpack.decode(entry.raw)) == (None, [b"user", b"7"])
 
     tell(story)
+
+
+def test_looking_for_topics_again_brings_only_what_is_new(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(room: Room, log: Log) -> None:
+        assert isinstance(room.broker, RedisBroker)
+        names = [f"orders.{n:04d}" for n in range(1500)]
+        for name in (*names, "other"):
+            await room.broker._openings._run("declare", None, "topics", name)
+        run, brought = room.broker._openings._run, list[str]()
+
+        async def count(name: str, *args: Any, **options: Any) -> Any:
+            answer = await run(name, *args, **options)
+            if name == "declare_prefix":
+                brought.extend(map(bytes.decode, answer[-1]))
+            return answer
+
+        known = set(await room.broker.open_prefix("orders.", "audit", BEGINNING))
+        assert known == set(names)
+        monkeypatch.setattr(room.broker._openings, "_run", count)
+        assert await room.broker.open_prefix("orders.", "audit", BEGINNING, known) == []
+        assert brought == []
+        await (await room.another()).open_topic("orders.new", {})
+        assert await room.broker.open_prefix("orders.", "audit", BEGINNING, known) == ["orders.new"]
+        assert brought == ["orders.new"]
+        assert await room.broker.open_prefix("orders.", "audit", BEGINNING) == [*names, "orders.new"]
+
+    tell(story)

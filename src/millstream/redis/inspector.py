@@ -86,7 +86,7 @@ class RedisInspector(Inspector):
         )
 
     async def topics(self) -> list[str]:
-        names = await self._call("SMEMBERS", self._names(None)["topics"])
+        names = await self._call("ZRANGE", self._names(None)["topics"], 0, -1)
         return sorted({whole(name.decode()) for name in names})
 
     async def topic(self, topic: str) -> TopicState:

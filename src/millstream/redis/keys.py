@@ -66,7 +66,8 @@ Of the namespace, under ``{namespace}``:
 | word     | key            | type   | holds                                              | lives                              |
 |----------|----------------|--------|----------------------------------------------------|------------------------------------|
 | queues   | ``…:queues``   | set    | names of all queues                                | for ever                           |
-| topics   | ``…:topics``   | set    | names of all topics                                | for ever                           |
+| topics   | ``…:opened``   | zset   | names of all topics, in the order in which they    | for ever                           |
+|          |                |        | were opened                                        |                                    |
 | prefixes | ``…:prefixes`` | set    | ``group>prefix``: which topics get a group         | until it is removed                |
 | workers  | ``…:workers``  | set    | ids of registered workers                          | until unregistered or found gone   |
 | worker   | ``…:w:<id>``   | string | what a worker says of itself                       | two beats after the last one       |
@@ -139,7 +140,7 @@ _TOPIC_SUFFIX = {
 
 _NAMESPACE_SUFFIX = {
     "queues": ":queues",
-    "topics": ":topics",
+    "topics": ":opened",
     "prefixes": ":prefixes",
     "workers": ":workers",
     "worker": ":w:",

@@ -43,6 +43,16 @@ class _Opened:
     followed: bool = False
 
 
+@dataclass(slots=True)
+class _Read:
+    """How far the list of topics was read for a prefix."""
+
+    number: str = "0"
+    """Of the last topic that was looked at."""
+    topics: set[str] = field(default_factory=set)
+    """Those whose names begin with the prefix."""
+
+
 class Openings:
     """What one broker has opened, and how it finds that it was lost."""
 
@@ -53,8 +63,8 @@ class Openings:
         self._opened: dict[str, _Opened] = {}
         self._declared: set[str] = set()
         """Queues that were made known."""
-        self._prefixes: set[tuple[str, str]] = set()
-        """Those that were opened before, each with its group."""
+        self._prefixes: dict[tuple[str, str], _Read] = {}
+        """Those that were opened before, each with its group: which topics they are in."""
 
     async def declare(self, queue: str) -> list[Made]:
         """Make a queue or group known; of a group, whether it is new or had lost its place."""
@@ -94,33 +104,49 @@ class Openings:
         return {group: BEGINNING for group, _, prefix in known if topic.startswith(prefix)}
 
     async def open_prefix(self, prefix: str, group: str, start: Place, known: Collection[str] = ()) -> list[str]:
-        topics, noted = await self._prefix("SISMEMBER", prefix, group)
+        before = self._prefixes.get((prefix, group))
+        read = before or _Read()
+        noted = await self._look("SISMEMBER", prefix, group, read)
         if not noted:
+            if before is not None:  # all was flushed, or it was removed
+                read = _Read()
+                await self._look("SISMEMBER", prefix, group, read)
             # Before it is noted: whoever opens one of these topics afterwards would make the group at the beginning.
-            place = BEGINNING if (prefix, group) in self._prefixes else start  # if it was lost, what is there came since
-            for topic in topics.difference(known):
+            place = start if before is None else BEGINNING  # if it was lost, what is there came since
+            for topic in read.topics.difference(known):
                 await self._open_groups(topic, {group: place})
-            topics, _ = await self._prefix("SADD", prefix, group)
-        self._prefixes.add((prefix, group))
-        new = sorted(topics.difference(known))
+            await self._look("SADD", prefix, group, read)
+        self._prefixes[prefix, group] = read
+        if noted and len(read.topics) == len(known):  # all of them are known: topics stay
+            return []
+        new = sorted(read.topics.difference(known))
         for topic in new:
             await self._open_groups(topic, {group: BEGINNING})
         return new
 
     async def remove_prefix(self, prefix: str, group: str, request: str = "") -> bool:
-        topics, known = await self._prefix("SISMEMBER", prefix, group)
+        read = _Read()
+        known = await self._look("SISMEMBER", prefix, group, read)
         # Known until it is in no topic, so that this can be sent again; then again: who opened one meanwhile still found it.
-        for topic in topics if known else ():
+        for topic in read.topics if known else ():
             await self.remove_group(topic, group)
-        topics, removed = await self._prefix("SREM", prefix, group, request)
-        self._prefixes.discard((prefix, group))
-        for topic in topics if removed else ():
+        removed = await self._look("SREM", prefix, group, read, request)
+        self._prefixes.pop((prefix, group), None)
+        for topic in read.topics if removed else ():
             await self.remove_group(topic, group)
         return known or removed
 
-    async def _prefix(self, verb: str, prefix: str, group: str, request: str = "") -> tuple[set[str], bool]:
-        topics, answer = await self._run("declare_prefix", None, f"{group}>{prefix}", verb, request)
-        return {topic for topic in map(bytes.decode, topics) if topic.startswith(prefix)}, bool(answer)
+    async def _look(self, verb: str, prefix: str, group: str, read: _Read, request: str = "") -> bool:
+        """Do this to a prefix, and read on in the list of topics. What the verb answered."""
+        name, more = f"{group}>{prefix}", 1
+        answer = -1
+        while more:
+            done, last, more, names = await self._run("declare_prefix", None, name, verb, request, prefix, read.number)
+            read.number = last.decode()
+            read.topics.update(map(bytes.decode, names))
+            if answer < 0:
+                answer, verb = done, "SISMEMBER"
+        return bool(answer)
 
     async def _open_groups(
         self,
