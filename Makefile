@@ -15,7 +15,7 @@ PIP_INSTALL := -m pip install -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format chaos bench bench-quick bench-limits bench-hot wheel clean
+.PHONY: help demo test test-long check format chaos bench bench-quick bench-limits bench-hot soak wheel clean
 
 help: ## Show this list
 	@echo "Millstream: background jobs and durable events for Python on Redis Streams."
@@ -28,6 +28,11 @@ demo: $(STAMP) ## See it work: embedded server, two worker processes, failures, 
 # Tests wait for servers and processes more than they compute: four at once take half the time, also on two cores.
 test: $(STAMP) ## Run every test; ARGS go to pytest, as in make test ARGS="tests/unit -x -n 0"
 	@$(VENV)/bin/python -m pytest -n 4 $(ARGS)
+
+test-long: $(STAMP) ## Run what takes too long for make test: long random walks on Valkey and Redis, handlers of 40 seconds
+	@MILLSTREAM_MODEL_STEPS=100000 $(VENV)/bin/python -m pytest -n 4 tests/contract/test_state_machine.py -k redis_room $(ARGS)
+	@MILLSTREAM_MODEL_STEPS=100000 MILLSTREAM_MODEL_SERVER=redis $(VENV)/bin/python -m pytest -n 4 tests/contract/test_state_machine.py -k redis_room $(ARGS)
+	@MILLSTREAM_LONG=40 $(VENV)/bin/python -m pytest -n 4 tests/system/test_leases.py $(ARGS)
 
 check: $(STAMP) ## Lint, format check, and both type checkers
 	@$(VENV)/bin/ruff check
@@ -53,6 +58,9 @@ bench-limits: $(STAMP) ## Hold Millstream to its own bars, without peers (ten mi
 
 bench-hot: $(STAMP) ## Show where a worker's time goes while it drains (a minute); ARGS="--results"
 	@$(VENV)/bin/python bench/hot.py $(ARGS)
+
+soak: $(STAMP) ## Run all kinds of jobs for 30 minutes, and judge memory and accounts; ARGS="--minutes 2 --jobs 100000"
+	@$(VENV)/bin/python bench/soak.py $(ARGS)
 
 wheel: $(STAMP) ## Build the wheel into dist/
 	@$(VENV)/bin/python -m pip wheel -qq --no-deps --wheel-dir dist .
