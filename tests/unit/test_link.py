@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import ResponseError
 
 from millstream.errors import BrokerRefused, BrokerUnavailable
+from millstream.redis import RedisBroker
+from millstream.redis import connect as connect_module
 from millstream.redis import link as link_module
 from millstream.redis.connect import Connector, check_version
 from millstream.redis.link import Link
+from tests.unit.relay import Relay
+from tests.unit.stage import looped
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -131,3 +138,196 @@ def test_a_server_that_is_too_old_is_refused_with_the_way_out(version: str) -> N
 def test_supported_versions_pass(version: str) -> None:
     check_version({"redis_version": version}, "redis://fine")
     assert version
+
+
+# -- connections that were dropped silently --------------------------------------------------------------------------------
+
+
+@looped
+async def test_a_connection_that_was_dropped_while_it_rested_is_replaced_before_it_is_used(
+    valkey_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(link_module, "CHECK_TIMEOUT", 0.1)
+    relay = Relay()
+    async with relay.serve(valkey_server) as url:
+        link = Link(Connector(url))
+        await link.ready()
+        relay.silence()
+        answers = await asyncio.gather(*(link.call("ECHO", str(n)) for n in range(10)))
+        assert answers == [str(n).encode() for n in range(10)]
+        assert (relay.connections, relay.pings.qsize()) == (2, 1), "all of them share one check and one new connection"
+        await link.close()
+
+
+@looped
+async def test_a_connection_that_rested_and_lives_is_kept(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "REST_SECONDS", 0.0)
+    relay = Relay()
+    async with relay.serve(valkey_server) as url:
+        link = Link(Connector(url))
+        await link.ready()
+        assert await asyncio.gather(*(link.call("ECHO", "here") for _ in range(10))) == [b"here"] * 10
+        assert (relay.connections, relay.pings.qsize()) == (1, 1)
+        await link.close()
+
+
+@looped
+async def test_a_connection_in_use_is_not_checked(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    relay = Relay()
+    async with relay.serve(valkey_server) as url:
+        link = Link(Connector(url))
+        await link.call("ECHO", "first")
+        monkeypatch.setattr(link_module, "REST_SECONDS", 0.0)
+        for _ in range(50):
+            await link.call("ECHO", "again")
+        assert relay.pings.empty()
+        await link.close()
+
+
+@looped
+async def test_a_check_that_the_server_refuses_proves_that_it_lives(
+    valkey_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "REST_SECONDS", 0.0)
+    operator = Link(Connector(valkey_server))
+    await operator.call("ACL", "SETUSER", "no-ping", "on", "nopass", "~*", "+@all", "-ping")
+    relay = Relay()
+    async with relay.serve(valkey_server) as url:
+        link = Link(Connector(url.replace("unix://", "unix://no-ping:any@")))
+        await link.ready()
+        assert await link.call("ECHO", "here") == b"here"
+        assert (relay.connections, relay.pings.qsize()) == (1, 1)
+        await link.close()
+    await operator.close()
+
+
+@looped
+async def test_the_shortest_patience_of_all_calls_in_flight_counts(valkey_server: str) -> None:
+    link = Link(Connector(valkey_server))
+    await link.ready()
+    calls = link.call("BLPOP", "nothing-here", 0), link.call("ECHO", "", within=0.05)
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert ["did not answer within 0.05 s" in str(answer) for answer in answers] == [True, True]
+    await link.close()
+
+
+@pytest.mark.parametrize(("lease", "seconds"), [(0.5, "1 s"), (3.0, "1 s"), (6.0, "2 s")])
+@looped
+async def test_a_renewal_is_given_up_early_enough_to_be_repeated_before_the_lease_lapses(
+    valkey_server: str, lease: float, seconds: str
+) -> None:
+    relay = Relay()
+    async with relay.serve(valkey_server) as url:
+        broker = RedisBroker(url, namespace="renewals")
+        await broker.join("default", "me", lease)
+        relay.silence()
+        with pytest.raises(BrokerUnavailable, match=f"did not answer within {seconds}"):
+            await broker.renew("default", {"me": lease, "another": 30.0})
+        assert await broker.renew("default", {"me": lease}) == set()
+        await broker.close()
+
+
+# -- connecting ------------------------------------------------------------------------------------------------------------
+
+
+class Doors(Connector):
+    """Counts attempts to connect, and lets them fail or wait."""
+
+    def __init__(self, url: str, error: Exception | None = None) -> None:
+        super().__init__(url)
+        self.error = error
+        self.attempts = 0
+        self.open = asyncio.Event()
+
+    async def connect(self) -> AbstractConnection:
+        self.attempts += 1
+        await self.open.wait()
+        if self.error is not None:
+            raise self.error
+        return await super().connect()
+
+
+@looped
+async def test_all_who_wait_for_a_connection_share_one_attempt_and_its_failure(valkey_server: str) -> None:
+    doors = Doors(valkey_server, BrokerUnavailable("nobody is there"))
+    link = Link(doors)
+    calls = [asyncio.create_task(link.call("PING")) for _ in range(7)]
+    await asyncio.sleep(0)
+    doors.open.set()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert [str(answer) for answer in answers] == ["nobody is there"] * 7
+    assert doors.attempts == 1
+    doors.error = None
+    assert await link.call("PING") == b"PONG"
+    assert doors.attempts == 2
+    await link.close()
+
+
+@looped
+async def test_a_caller_that_is_cancelled_leaves_the_attempt_to_the_others(valkey_server: str) -> None:
+    doors = Doors(valkey_server)
+    link = Link(doors)
+    first, second = asyncio.create_task(link.call("PING")), asyncio.create_task(link.call("PING"))
+    await asyncio.sleep(0)
+    first.cancel()
+    doors.open.set()
+    assert await second == b"PONG"
+    assert first.cancelled()
+    assert doors.attempts == 1
+    await link.close()
+
+
+@looped
+async def test_closing_a_link_fails_those_who_wait_for_its_connection(valkey_server: str) -> None:
+    link = Link(Doors(valkey_server))
+    call = asyncio.create_task(link.call("PING"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await link.close()
+    with pytest.raises(BrokerUnavailable, match="closed"):
+        await call
+
+
+@looped
+async def test_a_database_that_does_not_exist_is_refused(valkey_server: str) -> None:
+    with pytest.raises(BrokerRefused, match="out of range"):
+        await Link(Connector(f"{valkey_server}?db=9999")).call("PING")
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        (b"-DENIED Redis is running in protected mode because protected mode is enabled.\r\n", BrokerRefused),
+        (b"-ERR max number of clients reached\r\n", BrokerUnavailable),
+    ],
+)
+@looped
+async def test_what_a_server_says_before_it_hangs_up_is_told(said: bytes, error: type[Exception]) -> None:
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(error, match=said[1:30].decode()):
+        await Link(Connector(f"redis://127.0.0.1:{port}/1")).call("PING")
+    server.close()
+
+
+@looped
+async def test_tls_to_a_server_without_it_is_refused_and_named(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect_module, "CONNECT_TIMEOUT", 0.2)
+    async with Relay().serve(valkey_server, tcp=True) as plain:
+        url = plain.replace("redis://", "rediss://")
+        with pytest.raises(BrokerRefused, match=f"{url}: .* does not speak TLS .* redis://"):
+            await Link(Connector(url)).call("PING")
+
+
+def test_a_full_disk_is_named() -> None:
+    said = ResponseError("MISCONF Errors writing to the AOF file: No space left on device")
+    error = Connector("redis://here").translate(said)
+    assert isinstance(error, BrokerUnavailable)
+    assert "redis://here: the server's disk is full" in str(error)

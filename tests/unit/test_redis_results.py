@@ -19,6 +19,7 @@ from millstream.redis import RedisBroker, results
 from millstream.redis.connect import Connector
 from millstream.redis.link import Link
 from millstream.redis.results import RedisResults
+from tests.unit.relay import Relay
 from tests.unit.stage import looped
 
 JOB = ("default", "a")
@@ -93,40 +94,6 @@ async def stage(url: str, through: str | None = None) -> AsyncGenerator[Stage]:
         await it.operator.close()
 
 
-class Relay:
-    """Carries bytes to the server and back, until it falls silent: both ends stay connected, and hear nothing more."""
-
-    def __init__(self) -> None:
-        self.connections = 0
-        self.silent = 0
-        """How many of the connections, from the first on, carry nothing any more."""
-        self.pings: asyncio.Queue[None] = asyncio.Queue()
-
-    @asynccontextmanager
-    async def serve(self, url: str) -> AsyncGenerator[str]:
-        """The URL of the way through this relay."""
-
-        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            self.connections += 1
-            number = self.connections
-            there, back = await asyncio.open_unix_connection(path)
-            await asyncio.gather(self._carry(number, reader, back), self._carry(number, there, writer))
-
-        path = url.removeprefix("unix://")
-        server = await asyncio.start_unix_server(accept, f"{path}-relay")
-        yield f"{url}-relay"
-        server.close()
-
-    async def _carry(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
-            while data := await reader.read(65_536):
-                if number > self.silent:
-                    writer.write(data)
-                if b"PING" in data:
-                    self.pings.put_nowait(None)
-        writer.close()
-
-
 @looped
 async def test_who_waits_again_in_the_step_in_which_a_wait_was_given_up_is_told(valkey_server: str) -> None:
     async with stage(valkey_server) as it:
@@ -185,6 +152,7 @@ async def test_who_waits_learns_that_the_server_refuses_us(valkey_server: str) -
 async def test_a_subscription_that_died_without_a_word_is_replaced(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "QUIET_SECONDS", 0.05)
     monkeypatch.setattr(results, "CALL_TIMEOUT", 0.5)
+    monkeypatch.setattr(results, "LOOK_SECONDS", 3600.0)
     relay = Relay()
     async with relay.serve(valkey_server) as url, stage(valkey_server, url) as it:
         waiting = await it.wait()
@@ -205,3 +173,24 @@ async def test_a_quiet_subscription_is_kept(valkey_server: str, monkeypatch: pyt
         await it.end()
         assert await waiting == ENDING
         assert relay.connections == 1
+
+
+@looped
+async def test_what_others_publish_on_the_channel_is_passed_over(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "LOOK_SECONDS", 3600.0)
+    async with stage(valkey_server) as it:
+        waiting = await it.wait()
+        for foreign in (b"", b"no\nkey of\nours", b"\xff\n\xff\n\xff"):
+            await it.operator.call("PUBLISH", it.results._channel, foreign)
+        await it.end()
+        assert await waiting == ENDING
+
+
+@looped
+async def test_what_ended_without_a_message_is_found_by_looking(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "LOOK_SECONDS", 0.01)
+    async with stage(valkey_server) as it:
+        waiting = await it.wait()
+        await it.operator.call("DEL", it.broker._names("default")["waiters"])
+        await it.end()
+        assert await waiting == ENDING

@@ -14,6 +14,7 @@ from zlib import crc32
 
 from millstream import logs
 from millstream.address import shard_addresses, shard_of, split_address, whole
+from millstream.attempt import SharedAttempt
 from millstream.backoff import pauses
 from millstream.broker import Broker, Post, Receipt
 from millstream.client.opening import Opening, PrefixDeclaration, TopicDeclaration, shards_changed, share
@@ -86,30 +87,31 @@ class Client:
         self._clock = clock
         self._new_sender = new_sender
         self._broker: Broker | None = None
-        self._connecting = asyncio.Lock()
+        self._connecting = SharedAttempt(self._connect, "the client was closed while it connected")
         self._outboxes: dict[str, Outbox] = {}
         self._until_shutdown: AsyncGenerator[None] | None = None
         self._closing: asyncio.Task[None] | None = None
 
     async def broker(self) -> Broker:
         """The broker, open."""
-        if self._broker is not None:
+        return self._broker or await self._connecting.run()
+
+    async def _connect(self) -> Broker:
+        if self._broker is not None:  # since the caller has looked
             return self._broker
-        async with self._connecting:
-            if self._broker is None:
-                broker = await self._room.connect()
-                broker.repaired = self._repaired
-                self.opening.begin_anew()
-                try:
-                    await self.opening.declarations(broker)
-                except BaseException:
-                    await broker.close()
-                    raise
-                self._broker = broker
-                # The loop's shutdown closes every async generator begun on it: ours closes the connections.
-                self._until_shutdown = self._close_at_shutdown()
-                await anext(self._until_shutdown)
-            return self._broker
+        broker = await self._room.connect()
+        broker.repaired = self._repaired
+        self.opening.begin_anew()
+        try:
+            await self.opening.declarations(broker)
+        except BaseException:
+            await broker.close()
+            raise
+        self._broker = broker
+        # The loop's shutdown closes every async generator begun on it: ours closes the connections.
+        self._until_shutdown = self._close_at_shutdown()
+        await anext(self._until_shutdown)
+        return broker
 
     async def open_declared(self, addresses: Sequence[str]) -> Broker:
         """The broker, open, with all topics, groups and prefixes that the app declares by now, for a worker that serves these
@@ -126,12 +128,20 @@ class Client:
         deadline = self.loop.time() + PATIENCE_SECONDS
         for pause in pauses():
             try:
-                return await verb(await self.broker())
+                return await verb(self._broker or await self._broker_by(deadline))
             except BrokerUnavailable:
                 if self.loop.time() + pause >= deadline:
                     raise
                 await asyncio.sleep(pause)
         raise AssertionError("unreachable: pauses never end")
+
+    async def _broker_by(self, deadline: float) -> Broker:
+        """The broker, open, or BrokerUnavailable at that loop time: the attempt goes on for those who wait longer."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self.broker()
+        except TimeoutError:
+            raise BrokerUnavailable(f"no connection to the server within {PATIENCE_SECONDS:g} s") from None
 
     # -- sending -----------------------------------------------------------------------------------------------------------
 
@@ -275,11 +285,11 @@ class Client:
         """Wait for what is being sent, then let go of every connection. Idempotent."""
         for outbox in list(self._outboxes.values()):
             await outbox.flush()
-        async with self._connecting:
-            self.entered = 0
-            broker, self._broker = self._broker, None
-            if broker is not None:
-                await broker.close()
+        await self._connecting.cancel()
+        self.entered = 0
+        broker, self._broker = self._broker, None
+        if broker is not None:
+            await broker.close()
         if self._until_shutdown is not None:
             guard, self._until_shutdown = self._until_shutdown, None
             await guard.aclose()

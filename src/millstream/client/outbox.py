@@ -85,6 +85,8 @@ class Outbox:
         """The last call went well and carried a single post: there seems to be one caller at a time."""
         self._timer: asyncio.TimerHandle | None = None
         self._away_since: float | None = None
+        """Loop time at which the first call began that found the server away; None: the last call went well."""
+        self._away_why = ""
 
     async def send(self, post: Post) -> Answer:
         """Take one post and wait for its answer.
@@ -103,7 +105,8 @@ class Outbox:
             receipts = await self._publish([post], self.sender)
             self._alone = True
             return receipts
-        except BrokerUnavailable:
+        except BrokerUnavailable as error:
+            self._is_away(since, error)
             answer = self._loop.create_future()
             self._waiting.appendleft(Parcel([post], len(post.body), since, answer))
         except asyncio.CancelledError:
@@ -184,9 +187,8 @@ class Outbox:
             except BrokerUnavailable as error:
                 waits = waits or pauses()
                 pause = next(waits)
-                if self._away_since is None:
-                    self._away_since = began
-                self._sending = _give_up(self._sending, self._away_since, self._loop.time() + pause, str(error))
+                away_since = self._is_away(began, error)
+                self._sending = _give_up(self._sending, away_since, self._loop.time() + pause, str(error))
                 if self._sending:
                     await asyncio.sleep(pause)
             except Exception as error:
@@ -204,16 +206,23 @@ class Outbox:
                     start = end
                 return
 
+    def _is_away(self, began: float, error: BrokerUnavailable) -> float:
+        """A call that began then found the server away; since when it has been."""
+        if self._away_since is None:
+            self._away_since = began
+        self._away_why = str(error)
+        return self._away_since
+
     def _look(self) -> None:
-        """Answer those whose patience has run out behind a call that does not return."""
+        """Answer those whose patience has run out, behind a call that does not return or several that failed."""
         self._timer = None
-        now = self._loop.time()
-        if now - self._called_at >= PATIENCE_SECONDS:
+        now, away_since = self._loop.time(), self._away_since
+        if now - (self._called_at if away_since is None else min(away_since, self._called_at)) >= PATIENCE_SECONDS:
+            reason = self._silence if away_since is None else self._away_why
             if self._silent is not None and (self._sending or self._waiting or self._caller):
-                self._silent(BrokerUnavailable(self._silence))
-            away_since = self._away_since or 0.0
-            _give_up(self._sending, away_since, now, self._silence)
-            self._waiting = deque(_give_up(self._waiting, away_since, now, self._silence))
+                self._silent(BrokerUnavailable(reason))
+            _give_up(self._sending, away_since or 0.0, now, reason)
+            self._waiting = deque(_give_up(self._waiting, away_since or 0.0, now, reason))
             if self._caller is not None:
                 caller, self._caller = self._caller, None
                 caller.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import secrets
 from collections.abc import Collection, Mapping, Sequence
@@ -30,19 +31,26 @@ from millstream.broker import (
     WorkerInfo,
 )
 from millstream.broker.contract import CANCELLED_TTL, SUSPECT_AFTER, Place, cancelled_by
-from millstream.errors import BrokerError, BrokerUnavailable, LeaseLost
+from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable, LeaseLost
 from millstream.outcome import DONE, Kind, Outcome
 from millstream.redis import wire
 from millstream.redis.calls import Calls
-from millstream.redis.connect import Connector, Locate, server_name
+from millstream.redis.connect import Connector, Locate, parse_info, server_name
 from millstream.redis.inspector import RedisInspector
 from millstream.redis.keys import GROUP, RELEASED, SUSPECTS, channel
-from millstream.redis.link import Link
+from millstream.redis.link import CALL_TIMEOUT, Link
 from millstream.redis.mailbox import RedisMailbox
 from millstream.redis.openings import GONE, Openings, lost_group
 from millstream.redis.results import RedisResults
 
 log = logs.logger("millstream.redis")
+
+SHORTEST_BLOCK = 0.01
+"""Seconds a blocking command waits at least: 0 means without limit, and for Redis before 7.0.8 so does 0.001."""
+
+RENEWAL_TIMEOUT = 1.0
+"""Seconds within which a renewal is answered, or a third of the lease if that is longer. Keepers renew every third of a lease
+and retry after 0.5 s; a lease lapses 1.5 s after its end. So one dead connection never costs a lease, however short."""
 
 
 class RedisBroker(Broker):
@@ -70,6 +78,8 @@ class RedisBroker(Broker):
         """Those on which nobody waits now."""
         self._looks: dict[tuple[str, str], float] = {}
         """Seconds after which a consumer's next wait should end, to look at other consumers' leases."""
+        self._cannot_nudge = False
+        """The user may not end the wait of another connection: waits end by themselves when something is due."""
         self._ordered: set[str] = set()
         """Where messages that have keys may have been claimed."""
         self._unsure: set[str] = set()
@@ -79,8 +89,8 @@ class RedisBroker(Broker):
         self._calls = Calls(namespace, self._commands)
         self._run, self._names = self._calls.run, self._calls.names
         self._openings = Openings(self._calls, self._tell)
-        client = channel(namespace, secrets.token_hex(8))
-        self._results = RedisResults(self._connector, self._run, client)
+        self._channel = channel(namespace, secrets.token_hex(8))
+        self._results = RedisResults(self._connector, self._run, self._channel)
         self._inspector = RedisInspector(self._run, self._commands.call, self._names)
         self._mailbox = RedisMailbox(self._run)
 
@@ -101,7 +111,7 @@ class RedisBroker(Broker):
         return self._mailbox
 
     async def open(self) -> None:
-        await self._commands.call("PING")
+        await self._commands.ready()
         self.capabilities = Capabilities(durable=True, shared=True, server=server_name(self._commands.server))
         policy = await self._eviction_policy()
         if policy not in (None, "noeviction"):
@@ -118,11 +128,14 @@ class RedisBroker(Broker):
         self._free.clear()
 
     async def _eviction_policy(self) -> str | None:
-        try:
-            answer = await self._commands.call("CONFIG", "GET", "maxmemory-policy")
-        except BrokerError:
-            return None
-        return str(answer[1], "ascii") if answer else None
+        """None: the user may not ask."""
+        with contextlib.suppress(BrokerRefused):
+            if policy := parse_info(await self._commands.call("INFO", "memory")).get("maxmemory_policy"):
+                return policy
+        with contextlib.suppress(BrokerError):
+            if answer := await self._commands.call("CONFIG", "GET", "maxmemory-policy"):
+                return str(answer[1], "ascii")
+        return None
 
     async def declare(self, queue: str) -> None:
         await self._openings.declare(queue)
@@ -216,6 +229,8 @@ class RedisBroker(Broker):
     async def join(
         self, queue: str, consumer: str, lease: float, *, seats: int | None = None, order: OrderRules | None = None
     ) -> int:
+        if not self._joined:
+            await self._check_channel()
         again, of_letters = queue in self._joined, is_dead_address(queue)
         found = [] if seats else await self._openings.declare(queue)
         noted = "letters" if of_letters else "joined"
@@ -237,6 +252,16 @@ class RedisBroker(Broker):
             else:
                 self._openings.tell(queue, GONE, *((found[0].at, found[0].left) if found else ("0-0", -1)))
         return int(number)
+
+    async def _check_channel(self) -> None:
+        """Whoever ends jobs should be able to tell those who wait for them."""
+        try:
+            await self._commands.call("PUBLISH", f"{self._channel}:check", "")  # which nobody hears
+        except BrokerRefused as error:
+            self._connector.warn(
+                f"this user may not PUBLISH to {self._channel.rpartition(':')[0]}:*, so callers who wait for results of jobs "
+                f"that end here poll for them, and get them up to 30 s late. Grant that right to this user. ({error})"
+            )
 
     async def attend(self, address: str, member: str, lease: float) -> Attendance:
         look_ms, *members = await self._run("attend", address, member, wire.ms(lease))
@@ -261,8 +286,7 @@ class RedisBroker(Broker):
         names = (RELEASED, SUSPECTS, lost_letter, self._id_ttl_ms, self._dead_max_count, self._dead_max_age_ms)
         args = (GROUP, consumer, count, int(alone), suspect_after, link.run_id, *names)
         # Not past the moment when a lease should be looked at: a dead worker's jobs are found within 1.5 s of its lease's end.
-        # BLPOP waits for ever on 0: a very short wait must not become one.
-        patience = max(0.001, min(wait, self._looks.get((queue, consumer), wait)))
+        patience = max(SHORTEST_BLOCK, min(wait, self._looks.get((queue, consumer), wait)))
         block = ("BLPOP", self._names(queue)["wake"], f"{patience:.3f}") if wait > 0 else None
         try:
             reply = await self._run("claim", queue, *args, link=link, before=block, block=wait)
@@ -274,7 +298,10 @@ class RedisBroker(Broker):
         if len(reply) == 1:
             raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}")
         now_ms, next_due_ms, flags, taken, crashes, plain, look_ms, logged = reply
-        self._looks[queue, consumer] = math.inf if look_ms < 0 else look_ms / 1000 + 0.005
+        look = math.inf if look_ms < 0 else look_ms / 1000 + 0.005
+        if self._cannot_nudge and next_due_ms >= 0:
+            look = min(look, next_due_ms / 1000)
+        self._looks[queue, consumer] = look
         if of_letters:
             entries = wire.letters(queue, taken, crashes)
         else:
@@ -295,8 +322,18 @@ class RedisBroker(Broker):
 
     async def nudge(self, queue: str, consumer: str) -> None:
         link = self._claiming.get((queue, consumer))
-        if link is not None and link.client_id:
-            await self._commands.call("CLIENT", "UNBLOCK", link.client_id)
+        if link is None or self._cannot_nudge:
+            return
+        try:
+            if link.client_id:
+                await self._commands.call("CLIENT", "UNBLOCK", link.client_id)
+        except BrokerRefused as error:
+            # Told once. From now on waits end by themselves when something is due.
+            self._cannot_nudge = True
+            raise BrokerRefused(
+                f"{error} Without CLIENT UNBLOCK what is due starts up to 0.1 s late, and a worker takes up to 1 s longer to stop: "
+                "grant +client|unblock to this user."
+            ) from error
 
     async def settle(self, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
         if not outcomes:
@@ -398,7 +435,8 @@ class RedisBroker(Broker):
 
     async def renew(self, queue: str, leases: Mapping[str, float]) -> set[str]:
         pairs = [part for consumer, lease in leases.items() for part in (consumer, wire.ms(lease))]
-        lost = await self._run("renew", queue, self._dead_max_count, self._dead_max_age_ms, *pairs)
+        within = min(CALL_TIMEOUT, max(RENEWAL_TIMEOUT, min(leases.values(), default=math.inf) / 3))
+        lost = await self._run("renew", queue, self._dead_max_count, self._dead_max_age_ms, *pairs, within=within)
         return {name.decode() for name in lost}
 
     async def leave(self, queue: str, consumer: str, *, blameless: bool = False) -> int:
@@ -413,8 +451,9 @@ class RedisBroker(Broker):
         if wait <= 0 or after is None:
             return await self._follow(topic, after, count)
         names = self._names(topic_address(topic))
-        # XREAD waits for ever on 0. What it finds is read again by the script, which also sees what is gone: it finds one.
-        block = ("BLOCK", max(1, wire.ms(wait)), "STREAMS", names["log"], names["log_bell"], after.entry, after.bell)
+        # What XREAD finds is read again by the script, which also sees what is gone: it finds one.
+        waited = wire.ms(max(SHORTEST_BLOCK, wait))
+        block = ("BLOCK", waited, "STREAMS", names["log"], names["log_bell"], after.entry, after.bell)
         link = self._free.pop() if self._free else Link(self._connector)
         self._following.add(link)
         try:

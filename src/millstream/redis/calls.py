@@ -46,9 +46,10 @@ class Calls:
         link: Link | None = None,
         before: tuple[Any, ...] | None = None,
         block: float = 0.0,
+        within: float = 0.0,
     ) -> Any:
-        """Run one transition; ``before`` is a command sent in the same write. Sent once: only a script that is not loaded yet,
-        and so did not run, is sent again."""
+        """Run one transition; ``before`` is a command sent in the same write. ``within``: seconds in which the server must
+        answer, if that is less than usual. Sent once: only a script that is not loaded, and so did not run, is sent again."""
         call = self._calls.get((name, queue))
         if call is None:
             call = self._calls[name, queue] = self._script(name, queue).call(self.names(queue))
@@ -56,7 +57,7 @@ class Calls:
         command = (*call, self.clock_ms, *args)
         try:
             if before is None:
-                return await link.call(*command)
+                return await link.call(*command, within=within)
             return (await link.call_together((before, command), block=block))[-1]
         except ScriptMissing:
             # In one write, so that it cannot be flushed in between.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
@@ -14,6 +15,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
+    InvalidResponse,
     NoPermissionError,
     NoScriptError,
     RedisError,
@@ -22,10 +24,23 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from millstream import logs
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable
+from millstream.redis.diagnosis import diagnose
 
-CONNECT_TIMEOUT = 5.0
-"""Seconds to connect and log in."""
+log = logs.logger("millstream.redis")
+
+CONNECT_TIMEOUT = 3.0
+"""Seconds to connect and log in. Below the 5 s for which clients retry, so that a second attempt fits."""
+
+KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPALIVE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+"""Seconds without traffic before the kernel probes a connection (the second name is macOS's), between probes, and how many.
+
+They keep a connection known to load balancers, and end one that is dead while nobody uses it.
+"""
+
+USER_TIMEOUT_MS = 10_000
+"""After this long without an acknowledgement of what was sent the kernel ends a connection."""
 
 MINIMUM_VERSION = (7, 0)
 
@@ -42,6 +57,8 @@ _UNWILLING = {
     "NOREPLICAS": "the server has too few replicas to accept writes",
 }
 _UNWELCOME = ("NOAUTH", "WRONGPASS", "NOPERM", "DENIED")
+_MOVED = ("READONLY", "MASTERDOWN", "UNBLOCKED", "LOADING", "NOREPLICAS")
+"""Said by a primary that was demoted or cut off: another server is, or will be, the primary."""
 
 
 Locate = Callable[[], Awaitable[str]]
@@ -57,16 +74,47 @@ class Connector:
 
     def __init__(self, url: str | Locate, *, safe_url: str = "") -> None:
         self.where = safe_url or (url if isinstance(url, str) else "the server")
+        self.moves = 0
+        """How often a connection was left because its server was no primary any more."""
         self._url = url
+        self._warned: set[str] = set()
 
     async def connect(self) -> AbstractConnection:
         """A fresh, logged-in connection, or BrokerUnavailable / BrokerRefused."""
         url = self._url if isinstance(self._url, str) else await self._url()
         connection = _make_connection(url)
         with self.translated(connection):
-            async with asyncio.timeout(CONNECT_TIMEOUT):
-                await connection.connect()
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT):
+                    await connection.connect()
+            except (RedisConnectionError, RedisTimeoutError, InvalidResponse, OSError, TimeoutError) as error:
+                abort(connection)
+                if _is_vague(error) and (reason := await diagnose(url, self.where)) is not None:
+                    raise reason from error
+                raise
+        _watch_over(connection)
         return connection
+
+    async def connect_and_learn(self) -> tuple[AbstractConnection, dict[str, str], int]:
+        """A fresh connection, what INFO says of the server, and the connection's id; the latter as far as the user may ask."""
+        connection = await self.connect()
+        with self.translated(connection):
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                server, client_id = await _learn(connection)
+            if "run_id" not in server:
+                self.warn(
+                    f"{self.where}: this user may not run INFO. The eviction policy is not checked, and workers have less "
+                    "time to renew their leases after a restart of the server. Grant +info to this user."
+                )
+            if "redis_version" in server:
+                check_version(server, self.where)
+        return connection, server, client_id
+
+    def warn(self, text: str) -> None:
+        """Log a warning, once."""
+        if text not in self._warned:
+            self._warned.add(text)
+            log.warning("%s", text)
 
     @contextlib.contextmanager
     def translated(self, connection: AbstractConnection) -> Generator[None]:
@@ -75,7 +123,10 @@ class Connector:
             yield
         except (RedisError, OSError, TimeoutError) as error:
             abort(connection)
-            raise self.translate(error) from error
+            translated = self.translate(error)
+            if type(translated) is BrokerError:  # what refuses a login stays, such as a database that does not exist
+                translated = BrokerRefused(str(translated))
+            raise translated from error
         except BaseException:
             abort(connection)
             raise
@@ -85,6 +136,8 @@ class Connector:
         if type(error) is RedisConnectionError and isinstance(error.__cause__, RedisError):
             error = error.__cause__  # on unix sockets redis-py wraps what the server said at login
         text = str(error) or type(error).__name__
+        if text.startswith("Error UNKNOWN while writing"):
+            text = "the server closed the connection"
         code = text.split(" ", 1)[0].rstrip(":")
         if isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError) or code in _UNWELCOME:
             return BrokerRefused(f"{self.where} refused us: {text.rstrip('.')}. Check the user, password and ACL in the URL.")
@@ -93,6 +146,10 @@ class Connector:
         code = {"OutOfMemoryError": "OOM", "ReadOnlyError": "READONLY", "BusyLoadingError": "LOADING"}.get(
             type(error).__name__, code
         )
+        if "max number of clients" in text:
+            return BrokerUnavailable(f"{self.where}: the server has no connection left for us: raise its maxclients. ({text})")
+        if code == "MISCONF" and "No space left" in text:
+            return BrokerUnavailable(f"{self.where}: the server's disk is full, so it refuses writes: free space. ({text})")
         if code in _UNWILLING:
             return BrokerUnavailable(f"{self.where}: {_UNWILLING[code]}. ({text})")
         if isinstance(error, RedisConnectionError | RedisTimeoutError | OSError | TimeoutError):
@@ -104,8 +161,52 @@ class Connector:
         return BrokerError(f"{self.where}: {type(error).__name__}: {text}")
 
 
+def has_moved(error: Exception) -> bool:
+    """Whether an answer says that this server is not the primary, or soon will not be: its address must be asked for again."""
+    return str(error).split(" ", 1)[0] in _MOVED
+
+
+def _is_vague(error: Exception) -> bool:
+    """Whether somebody is there and the login failed without a reason: they hung up, kept silent, or were not understood."""
+    if isinstance(error.__context__, ConnectionRefusedError | FileNotFoundError | socket.gaierror):
+        return False
+    vague = isinstance(error, OSError) or type(error) in (RedisConnectionError, RedisTimeoutError, InvalidResponse)
+    return vague and not isinstance(error.__cause__, RedisError)
+
+
+async def _learn(connection: AbstractConnection) -> tuple[dict[str, str], int]:
+    """The server section of INFO, and the connection's id. A user who may ask for neither gets from HELLO, which is open to
+    everyone, what that knows: the version and the id."""
+    server, client_id = dict[str, str](), 0
+    with contextlib.suppress(NoPermissionError):
+        server = parse_info(await ask(connection, "INFO", "server"))
+    with contextlib.suppress(NoPermissionError):
+        client_id = int(await ask(connection, "CLIENT", "ID"))
+    if server and client_id:
+        return server, client_id
+    try:
+        answer = await ask(connection, "HELLO")
+    except ResponseError:
+        return server, client_id
+    hello = dict(zip(answer[::2], answer[1::2], strict=True))
+    version = hello[b"version"].decode()
+    known = {"redis_version": version} | ({"valkey_version": version} if hello[b"server"] == b"valkey" else {})
+    return server or known, int(hello[b"id"])
+
+
+def _watch_over(connection: AbstractConnection) -> None:
+    """Have the kernel notice a dead peer, as far as it can on this system."""
+    carrier: socket.socket | None = transport_of(connection).get_extra_info("socket")
+    if carrier is None or carrier.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    options = [(name, value) for name, value in (*KEEPALIVE, ("TCP_USER_TIMEOUT", USER_TIMEOUT_MS)) if hasattr(socket, name)]
+    with contextlib.suppress(OSError):
+        carrier.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in options:
+            carrier.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 def _make_connection(url: str) -> AbstractConnection:
-    over_tcp = {"socket_keepalive": True} if url.startswith("redis") else {}
     pool = ConnectionPool.from_url(  # pyright: ignore[reportUnknownMemberType]
         url,
         protocol=2,
@@ -114,7 +215,6 @@ def _make_connection(url: str) -> AbstractConnection:
         socket_connect_timeout=CONNECT_TIMEOUT,
         retry=Retry(NoBackoff(), 0),
         health_check_interval=0,
-        **over_tcp,
     )
     connection: AbstractConnection = pool.make_connection()
     return connection

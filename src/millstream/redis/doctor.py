@@ -8,7 +8,7 @@ from typing import Any
 
 from millstream.broker import Finding, Inspector
 from millstream.broker.inspector import Health
-from millstream.errors import BrokerError
+from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from millstream.redis.connect import parse_info, server_name
 from millstream.redis.contents import Contents
 
@@ -38,20 +38,29 @@ class Doctor:
         self._names = names
 
     async def examine(self) -> list[Finding]:
-        """Everything, the server first."""
-        info = parse_info(await self._call("INFO"))
+        """Everything, the server first; as far as the server lets us."""
+        findings = await self._server()
+        try:
+            return findings + await Contents(self._inspector, self._run, self._names).examine()
+        except BrokerError as error:
+            return [*findings, Finding("queues", "bad", f"they cannot be read: {error}", "see the findings about the server")]
+
+    async def _server(self) -> list[Finding]:
+        try:
+            info = parse_info(await self._call("INFO"))
+        except BrokerRefused:
+            found = "this user may not run INFO: version, persistence, eviction, memory and connections are not examined"
+            return [Finding("server", "warn", found, "grant +info to the user"), await self._latency(), await self._clock()]
         config = await self._config("appendonly", "appendfsync", "save", "maxmemory", "maxmemory-policy", "maxclients")
-        findings = [
-            server(info),
+        return [
+            server(info, await self._refusal()),
             persistence(info, config),
             eviction(info, config),
             memory(info, config),
             connections(info, config),
             await self._latency(),
             await self._clock(),
-            await self._workers(),
         ]
-        return findings + await Contents(self._inspector, self._run, self._names).examine()
 
     async def _config(self, *names: str) -> dict[str, str]:
         """The server's settings; empty where we may not ask for them, as with many providers."""
@@ -64,11 +73,21 @@ class Doctor:
             return {}
         return settings
 
+    async def _refusal(self) -> str:
+        """Why the server refuses writes; empty if it does not. A server that cannot write to its disk says so to a PING too."""
+        try:
+            await self._call("PING")
+        except BrokerUnavailable as error:
+            return str(error)
+        except BrokerRefused:
+            pass  # this user may not ask
+        return ""
+
     async def _latency(self) -> Finding:
         took: list[float] = []
         for _ in range(PINGS):
             began = time.perf_counter()
-            await self._call("PING")
+            await self._call("TIME")  # PING is refused by a server that cannot write to its disk
             took.append(time.perf_counter() - began)
         took.sort()
         p50, p99 = took[PINGS // 2], took[PINGS * 99 // 100 - 1]
@@ -104,9 +123,11 @@ class Doctor:
 # -- the server, by what it says of itself ---------------------------------------------------------------------------------
 
 
-def server(info: dict[str, str]) -> Finding:
+def server(info: dict[str, str], refusal: str = "") -> Finding:
     """What it is, and whether it takes writes."""
     found = f"{server_name(info)}, up {int(info.get('uptime_in_seconds', 0)):,} s"
+    if refusal:
+        return Finding("server", "bad", f"{found}: {refusal}", "no job is accepted or settled until this is solved")
     if info.get("role", "master") != "master":
         return Finding("server", "bad", f"{found}, a read-only replica", "connect to the primary")
     return Finding("server", "ok", found)

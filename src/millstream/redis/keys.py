@@ -174,9 +174,10 @@ _WAITERS = re.compile(r"\{.*?:[qt]:(.*)\}(?::g:(.*))?:waiters", re.DOTALL)
 
 
 def address_of_waiters(key: str) -> str:
-    """Whose key of waiters this is."""
+    """Whose key of waiters this is. ValueError: it is no such key."""
     found = _WAITERS.fullmatch(key)
-    assert found is not None, key
+    if found is None:
+        raise ValueError(key)
     name, group = found.groups()
     return name if group is None else group_address(name, group)
 

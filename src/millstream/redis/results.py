@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from millstream import logs
 from millstream.backoff import Backoff
@@ -23,8 +23,18 @@ log = logs.logger("millstream.redis")
 RECONNECT_SECONDS = 0.5
 """Between attempts to subscribe again after the connection was lost."""
 
+REFUSED_SECONDS = 30.0
+"""Between attempts to subscribe after the server refused it: rights change seldom."""
+
 QUIET_SECONDS = 5.0
 """After so long without a message the server is asked whether it is there; no answer within CALL_TIMEOUT: it is not."""
+
+LOOK_SECONDS, LONGEST_LOOK_SECONDS = 1.0, 30.0
+"""A waiter also looks for the ending itself: first after the shorter time, then after twice as long each time, up to the other.
+No message comes from a worker whose user may not publish."""
+
+POLL_SECONDS, LONGEST_POLL_SECONDS = 0.02, 1.0
+"""The same without a subscription."""
 
 _WAITING = 2
 
@@ -33,7 +43,7 @@ Key = tuple[str, str]
 
 
 class RedisResults(ResultStore):
-    """Registers waiters in the queue and hears of endings on a channel of its own."""
+    """Registers waiters in the queue and hears of endings on a channel of its own; polls while it cannot subscribe."""
 
     def __init__(self, connector: Connector, run: Callable[..., Awaitable[Any]], channel: str) -> None:
         self._connector = connector
@@ -41,7 +51,9 @@ class RedisResults(ResultStore):
         self._channel = channel
         self._waiting: dict[Key, set[asyncio.Future[bytes]]] = {}
         self._subscriber: asyncio.Task[None] | None = None
-        self._subscribed = asyncio.Event()
+        self._tried = asyncio.Event()
+        """The first attempt to subscribe is over."""
+        self._subscribed = False
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def get(self, queue: str, job_id: str) -> bytes | None:
@@ -65,16 +77,24 @@ class RedisResults(ResultStore):
 
     async def _wait(self, key: Key) -> bytes | None:
         if self._subscriber is None or self._subscriber.done():
-            self._subscribed.clear()
+            self._tried.clear()
             self._subscriber = asyncio.create_task(self._subscribe(), name="millstream-results")
-        await self._subscribed.wait()
+        await self._tried.wait()
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         futures = self._waiting.setdefault(key, set())
         futures.add(future)
         try:
-            ending = await self._listen(key)
-            if ending is not None and not future.done():
-                future.set_result(ending)
+            if self._subscribed:
+                ending = await self._listen(key)
+                if ending is not None and not future.done():
+                    future.set_result(ending)
+            else:
+                await self._listen_again(key)
+            for pause in self._pauses():
+                await asyncio.wait((future,), timeout=pause)
+                if future.done():
+                    break
+                await self._listen_again(key)
             return await future or None
         finally:
             futures.discard(future)
@@ -84,6 +104,16 @@ class RedisResults(ResultStore):
                     task = asyncio.create_task(self._unlisten(key))
                     self._leaving.add(task)
                     task.add_done_callback(self._leaving.discard)
+
+    def _pauses(self) -> Iterator[float]:
+        """Seconds before each further look."""
+        look, poll = LOOK_SECONDS, POLL_SECONDS
+        while True:
+            yield look if self._subscribed else poll
+            if self._subscribed:
+                look = min(2 * look, LONGEST_LOOK_SECONDS)
+            else:
+                poll = min(2 * poll, LONGEST_POLL_SECONDS)
 
     async def _listen(self, key: Key) -> bytes | None:
         """The job's ending, empty if it left none; None: it has not ended, and we are registered to hear of it."""
@@ -122,33 +152,56 @@ class RedisResults(ResultStore):
         """Keep one subscription alive; after every reconnect look again at all that is being waited for."""
         while True:
             connection: AbstractConnection | None = None
+            pause = RECONNECT_SECONDS
             try:
                 connection = await self._connector.connect()
+                moves = self._connector.moves
                 async with asyncio.timeout(CONNECT_TIMEOUT):
                     await ask(connection, "SUBSCRIBE", self._channel)
-                self._subscribed.set()
+                self._subscribed = True
+                self._tried.set()
                 listening = asyncio.create_task(self._listen_to_all_again(list(self._waiting)))
                 try:
-                    while True:
+                    while self._connector.moves == moves:  # else the primary is elsewhere, and so are the endings
                         kind, *_, data = await _next(connection)
                         if kind == b"message":
                             self._hear(data)
                 finally:
                     listening.cancel()
             except (BrokerError, RedisError, OSError, TimeoutError) as error:
+                if not self._subscribed:
+                    pause = self._not_subscribed(error)
                 log.debug("result subscription lost: %r", error)
-                await asyncio.sleep(RECONNECT_SECONDS)
             finally:
+                self._subscribed = False
+                self._tried.set()
                 if connection is not None:
                     await connection.disconnect(nowait=True)
+            await asyncio.sleep(pause)
+
+    def _not_subscribed(self, error: Exception) -> float:
+        """Seconds until the next attempt. A server that is away is told by those who call it; other reasons are told here."""
+        error = error if isinstance(error, BrokerError) else self._connector.translate(error)
+        if isinstance(error, BrokerUnavailable):
+            return RECONNECT_SECONDS
+        self._connector.warn(
+            f"results cannot be pushed to this process, so it polls for them, up to {LONGEST_POLL_SECONDS:g} s late: {error} "
+            f"The user needs the right to SUBSCRIBE to {self._channel.rpartition(':')[0]}:*"
+        )
+        return REFUSED_SECONDS
 
     async def _listen_to_all_again(self, keys: list[Key]) -> None:
         for key in keys:
             await self._listen_again(key)
 
     def _hear(self, data: bytes) -> None:
-        waiters, job_id, ending = data.split(b"\n", 2)
-        self._resolve((address_of_waiters(waiters.decode()), job_id.decode()), ending)
+        try:
+            waiters, job_id, ending = data.split(b"\n", 2)
+            key = address_of_waiters(waiters.decode()), job_id.decode()
+        except ValueError:  # from somebody else
+            log.debug("%d bytes on the channel of results that are no ending", len(data))
+            return
+        self._resolve(key, ending)
 
     def _resolve(self, key: Key, ending: bytes) -> None:
         for future in self._waiting.get(key, ()):
@@ -163,10 +216,13 @@ class RedisResults(ResultStore):
 
 
 async def _next(connection: AbstractConnection) -> Any:
-    """The next push. A connection can die without a word: TimeoutError if not even a PING is answered."""
+    """The next push, or the answer to a PING after a quiet while. TimeoutError if the connection died silently."""
     try:
         async with asyncio.timeout(QUIET_SECONDS):
             return await read(connection)
     except TimeoutError:
         async with asyncio.timeout(CALL_TIMEOUT):
-            return await ask(connection, "PING")
+            try:
+                return await ask(connection, "PING")
+            except ResponseError as error:  # it is there, and refuses: as a server does that cannot write to its disk
+                return b"refused", str(error).encode()

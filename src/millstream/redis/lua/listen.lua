@@ -10,7 +10,7 @@ if not at or string.sub(at, 1, 1) == 'd' then return { 0 } end
 local channels = redis.call('HGET', WAITERS, id)
 if not channels then
   redis.call('HSET', WAITERS, id, channel)
-elseif not string.find(' ' .. channels .. ' ', ' ' .. channel .. ' ', 1, true) then
-  redis.call('HSET', WAITERS, id, channels .. ' ' .. channel)
+elseif not string.find('\n' .. channels .. '\n', '\n' .. channel .. '\n', 1, true) then
+  redis.call('HSET', WAITERS, id, channels .. '\n' .. channel)
 end
 return { 2 }

@@ -4,9 +4,9 @@
 local channels = redis.call('HGET', WAITERS, ARGV[2])
 if not channels then return 0 end
 local rest = {}
-for channel in string.gmatch(channels, '%S+') do
+for channel in string.gmatch(channels, '[^\n]+') do
   if channel ~= ARGV[3] then rest[#rest + 1] = channel end
 end
 if #rest == 0 then return redis.call('HDEL', WAITERS, ARGV[2]) end
-redis.call('HSET', WAITERS, ARGV[2], table.concat(rest, ' '))
+redis.call('HSET', WAITERS, ARGV[2], table.concat(rest, '\n'))
 return 1

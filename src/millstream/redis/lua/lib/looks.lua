@@ -1,6 +1,7 @@
 -- KEYS: leases overdue lapsed meta stats
 -- Looks at leases that are past their deadline, in two looks. `run_id` is the server's. What is noted of the queue, as META_WORDS
 -- says, and in how many ms somebody should look again, or -1.
+-- An empty run_id: the user may not ask for it, so that a restart is not noticed here.
 local META_WORDS = { 'paused', 'run', 'calm', 'longest', 'seen', 'looked', 'pending', 'sweep', 'strayed', 'rewound' }
 local function look_at_leases(run_id)
   local meta = redis.call('HMGET', META, unpack(META_WORDS))
@@ -8,7 +9,7 @@ local function look_at_leases(run_id)
   -- A server that was just restarted has been away for nobody knows how long: no lease lapses until all had time to be renewed.
   -- Keepers renew every third of a lease, and twice a second once they are late.
   local calm_until = now + math.floor((meta[4] or 0) / 3) + 2000
-  if meta[2] ~= run_id then
+  if run_id ~= '' and meta[2] ~= run_id then
     if meta[2] then meta[3] = calm_until end
     redis.call('HSET', META, 'run', run_id, 'calm', meta[3] or 0)
   end

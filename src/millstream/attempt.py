@@ -1,0 +1,54 @@
+"""One attempt for all who wait: what a slow or failing step is worth to everyone who asks for it at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from typing import Any, Generic, TypeVar
+
+from millstream.errors import BrokerUnavailable
+
+T = TypeVar("T")
+
+
+class SharedAttempt(Generic[T]):
+    """Runs at most one attempt at a time. Everyone who asks during an attempt gets its result, or its error.
+
+    A caller that is cancelled leaves the attempt to the others. ``cancel`` fails all of them with BrokerUnavailable.
+    """
+
+    def __init__(self, attempt: Callable[[], Coroutine[Any, Any, T]], cancelled: str) -> None:
+        self._attempt = attempt
+        self._cancelled = cancelled
+        """What callers are told if the attempt is cancelled."""
+        self._task: asyncio.Task[T] | None = None
+
+    async def run(self) -> T:
+        """Join the attempt in progress, or begin one."""
+        task = self._task
+        if task is None or task.done():
+            task = self._task = asyncio.get_running_loop().create_task(self._attempt(), context=Context())
+            task.add_done_callback(_mark_retrieved)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if task.cancelled() and (caller is None or not caller.cancelling()):
+                raise BrokerUnavailable(self._cancelled) from None
+            raise
+
+    async def cancel(self) -> None:
+        """End the attempt in progress, if there is one, and wait until it has ended."""
+        task = self._task
+        if task is not None and not task.done():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await asyncio.wait((task,))
+
+
+def _mark_retrieved(task: asyncio.Task[Any]) -> None:
+    """An error that nobody waits for any more leaves no warning behind."""
+    if not task.cancelled():
+        task.exception()

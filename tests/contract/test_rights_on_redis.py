@@ -1,0 +1,159 @@
+"""Users with few rights: what still works for them, and what they are told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+import redis
+
+from millstream import Millstream
+from millstream.broker import Post
+from millstream.outcome import Kind, Outcome
+from millstream.redis import RedisBroker, results
+from tests.unit.stage import looped
+
+PATIENCE = 20.0
+
+
+@pytest.fixture(params=["valkey", "redis"])
+def url(request: pytest.FixtureRequest) -> str:
+    found: str = request.getfixturevalue(f"{request.param}_server")
+    return found
+
+
+def user(url: str, *rules: str) -> str:
+    """The URL of a new user, who may do everything but for these rules."""
+    name = f"user-{secrets.token_hex(4)}"
+    with redis.Redis.from_url(url) as operator:
+        operator.execute_command("ACL", "SETUSER", name, "on", ">secret", "~*", "&*", "+@all", *rules)
+    return url.replace("unix://", f"unix://{name}:secret@")
+
+
+def app_at(url: str, namespace: str) -> Millstream:
+    app = Millstream(url, namespace=namespace)
+
+    @app.task
+    async def double(number: int) -> int:
+        return 2 * number
+
+    return app
+
+
+@asynccontextmanager
+async def brokers(namespace: str, *urls: str) -> AsyncGenerator[list[RedisBroker]]:
+    opened = [RedisBroker(url, namespace=namespace) for url in urls]
+    for broker in opened:
+        await broker.open()
+    yield opened
+    for broker in opened:
+        await broker.close()
+
+
+def new_namespace() -> str:
+    return f"test-{secrets.token_hex(6)}"
+
+
+def warnings(caplog: pytest.LogCaptureFixture, about: str) -> int:
+    return sum(about in record.message for record in caplog.records if record.levelno == logging.WARNING)
+
+
+@looped
+async def test_a_user_without_dangerous_commands_serves_and_is_told_what_is_lost(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = app_at(user(url, "-@dangerous"), new_namespace())
+    async with app, app.worker():
+        job = await app.tasks["double"].options(delay=0.3).enqueue(2)
+        assert await job.result(timeout=PATIENCE) == 4
+    assert warnings(caplog, "may not run INFO") >= 1
+    assert warnings(caplog, "grant +client|unblock") == 1
+
+
+@looped
+async def test_the_version_is_known_to_a_user_who_may_ask_for_nothing(url: str) -> None:
+    async with brokers(new_namespace(), url, user(url, "-info", "-client", "-config")) as (free, bound):
+        assert bound.capabilities.server == free.capabilities.server
+
+
+@looped
+async def test_eviction_is_warned_about_where_the_settings_may_not_be_read(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    with redis.Redis.from_url(url) as operator:
+        operator.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            async with brokers(new_namespace(), user(url, "-config")):
+                assert warnings(caplog, "maxmemory-policy is 'allkeys-lru'") == 1
+        finally:
+            operator.config_set("maxmemory-policy", "noeviction")
+
+
+@looped
+async def test_a_caller_who_may_not_subscribe_gets_results_and_one_warning(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    namespace = new_namespace()
+    worker, caller = app_at(url, namespace), app_at(user(url, "resetchannels"), namespace)
+    async with worker, worker.worker(), caller:
+        jobs = [await caller.tasks["double"].enqueue(n) for n in range(3)]
+        assert [await job.result(timeout=PATIENCE) for job in jobs] == [0, 2, 4]
+    assert warnings(caplog, "results cannot be pushed to this process") == 1
+
+
+@looped
+async def test_jobs_end_completely_where_the_worker_may_not_publish(
+    url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "LOOK_SECONDS", 0.05)
+    async with brokers(new_namespace(), url, user(url, "resetchannels")) as (caller, worker):
+        await caller.publish("default", [Post(each, b"body") for each in "ab"])
+        waiting = [asyncio.create_task(caller.results.wait("default", each, PATIENCE)) for each in "ab"]
+        while await caller._commands.call("HLEN", caller._names("default")["waiters"]) != 2:
+            await asyncio.sleep(0)
+        await worker.join("default", "hand", 30.0)
+        entries = (await worker.claim("default", "hand", 2)).entries
+        outcomes = [Outcome(Kind.DONE, entry.ref, each, b"ending", 60.0) for entry, each in zip(entries, "ab", strict=True)]
+        assert await worker.settle("default", "hand", outcomes) == 2
+        assert (await caller.inspector.queue("default")).totals["done"] == 2
+        assert await asyncio.gather(*waiting) == [b"ending", b"ending"]
+    assert warnings(caplog, "may not PUBLISH") == 1
+
+
+@looped
+async def test_users_with_and_without_the_right_to_ask_who_the_server_is_let_leases_lapse(url: str) -> None:
+    async with brokers(new_namespace(), url, user(url, "-info")) as (free, bound):
+        now = 1_000_000.0
+        for broker in (free, bound):
+            broker.set_clock(now)
+        await free.publish("default", [Post("a", b"body")])
+        await free.join("default", "dead", 1.0)
+        assert len((await free.claim("default", "dead", 1)).entries) == 1
+        await free.join("default", "free", 3600.0)
+        await bound.join("default", "bound", 3600.0)
+        taken = 0
+        for _ in range(20):
+            now += 0.5
+            for broker, name in ((free, "free"), (bound, "bound")):
+                broker.set_clock(now)
+                taken += len((await broker.claim("default", name, 1)).entries)
+        assert taken == 1
+
+
+@looped
+async def test_results_are_pushed_to_all_who_wait_if_the_namespace_has_a_blank_in_it(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "LOOK_SECONDS", 3600.0)
+    app = app_at(url, f"my app {secrets.token_hex(4)}")
+    async with brokers(app.settings.namespace, url) as (worker,):
+        async with app:
+            job = await app.tasks["double"].enqueue(1)
+            waiting = asyncio.create_task(worker.results.wait("default", job.id, PATIENCE))
+            others = asyncio.create_task((await app.broker()).results.wait("default", job.id, PATIENCE))
+            while b"\n" not in (await worker._commands.call("HGET", worker._names("default")["waiters"], job.id) or b""):
+                await asyncio.sleep(0)
+            await worker.join("default", "hand", 30.0)
+            (entry,) = (await worker.claim("default", "hand", 1)).entries
+            await worker.settle("default", "hand", [Outcome(Kind.DONE, entry.ref, job.id, b"ending", 60.0)])
+            assert [await waiting, await others] == [b"ending", b"ending"]

@@ -1,0 +1,97 @@
+"""A primary that was demoted: connections leave it, and ask again where the primary is."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from millstream.broker import Post
+from millstream.errors import BrokerUnavailable
+from millstream.outcome import Kind, Outcome
+from millstream.redis import RedisBroker, results
+from millstream.redis.connect import Connector
+from millstream.redis.link import Link
+from tests.system.harness import Server, running_server
+from tests.unit.stage import looped
+
+
+class Name:
+    """A name that leads to the primary, as DNS does."""
+
+    def __init__(self, *servers: Server) -> None:
+        self.primary, self._other = servers
+
+    async def locate(self) -> str:
+        return self.primary.url
+
+    def fail_over(self) -> None:
+        """The other server is the primary from now on. Connections to the old one stay open."""
+        self.primary.call("REPLICAOF", "127.0.0.1", "1")
+        self.primary, self._other = self._other, self.primary
+
+
+@pytest.fixture
+def name() -> Iterator[Name]:
+    with running_server() as first, running_server() as second:
+        yield Name(first, second)
+
+
+@looped
+async def test_a_link_leaves_a_server_that_refuses_writes_as_a_replica(name: Name) -> None:
+    link = Link(Connector(name.locate))
+    await link.call("SET", "written", "before")
+    name.fail_over()
+    with pytest.raises(BrokerUnavailable, match="READONLY"):
+        await link.call("SET", "written", "after")
+    await link.call("SET", "written", "after")
+    assert name.primary.call("GET", "written") == b"after"
+    await link.close()
+
+
+@looped
+async def test_a_link_leaves_a_server_that_became_a_replica_while_it_waited_there(name: Name) -> None:
+    link, operator = Link(Connector(name.locate)), Link(Connector(name.primary.url))
+    await link.ready()
+    waiting = asyncio.create_task(link.call_together((("BLPOP", "list", 0),), block=60))
+    while b"cmd=blpop" not in await operator.call("CLIENT", "LIST"):
+        await asyncio.sleep(0)
+    name.fail_over()
+    with pytest.raises(BrokerUnavailable, match="UNBLOCKED"):
+        await waiting
+    name.primary.call("RPUSH", "list", "item")
+    assert await link.call_together((("BLPOP", "list", 0),), block=60) == [[b"list", b"item"]]
+    await link.close()
+    await operator.close()
+
+
+@looped
+async def test_who_waits_for_a_result_is_told_by_the_new_primary(name: Name, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(results, "LOOK_SECONDS", 3600.0)
+    broker = RedisBroker(name.locate, namespace=f"test-{uuid.uuid4().hex}")
+    await broker.open()
+    await broker.publish("default", [Post("a", b"body")])
+    first = asyncio.create_task(broker.results.wait("default", "a", None))
+    await _until_waited_for(name.primary, broker)
+    name.fail_over()
+    with pytest.raises(BrokerUnavailable):
+        await broker.publish("default", [Post("b", b"body")])
+    await broker.publish("default", [Post("b", b"body")])
+    second = asyncio.create_task(broker.results.wait("default", "b", None))
+    await _until_waited_for(name.primary, broker)
+    await broker.join("default", "hand", 30.0)
+    (entry,) = (await broker.claim("default", "hand", 1)).entries
+    await broker.settle("default", "hand", [Outcome(Kind.DONE, entry.ref, "b", b"ending", 60.0)])
+    assert await second == b"ending"
+    assert await first is None, "nobody there knows of that job"
+    await broker.close()
+
+
+async def _until_waited_for(server: Server, broker: RedisBroker) -> None:
+    """The caller is registered on this server, and has subscribed there."""
+    for command in (("PUBSUB", "CHANNELS"), ("HKEYS", broker._names("default")["waiters"])):
+        while not await asyncio.to_thread(server.call, *command):
+            await asyncio.sleep(0)
