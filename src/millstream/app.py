@@ -16,7 +16,7 @@ import msgspec
 
 from millstream.address import dead_address, shard_addresses, split_address, split_group, topic_address
 from millstream.address import whole as whole_address
-from millstream.backoff import pauses
+from millstream.backoff import START_SECONDS, patiently
 from millstream.batch import Batch
 from millstream.broadcast import Broadcast
 from millstream.broker import Broker, OrderRules
@@ -526,7 +526,7 @@ class Millstream:
         self.load()
         names = self.queues_to_serve(queues or ())
         async with self:
-            await self.connect_patiently()
+            await self.connect_patiently(names)
             worker = await self._make_worker(names, concurrency, threads)
             return await run_until_stopped(worker, self._stops, self.settings.grace, until)
 
@@ -589,22 +589,17 @@ class Millstream:
         seats = None if settings.consumers is None else settings.consumers[1]
         return Serving(address, settings.shards, seats, next((order for order in orders if order is not None), None))
 
-    async def connect_patiently(self, seconds: float = 30.0) -> Broker:
-        """``broker()``, trying again for a while if the server is away; a server that refuses us is not tried again."""
-        deadline = asyncio.get_running_loop().time() + seconds
+    async def connect_patiently(self, addresses: Sequence[str], seconds: float = START_SECONDS) -> Broker:
+        """``broker_to_serve()``, trying again for a while if the server is away; one that refuses us is not tried again."""
         reporter = self._clients.here().reporter
-        for pause in pauses():
-            try:
-                broker = await self.broker()
-            except BrokerUnavailable as error:
-                reporter.fail("read", None, error, "%s; trying again", error)
-                if asyncio.get_running_loop().time() + pause >= deadline:
-                    raise
-                await asyncio.sleep(pause)
-            else:
-                reporter.heal("read", None)
-                return broker
-        raise AssertionError("unreachable: pauses never end")
+
+        def missed(error: BrokerUnavailable) -> None:
+            reporter.fail("read", None, error, "%s; trying again", error)
+
+        deadline = asyncio.get_running_loop().time() + seconds
+        broker = await patiently(lambda: self.broker_to_serve(addresses), deadline, missed)
+        reporter.heal("read", None)
+        return broker
 
     async def _make_worker(self, queues: Sequence[str], concurrency: int, threads: int) -> Worker:
         return Worker(

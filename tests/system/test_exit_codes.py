@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import pytest
 
 from tests.system.apps import jobs, sharded
 from tests.system.harness import Ledger, Server, Workers, eventually, running_server, state, totals, until_done
@@ -37,6 +43,82 @@ def test_2_usage(workers: Workers) -> None:
     worker = workers.launch(app="nowhere:app")
     assert worker.wait() == 2
     assert "there is no module 'nowhere'" in worker.log
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("reddis://127.0.0.1:6379/0", "the scheme 'reddis' is not supported"),
+        ("redis://127.0.0.1:6379/0?foo=1", "unknown option 'foo'"),
+        ("embedded:///sys/millstream", "the embedded server in /sys/millstream cannot be used"),
+    ],
+)
+def test_2_a_url_that_can_never_work_is_told_in_one_line(workers: Workers, url: str, said: str) -> None:
+    worker = workers.launch(url=url)
+    assert worker.wait() == 2
+    (line,) = worker.log.splitlines()
+    assert said in line
+
+
+def test_3_a_database_that_the_server_does_not_have_is_told_in_one_line(workers: Workers, server: Server) -> None:
+    worker = workers.launch(url=f"{server.url}?db=9999")
+    assert worker.wait() == 3
+    (line,) = worker.log.splitlines()
+    assert "DB index is out of range" in line
+
+
+@pytest.mark.parametrize("passed", [1, 2])
+def test_a_server_that_goes_away_while_the_worker_starts_is_waited_for(workers: Workers, server: Server, passed: int) -> None:
+    with leading_through(server, passed=passed, refused=5) as url:
+        worker = workers.launch(url=url)
+        worker.until_ready()
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+
+
+@contextmanager
+def leading_through(server: Server, *, passed: int, refused: int) -> Iterator[str]:
+    """A URL that leads to the server: after so many connections all of them are cut, and so many more are refused."""
+    path, ready, over = f"{server.path}-through", threading.Event(), threading.Event()
+    connections = 0
+    writers: list[asyncio.StreamWriter] = []
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                writer.write(data)
+        writer.close()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        if connections == passed + 1:
+            for each in writers:
+                each.transport.abort()
+        if passed < connections <= passed + refused:
+            writer.transport.abort()
+            return
+        there, back = await asyncio.open_unix_connection(server.path)
+        writers.extend((writer, back))
+        await asyncio.gather(carry(reader, back), carry(there, writer))
+
+    async def serve() -> None:
+        listener = await asyncio.start_unix_server(accept, path)
+        ready.set()
+        await asyncio.to_thread(over.wait)
+        listener.close()
+        for each in writers:
+            each.transport.abort()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    ready.wait()
+    try:
+        yield f"unix://{path}"
+    finally:
+        over.set()
+        thread.join()
+    assert connections > passed + refused
 
 
 def test_3_a_server_that_refuses(workers: Workers) -> None:

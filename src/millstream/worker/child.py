@@ -13,10 +13,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from millstream import logs
-from millstream.errors import BrokerRefused, BrokerUnavailable, ShardsChanged, UsageError
+from millstream.errors import BrokerError, ShardsChanged, UsageError
 from millstream.handler import Handler
 from millstream.worker import codes, roles, wire
 from millstream.worker.finding import find_app, find_strategy
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 
 log = logs.logger("millstream.worker")
 
-CONNECT_SECONDS = 30.0
-"""How long refused connections are tried again at start."""
-
 
 async def serve(app: Millstream, orders: wire.Orders, strategy: Strategy | None = None) -> int:
     """Serve until told to stop; the exit code."""
@@ -42,21 +40,20 @@ async def serve(app: Millstream, orders: wire.Orders, strategy: Strategy | None 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     queues = app.queues_to_serve(orders.queues)
-    connecting, stopping = asyncio.ensure_future(app.connect_patiently(CONNECT_SECONDS)), asyncio.ensure_future(stop.wait())
+    connecting, stopping = asyncio.ensure_future(app.connect_patiently(queues)), asyncio.ensure_future(stop.wait())
     await asyncio.wait((connecting, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     if stop.is_set():
         connecting.cancel()
         return codes.OK
     try:
-        await connecting
-        broker = await app.broker_to_serve(queues)
-    except (BrokerUnavailable, BrokerRefused) as error:
-        log.critical("%s", error)
-        return codes.SERVER
-    except ShardsChanged as error:
+        broker = await connecting
+    except (ShardsChanged, UsageError) as error:  # the latter: a data folder that cannot be written
         log.critical("%s", error)
         return codes.USAGE
+    except BrokerError as error:
+        log.critical("%s", error)
+        return codes.SERVER
     reader, writer = await wire.streams(socket.socket(fileno=orders.fd))
     handlers: dict[str, Handler] = {**app.tasks, **app.subscriptions_at(queues)}
     slots = slots_at(queues, app, orders)
@@ -105,7 +102,7 @@ async def _serve(worker: Worker, keeper: SupervisorKeeper, orders: wire.Orders, 
     try:
         if not await _start(worker, stop, claim=not orders.suspects_only):
             return codes.OK
-    except (BrokerUnavailable, BrokerRefused) as error:
+    except BrokerError as error:
         log.critical("%s", error)
         return codes.SERVER
     except Exception:
@@ -161,6 +158,9 @@ def main() -> None:
     faulthandler.register(signal.SIGUSR1, file=orders.stacks_fd if orders.stacks_fd >= 0 else sys.stderr, all_threads=True)
     try:
         app = find_app(orders.app)
+        placed = app.override(orders.url) if orders.url else nullcontext()
+        if not orders.url:
+            _ = app.url  # UsageError if it makes no sense
         app.queues_to_serve(orders.queues)
         strategy = find_strategy(orders.strategy) if orders.strategy else None
     except UsageError as error:
@@ -169,7 +169,7 @@ def main() -> None:
     except Exception:
         log.critical("%s could not be imported", orders.app, exc_info=True)
         _exit(codes.USAGE)
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with placed, asyncio.Runner(loop_factory=loop_factory()) as runner:
         code = runner.run(serve(app, orders, strategy))
         _exit(code)
 

@@ -18,9 +18,10 @@ from typing import Any
 import msgspec
 
 from millstream import logs
+from millstream.backoff import START_SECONDS, patiently
 from millstream.broker import Broker
 from millstream.config import parse_url
-from millstream.errors import BrokerError, WorkerCrashed
+from millstream.errors import BrokerError, BrokerUnavailable, WorkerCrashed
 from millstream.reporter import Reporter
 from millstream.rooms import make_room
 from millstream.settings import AppSettings
@@ -140,7 +141,8 @@ class Supervisor:
         if code < 0 or held:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
             died = f"worker process {child.pid} {how}; {held or 0} jobs it held can be claimed again"
-        elif code not in (codes.OK, codes.INTERRUPTED):
+        elif code not in (codes.OK, codes.INTERRUPTED) and not (child.hello is None and code in (codes.USAGE, codes.SERVER)):
+            # The exception: a child that never served has said why, in a line of its own.
             died = f"worker process {child.pid} ended with code {code}"
         if died:
             log.error("%s", died)
@@ -188,7 +190,8 @@ class Supervisor:
         async with self._opening:
             if self._office is None:
                 try:
-                    broker = await self._open_broker(hello)
+                    deadline = asyncio.get_running_loop().time() + START_SECONDS
+                    broker = await patiently(lambda: self._open_broker(hello), deadline, self._missed)
                 except BrokerError as error:
                     log.critical("the supervisor cannot reach the server: %s", error)
                     self.stopping.stop(codes.SERVER)
@@ -199,6 +202,11 @@ class Supervisor:
         child.say(wire.Ready())
         if hello.observed and not child.spare and child.writer is not None:
             self._relay.admit(child, child.writer)
+
+    def _missed(self, error: BrokerUnavailable) -> None:
+        if self.stopping.begun:
+            raise error
+        log.debug("the supervisor cannot reach the server yet: %s", error)
 
     def keeper_ended(self, keeping: asyncio.Task[None]) -> None:
         """Nobody renews the leases any more."""

@@ -34,6 +34,8 @@ class Orders(msgspec.Struct, frozen=True):
     """The id of whoever started it."""
     strategy: str = ""
     """module:attribute of the app's own strategy, if it scales by one."""
+    url: str = ""
+    """Where the queues are, instead of where the app says; empty: as the app says."""
 
 
 class Hello(msgspec.Struct, tag=True, frozen=True):

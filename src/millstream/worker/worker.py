@@ -18,6 +18,7 @@ from typing import Any
 from millstream import logs
 from millstream._version import __version__
 from millstream.address import shard_addresses, spoken, whole
+from millstream.backoff import START_SECONDS, patiently
 from millstream.broadcast import Broadcast
 from millstream.broker import Broker, WorkerInfo
 from millstream.broker.contract import SUSPECT_AFTER
@@ -209,19 +210,21 @@ class Worker:
     async def _start(self, claim: bool) -> None:
         self._state = await self._stack.enter_async_context(self._lifespan())
         await self._keeper.start()
+        deadline = asyncio.get_running_loop().time() + START_SECONDS
         for lane in self._lanes:
             lane.state, lane.runner = self._state, self._runner
             if not claim:
                 lane.seats = None  # who runs suspects takes nothing else, and so nobody's seat
             if lane.seats is None:
-                await self._leases.join(lane)
+                await patiently(partial(self._leases.join, lane), deadline, self._missed)
         if claim:
-            await self._seating.look()
-        await self._discovery.look()
+            await patiently(self._seating.look, deadline, self._missed)
+        await patiently(self._discovery.look, deadline, self._missed)
         for follower in self._followers if claim else ():
             follower.lane.state, follower.lane.runner = self._state, self._runner
-            await follower.begin()
-        await self._registrar.beat()
+            await patiently(follower.begin, deadline, self._missed)
+        await patiently(self._registrar.beat, deadline, self._missed)
+        self._reporter.heal("read", None)
         self._watch = Watch(self._describe)
         self._hold.ticked = asyncio.get_running_loop().time()
         self._services = [
@@ -246,6 +249,9 @@ class Worker:
             self._broker.capabilities.server or "memory",
             f" at {self._where}" if self._where else "",
         )
+
+    def _missed(self, error: BrokerUnavailable) -> None:
+        self._reporter.fail("read", None, error, "%s; trying again", error)
 
     async def _serve_too(self, subscription: Subscription) -> None:
         """Serve a group that was not known when the worker was made."""

@@ -14,8 +14,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from millstream import logs
+from millstream.backoff import START_SECONDS, patiently
 from millstream.broker import Broker
-from millstream.errors import BrokerError
+from millstream.errors import BrokerError, BrokerUnavailable
 from millstream.reporter import Reporter
 from millstream.threaded import run_in_thread
 
@@ -173,8 +174,13 @@ class KeeperThread:
         finally:
             self._ready.set()
 
+    def _missed(self, error: BrokerUnavailable) -> None:
+        if self._stopped:
+            raise error
+
     async def _run(self) -> None:
-        broker = await self._open_broker()
+        deadline = asyncio.get_running_loop().time() + START_SECONDS
+        broker = await patiently(self._open_broker, deadline, self._missed)
         self._loop, self._stop, self._keeper = asyncio.get_running_loop(), asyncio.Event(), Keeper(broker, self._reporter)
         if self._stopped:
             self._stop.set()
