@@ -33,6 +33,19 @@ ROOT_MARKERS = ("pyproject.toml", ".git", "manage.py")
 DEFAULT_NAMESPACE = "millstream"
 DEFAULT_URL = "embedded://"
 
+URL_OPTIONS = ("client_name", "db", "password", "username")
+TLS_OPTIONS = (
+    "ssl_ca_certs",
+    "ssl_ca_path",
+    "ssl_cert_reqs",
+    "ssl_certfile",
+    "ssl_check_hostname",
+    "ssl_ciphers",
+    "ssl_keyfile",
+    "ssl_password",
+)
+"""Options of server URLs, named as in redis-py; the latter are for rediss:// only. Timeouts and protocol are not options."""
+
 SUPPORTED = "embedded://[dir], memory://[name], redis://host:port/db, rediss://host:port/db and unix:///path/to.sock"
 
 
@@ -186,7 +199,7 @@ def _server_url(scheme: Scheme, url: str) -> Url:
         raise _malformed(scheme, "has a host or port that cannot be read") from None
     if parts.fragment or "#" in url:
         raise _malformed(scheme, "has a '#' in it")
-    options = parse_qs(parts.query)
+    options = _options(scheme, parts.query)
     username = unquote(parts.username or "") or _last(options, "username")
     password = unquote(parts.password or "") or _last(options, "password")
     path = unquote(parts.path)
@@ -211,6 +224,25 @@ def _db(scheme: str, text: str) -> int:
         # redis-py would take db 0 in silence.
         raise _malformed(scheme, "has a database that is not a number")
     return int(text)
+
+
+def _options(scheme: Scheme, query: str) -> dict[str, list[str]]:
+    """What follows the question mark, checked: what we do not know would be ignored, or fail at the first connection."""
+    options = parse_qs(query, keep_blank_values=True)
+    known = URL_OPTIONS + TLS_OPTIONS if scheme == "rediss" else URL_OPTIONS
+    for name, values in options.items():
+        if name not in known:
+            # Only what is plainly a name is quoted: the rest may be part of a password.
+            quoted = repr(name) if re.fullmatch(r"[a-z_]{1,40}", name) else "in it"
+            hint = "; TLS needs rediss://" if name in TLS_OPTIONS else ""
+            raise UsageError(f"the {scheme}:// URL has an unknown option {quoted}{hint}; the options are {', '.join(known)}")
+        if len(values) > 1 or not values[0]:
+            raise UsageError(f"the {scheme}:// URL must give the option {name!r} exactly one value")
+    if _last(options, "ssl_cert_reqs") not in ("", "none", "optional", "required"):
+        raise UsageError("ssl_cert_reqs in the URL must be none, optional or required")
+    if _last(options, "ssl_check_hostname").lower() not in ("", "true", "false", "1", "0", "yes", "no"):
+        raise UsageError("ssl_check_hostname in the URL must be true or false")
+    return options
 
 
 def _last(options: dict[str, list[str]], key: str) -> str:

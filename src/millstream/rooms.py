@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from millstream.config import DEFAULT_NAMESPACE, Url
+from millstream.errors import BrokerUnavailable, UsageError
 from millstream.settings import AppSettings
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class RedisRoom:
     def __init__(self, url: Url, settings: AppSettings) -> None:
         self._url = url
         self._settings = settings
+        self._reached = False
 
     @property
     def where(self) -> str:
@@ -71,10 +73,16 @@ class RedisRoom:
         except BaseException:
             await broker.close()
             raise
+        self._reached = True
         return broker
 
     async def _ensure_server(self) -> str:
         """Asked before every connection: a server that stopped because nobody used it is started again."""
         from millstream.embedded import ensure_server
 
-        return await asyncio.to_thread(ensure_server, self._url.path or None)
+        try:
+            return await asyncio.to_thread(ensure_server, self._url.path or None)
+        except UsageError as error:
+            if not self._reached:
+                raise
+            raise BrokerUnavailable(str(error)) from error  # it has worked: whoever serves goes on, and tries again

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -345,7 +346,7 @@ def test_a_data_folder_of_someone_else_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_in_the_folders_place_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(BrokerUnavailable, match="MILLSTREAM_HOME"):
+    with pytest.raises(UsageError, match="MILLSTREAM_HOME"):
         ensure_server(tmp_path / "file")
 
 
@@ -669,6 +670,30 @@ def test_a_server_full_of_clients_is_joined_and_can_be_stopped(folder: Path, ser
     client.config_set("maxclients", 2)  # the watchdog and this one
     assert ensure_server(folder)
     assert stop_server(folder)
+
+
+def test_a_server_that_cannot_write_to_its_disk_is_joined_and_named_by_the_doctor(folder: Path, server: Server) -> None:
+    client = server(folder)
+    (folder / "dump.rdb" / "in-the-way").mkdir(parents=True)  # the snapshot cannot be put in its place
+    client.config_set("save", "3600 1")
+    client.set("key", "value")
+    client.bgsave()
+    until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err", "the snapshot to fail")
+    with pytest.raises(redis.ResponseError, match="MISCONF"):
+        client.ping()
+    assert ensure_server(folder)
+    command = [sys.executable, "-m", "millstream", "doctor", "--url", f"embedded://{folder}", "--json"]
+    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE).stdout)
+    (finding,) = [each for each in found if each["check"] == "server"]
+    assert finding["health"] == "bad"
+    assert "the server cannot write its data to disk (MISCONF)" in finding["found"]
+    client.config_set("save", "")  # else it does not end
+
+
+@pytest.mark.parametrize("place", ["/sys/millstream", "/etc/hostname/below"])
+def test_a_folder_that_can_never_be_written_is_a_mistake_of_usage(place: str) -> None:
+    with pytest.raises(UsageError, match=f"the embedded server in {place} cannot be used"):
+        ensure_server(place)
 
 
 def test_it_starts_under_a_low_limit_of_open_files(folder: Path) -> None:

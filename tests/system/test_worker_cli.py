@@ -118,6 +118,19 @@ def test_the_console_script_finds_its_app_in_the_environment(ledger: Ledger, wor
     assert ledger.runs() == {"note": 1}
 
 
+def test_the_url_of_the_command_line_is_used_instead_of_the_apps(ledger: Ledger, workers: Workers, server: Server) -> None:
+    jobs.note.enqueue_sync("note")
+    assert workers.launch("--burst", "--url", server.url, url="redis://127.0.0.1:1/0").wait() == 0
+    assert ledger.runs() == {"note": 1}
+
+
+def test_a_url_of_the_command_line_that_makes_no_sense_ends_it_with_2(workers: Workers) -> None:
+    worker = workers.launch("--url", "reddis://nowhere")
+    assert worker.wait() == 2
+    (line,) = worker.log.splitlines()
+    assert line.startswith("millstream: the scheme 'reddis' is not supported")
+
+
 def test_a_burst_ends_when_nothing_is_ready_or_running(ledger: Ledger, workers: Workers) -> None:
     jobs.app.enqueue_many_sync(jobs.nap.bind(f"nap-{i}", 0.02) for i in range(100))
     dying = jobs.unspeakable.enqueue_sync("unspeakable")

@@ -243,7 +243,7 @@ def test_a_url_that_makes_no_sense_is_refused_without_quoting_it(text: str) -> N
     [
         (f"redis://me:{SECRET}@db:1/2", "redis://me:***@db:1/2"),
         (f"rediss://:{SECRET}@[::1]", "rediss://:***@[::1]:6379/0"),
-        (f"redis://db?password={SECRET}&ssl_password={SECRET}", "redis://:***@db:6379/0"),
+        (f"rediss://db?password={SECRET}&ssl_password={SECRET}", "rediss://:***@db:6379/0"),
         (f"unix://:{SECRET}@/run/r.sock?db=2", "unix://:***@/run/r.sock?db=2"),
         ("embedded://", "embedded://"),
         ("embedded:///srv/jobs", "embedded:///srv/jobs"),

@@ -82,7 +82,8 @@ def run(args: list[str]) -> int:
 
 
 def _fail(error: Exception, code: int) -> int:
-    print(f"millstream: {line(str(error))}", file=sys.stderr)
+    first, *more = str(error).splitlines() or [""]
+    print(f"millstream: {line(first)}", *(f"  {line(each)}" for each in more), sep="\n", file=sys.stderr)
     return code
 
 
@@ -145,6 +146,9 @@ def worker(
     ] = "backlog",
     burst: Annotated[bool, typer.Option("--burst", help="End when nothing is ready or running.")] = False,
     reload: Annotated[bool, typer.Option("--reload", help="Restart when a source file below this folder changes.")] = False,
+    url: Annotated[
+        str | None, typer.Option("--url", metavar="URL", help="Where the queues are, instead of where the app says.")
+    ] = None,
 ) -> None:
     """Serve an app's queues until SIGTERM or Ctrl-C.
 
@@ -162,6 +166,7 @@ def worker(
         strategy=strategy,
         burst=burst,
         reload=reload,
+        url=url,
     )
 
 

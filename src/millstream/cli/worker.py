@@ -7,7 +7,7 @@ import sys
 
 import msgspec
 
-from millstream.config import discover_app
+from millstream.config import discover_app, discover_url, parse_url
 from millstream.worker import roles
 from millstream.worker.plan import Plan
 from millstream.worker.scaling.spec import parse_processes, parse_spec
@@ -24,6 +24,7 @@ def start_worker(
     strategy: str,
     burst: bool,
     reload: bool,
+    url: str | None = None,
 ) -> None:
     """Replace this process by the supervisor, which needs nothing of the command line's libraries. Same pid, so signals and
     PID 1 work as expected."""
@@ -35,6 +36,7 @@ def start_worker(
         threads=threads,
         burst=burst,
         strategy=parse_spec(strategy).own,
+        url="" if url is None else parse_url(discover_url(url)).text,
     )
     plan = Plan(orders=orders, processes=least, maximum=most, strategy=strategy, reload=reload)
     sys.stdout.flush()

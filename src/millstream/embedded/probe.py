@@ -18,14 +18,15 @@ UNNAMEABLE = 1024
 def probe(address: str, folder: Path) -> State:
     """How this folder's server is: ready, loading its data, busy (full of clients, or with a script), silent or absent.
 
-    Absent also if another folder's server answers. A busy one cannot say whose it is, so it must hold this folder's lock.
+    One that cannot write to its disk is ready: it answers, and tells whoever writes what is wrong. Absent also if another
+    folder's server answers. A busy one cannot say whose it is, so it must hold this folder's lock.
     """
     try:
         with connect(address) as connection:
             ping = ask(connection, b"PING")[0]
             if ping.startswith((b"-BUSY", b"-ERR max number of clients")):
                 return _if_held("busy", folder)
-            if ping != b"+PONG" and not ping.startswith(b"-LOADING"):
+            if ping != b"+PONG" and not ping.startswith((b"-LOADING", b"-MISCONF")):
                 return "silent"
             home = ask(connection, b"CONFIG GET dir")[-1]
     except (FileNotFoundError, ConnectionRefusedError):
@@ -36,7 +37,7 @@ def probe(address: str, folder: Path) -> State:
         return _if_held("busy", folder)
     if not _is_home(home, folder):
         return "absent"
-    return "ready" if ping == b"+PONG" else "loading"
+    return "loading" if ping.startswith(b"-LOADING") else "ready"
 
 
 def _if_held(state: State, folder: Path) -> State:

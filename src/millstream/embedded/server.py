@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 import time
@@ -32,6 +33,8 @@ from millstream.errors import BrokerUnavailable, UsageError
 
 logger = logs.logger("millstream.embedded")
 
+# Of a data folder that stays as it is until somebody changes it: trying again does not help.
+PERMANENT = frozenset((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG))
 # Seconds a server may take to answer at all, or another process to start or stop it.
 PATIENCE = 30.0
 # Seconds of waiting for a server that lives and cannot be reached after which the log says so.
@@ -55,7 +58,8 @@ def ensure_server(directory: str | Path | None = None) -> str:
     try:
         address = _join(folder) or _find_or_start(folder)
     except OSError as error:
-        raise BrokerUnavailable(f"the embedded server in {folder} cannot be used: {error}. {WAY_OUT}") from error
+        refused = UsageError if error.errno in PERMANENT else BrokerUnavailable
+        raise refused(f"the embedded server in {folder} cannot be used: {error}. {WAY_OUT}") from error
     return f"unix://{quote(address)}"
 
 

@@ -331,8 +331,8 @@ class RedisBroker(Broker):
             # Told once. From now on waits end by themselves when something is due.
             self._cannot_nudge = True
             raise BrokerRefused(
-                f"{error} Without CLIENT UNBLOCK what is due starts up to 0.1 s late, and a worker takes up to 1 s longer to stop: "
-                "grant +client|unblock to this user."
+                f"{error} Without CLIENT UNBLOCK what is due starts up to 0.1 s late, and a worker takes up to 1 s longer to "
+                "stop: grant +client|unblock to this user."
             ) from error
 
     async def settle(self, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
