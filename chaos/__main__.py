@@ -39,7 +39,7 @@ def main() -> int:
         print(f"\n{report.PATH.name} is written.")
     else:
         print("\n" + text)
-    for breach in findings.breaches:
+    for breach in findings.shown:
         print(f"BROKEN: {breach}", file=sys.stderr)
     return 1 if findings.breaches else 0
 

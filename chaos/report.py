@@ -21,6 +21,9 @@ from chaos.trials.trial import TrialResult
 from millstream import __version__
 
 PATH = Path(__file__).parent / "REPORT.md"
+MOST_SHOWN = 20
+"""Broken promises that are listed."""
+
 FOLDERS = re.compile(r"/(?:[\w.-]+/)*chaos-\w+/")
 """Where servers had their sockets."""
 
@@ -55,6 +58,12 @@ class Findings:
         found += [f"{refusal.why}: ended with {refusal.code}" for refusal in self.refusals if refusal.code != 3]
         return found
 
+    @property
+    def shown(self) -> list[str]:
+        """The first of them, and how many more there are."""
+        first, more = self.breaches[:MOST_SHOWN], len(self.breaches) - MOST_SHOWN
+        return [*first, f"and {more} more"] if more > 0 else first
+
 
 def render(findings: Findings) -> str:
     """The whole report, in Markdown."""
@@ -79,7 +88,7 @@ def _head(findings: Findings) -> str:
     )
     said.append("")
     if findings.breaches:
-        said += [f"**{len(findings.breaches)} promises were broken:**", "", *(f"- {breach}" for breach in findings.breaches)]
+        said += [f"**{len(findings.breaches)} promises were broken:**", "", *(f"- {breach}" for breach in findings.shown)]
     else:
         said.append(
             f"**{_accepted(findings):,} jobs and events were accepted under faults. None was lost but by a server that lost "

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from signal import SIGCONT, SIGSTOP
 
 from chaos.fleet import QUEUE, RETRY, VERSION, Version, make_app
 from chaos.server import Engine
 from chaos.site import Site, open_site
 from chaos.stage import Stuck
 from chaos.trials.trial import TrialResult
-from chaos.workers import Worker
+from chaos.workers import Worker, send
 
 MODULE = "chaos.fleet"
 
@@ -32,15 +33,17 @@ class FleetTest:
     grace: float = 8.0
     """``unknown_task_grace``."""
     late: float = 2.0
-    """Seconds after which the worker that knows the new tasks starts: less than the grace. 0: it is there from the first."""
+    """Seconds for which the worker that knows the new tasks is stopped after the first jobs were sent: less than the lease, and
+    than the grace."""
+    lease: float = 5.0
     bound: float = 30.0
     """Seconds within which every job is done."""
 
     @property
     def meaning(self) -> str:
         return (
-            f"{self.old} workers of an old version and one of a new version serve one queue. The new one starts "
-            f"{self.late:g} s after the first jobs were sent. Two waves of {self.jobs} jobs each of a shared task, a new task, "
+            f"{self.old} workers of an old version and one of a new version serve one queue. The new one is stopped for the "
+            f"first {self.late:g} s. Two waves of {self.jobs} jobs each of a shared task, a new task, "
             f"a new task that fails {RETRY.max_retries} times and a new task that snoozes {self.snoozes} times, and "
             f"one job of a task that nobody knows. `unknown_task_grace` is {self.grace:g} s."
         )
@@ -50,7 +53,7 @@ async def run(test: FleetTest, engine: Engine, seed: int, *, bounded: bool = Tru
     """``bounded``: it is a breach if all takes too long. Which worker meets which job is a matter of chance."""
     del seed
     result, began = TrialResult("fleet", "A fleet of two versions", test.meaning), time.monotonic()
-    async with open_site(make_app, 5.0, engine, unknown_task_grace=test.grace) as site:
+    async with open_site(make_app, test.lease, engine, unknown_task_grace=test.grace) as site:
         result.server = site.server.name
         try:
             await _play(site, test, result, bounded)
@@ -62,16 +65,16 @@ async def run(test: FleetTest, engine: Engine, seed: int, *, bounded: bool = Tru
 
 
 async def _play(site: Site, test: FleetTest, result: TrialResult, bounded: bool) -> None:
-    workers = [_begin(site, "old") for _ in range(test.old)]
-    if not test.late:
-        workers.append(_begin(site, "new"))
-    await site.until_serving(workers)
-    began = time.monotonic()
-    await _send(site, test, "first")
-    unheard_of = await site.app.tasks[UNHEARD_OF].enqueue(UNHEARD_OF)
-    if test.late:
+    new = _begin(site, "new")
+    await site.until_serving([new, *(_begin(site, "old") for _ in range(test.old))])
+    family = new.family
+    began = send(SIGSTOP, family)
+    try:
+        await _send(site, test, "first")
+        unheard_of = await site.app.tasks[UNHEARD_OF].enqueue(UNHEARD_OF)
         await asyncio.sleep(test.late)
-        await site.until_serving([_begin(site, "new")])
+    finally:
+        send(SIGCONT, reversed(family))
     await _send(site, test, "second")
     try:
         await site.drained([QUEUE])

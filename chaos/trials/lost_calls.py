@@ -41,7 +41,7 @@ class LostCallsTest:
             f"{len(self.verbs)} verbs of a client. A verb makes one call to the server, or several. It is tried once for each "
             "of them, from the same state: the connection is cut before that request reaches the server. Then it is tried once "
             "more for each, with the connection cut before the reply reaches the client. The client connects again by itself. "
-            "The answer, and the state afterwards, must be those of an undisturbed call."
+            "The answer, and the state afterwards, must be those of an undisturbed call. A loss is one call of one try."
         )
 
 
@@ -58,8 +58,7 @@ async def run(test: LostCallsTest, engine: Engine, seed: int) -> TrialResult:
 
         found = await asyncio.gather(*(try_one(verb) for verb in test.verbs))
     for verb, (losses, lies) in zip(test.verbs, found, strict=True):
-        name = f"`{verb.name}` answers {verb.answer!r}"
-        result.expect(name, "; ".join(lies) or f"so it did, with {losses} calls lost one at a time", not lies)
+        result.expect(f"{verb.name} answers `{verb.answer!r}`", "; ".join(lies) or f"yes, in {losses} losses", not lies)
     result.seconds = time.monotonic() - began
     return result
 

@@ -39,7 +39,7 @@ def test_the_next_call_succeeds_after_idle_connections_were_forgotten() -> None:
 
 
 def test_new_tasks_run_in_a_fleet_of_two_versions() -> None:
-    test = fleet.FleetTest(old=2, jobs=10, snoozes=6, grace=5.0, late=0.0)
+    test = fleet.FleetTest(old=2, jobs=10, snoozes=6, grace=5.0, late=0.5, lease=30.0)
     result = kept(fleet.run(test, OTHER, SEED, bounded=False))
     assert result.verdict.done == result.verdict.accepted == 80
 
