@@ -28,6 +28,10 @@ from millstream.client.pages import merged
 from millstream.types import Status
 
 
+AT_ONCE = 50
+"""Topics asked about at a time."""
+
+
 class ClientInspector(Inspector):
     """``app.inspector``: the truth from the server, from any loop, and from none by the ``_sync`` twins.
 
@@ -79,7 +83,10 @@ class ClientInspector(Inspector):
 
     async def addresses(self) -> list[str]:
         """Every queue by its name, then every group by its topic's and its own: ``topic>group``."""
-        groups = [group_address(name, group.name) for name in await self.topics() for group in (await self.topic(name)).groups]
+        names, groups = await self.topics(), list[str]()
+        for start in range(0, len(names), AT_ONCE):
+            topics = await asyncio.gather(*map(self.topic, names[start : start + AT_ONCE]))
+            groups += [group_address(topic.name, group.name) for topic in topics for group in topic.groups]
         return [*await self.queues(), *groups]
 
     async def spread(self, address: str) -> list[str]:
