@@ -27,7 +27,6 @@ from millstream.client.clients import Clients
 from millstream.client.pages import merged
 from millstream.types import Status
 
-
 AT_ONCE = 50
 """Topics asked about at a time."""
 
