@@ -82,6 +82,8 @@ class RedisBroker(Broker):
         """The user may not end the wait of another connection: waits end by themselves when something is due."""
         self._ordered: set[str] = set()
         """Where messages that have keys may have been claimed."""
+        self._sharded: set[str] = set()
+        """Shards that were published to: the whole has shards, which is noted again after a flush."""
         self._unsure: set[str] = set()
         """Where something may have been published to an empty server."""
         self._joined: set[str] = set()
@@ -171,6 +173,8 @@ class RedisBroker(Broker):
             marks = (mark, mark + len(bodies), shards, len(keys))
             created = await self._run("publish_next", queue, sender, self._id_ttl_ms, *marks, *bodies, *keys, *tasks)
             if created > 0:
+                if shards:
+                    self._sharded.add(queue)
                 return [Receipt.CREATED] * len(posts)
         records: list[Any] = []
         for p in posts:
@@ -190,6 +194,8 @@ class RedisBroker(Broker):
             bodies, keys = [p.body for p in posts], wire.keys_of(posts)
             marks = (mark, mark + len(bodies), shards, len(keys))
             if await self._run("emit_next", address, sender, self._id_ttl_ms, room, *marks, *bodies, *keys) > 0:
+                if shards:
+                    self._sharded.add(address)
                 return [Receipt.CREATED] * len(posts)
         records: list[Any] = []
         for p in posts:
@@ -208,9 +214,11 @@ class RedisBroker(Broker):
         if reply.endswith(b"n") or address in self._unsure:
             self._unsure.add(address)
             await self._openings.reopen(address)
-            if shards:
+            if address in self._sharded:
                 await self.note_shards(whole(address), shards)
             self._unsure.discard(address)
+        if shards and reply != b"-":
+            self._sharded.add(address)
         return reply.removesuffix(b"n")
 
     async def cancel(self, queue: str, job_id: str, *, request: str = "") -> Cancellation:

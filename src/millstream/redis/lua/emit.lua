@@ -4,7 +4,7 @@
 -- ARGV: clock, sender, max_length (-1: none), id_ttl_ms, shards, then six each: id, body, serial, due, expires, key
 --       ('': none, else behind a 'k') (serial: 0 if the caller gave the id, or a newline, 'r' and the name of its request; due,
 --       expires: 0, '+ms' from now, or a moment in ms)
--- Returns one digit each: 1 created, 2 exists, 3 full, 5 created by this request before; then 'n' if nothing was ever published before; or '-' if there is another number of shards.
+-- Returns one digit each: 1 created, 2 exists, 3 full, 5 created by this request before; then 'n' if nobody has opened the topic, or all was flushed since; or '-' if there is another number of shards.
 local sender, bound, id_ttl_ms = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 -- Where there is no group but some who follow, the oldest give way to the newest; only what is delayed takes room for good.
 if not one_of(ARGV[5]) then return '-' end
@@ -74,6 +74,7 @@ if created > 0 then
     wake_groups()
   end
   if state then save_sender(sender, state, id_ttl_ms) end
-  if redis.call('HINCRBY', LOG_STATS, 'published', created) == created then receipts[#receipts + 1] = 'n' end
+  local all = redis.call('HINCRBY', LOG_STATS, 'published', created)
+  if all == created and redis.call('HEXISTS', LOG_META, 'life') == 0 then receipts[#receipts + 1] = 'n' end
 end
 return table.concat(receipts)
