@@ -460,6 +460,32 @@ def test_a_result_that_cannot_be_encoded_is_dead_and_not_run_again() -> None:
     assert runs == [1]
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_result_that_is_not_of_the_annotated_type_is_dead_and_not_run_again(plain: bool) -> None:
+    app = make_app()
+    runs: list[int] = []
+
+    @app.task
+    async def number() -> int:
+        runs.append(1)
+        return "text"  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+
+    @app.task
+    async def numbers() -> list[int]:
+        runs.append(1)
+        return ["text"]  # type: ignore[list-item]  # pyright: ignore[reportReturnType]
+
+    async def main() -> None:
+        async with app.worker():
+            with pytest.raises(JobFailed) as failure:
+                await (await (number if plain else numbers).enqueue()).result(PATIENCE)
+            assert failure.value.reason == "invalid_result"
+            assert "Expected `int`, got `str`" in failure.value.error
+
+    run(main())
+    assert runs == [1]
+
+
 def test_a_result_over_max_payload_bytes_is_dead_as_invalid_result() -> None:
     app = make_app(max_payload_bytes=100)
 
