@@ -31,7 +31,10 @@ class Queue:
         return self.settings.shards
 
     async def pause(self) -> None:
-        """No job of this queue starts until ``resume``, on any worker, after a restart too. What runs goes on."""
+        """No job of this queue starts until ``resume``, on any worker, after a restart too. What runs goes on.
+
+        A worker learns of it with its next claim: jobs that it holds already may start for about 0.25 s more.
+        """
         await self._clients.here().of_all(self.name, lambda at, broker: broker.pause(at))
 
     async def resume(self) -> None:
