@@ -125,7 +125,7 @@ def test_a_task_nobody_knows_is_put_off_and_then_dead(ledger: Ledger, workers: W
 def test_a_task_that_somebody_knows_before_its_grace_is_over_runs(ledger: Ledger, workers: Workers) -> None:
     """A rolling deploy: the old release is still there, and the new one comes."""
     job = jobs.nap.enqueue_sync("new", 0.0)
-    workers.launch(app="older:app", unknown_task_grace=5)
+    workers.launch(app="older:app", unknown_task_grace=60)
     eventually(lambda: job.status_sync() == "scheduled", "it to be put off")
     workers.launch()
     until_done(1)
