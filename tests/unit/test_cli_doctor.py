@@ -385,4 +385,4 @@ def test_a_queue_whose_workers_are_at_their_limit_is_well_and_says_so(embedded_u
         await broker.register(WorkerInfo("w", "host", 1, "0", ["q"], 0.0, {}, slots=(1, 1), running=(1, 0), full=["q"]), 60.0)
 
     ((how, what),) = asyncio.run(examined(embedded_url, prepare))["queue q"]
-    assert how == "ok" and what.endswith("at its limit: w runs 1 of 2")
+    assert how == "ok" and what.endswith("at its limit: w runs 1 of 1 coroutines and 0 of 1 threads")

@@ -120,7 +120,9 @@ def test_events_have_no_task_that_could_be_unknown() -> None:
 def test_workers_at_their_limit_are_named_with_what_they_run() -> None:
     found = why(job(), worker(running=(2, 0)))
     assert (found.code, found.workers) == ("busy", ("w",))
-    assert found.text.endswith("at its limit: w runs 2 of 3")
+    assert found.text.endswith("at its limit: w runs 2 of 2 coroutines")
+    of_group = why(job(), worker(queues=["news>g"], full=["news>g"]), address="news>g")
+    assert of_group.text.endswith("at its limit: w runs 0 of 2 coroutines and 0 of 1 threads")
 
 
 def test_a_worker_that_does_not_know_the_task_is_no_help_however_idle_it_is() -> None:

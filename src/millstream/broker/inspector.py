@@ -193,9 +193,9 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def enqueued_ms(self) -> int:
         """When it was enqueued, by the clock of the machine that did; 0 if that is not known."""
-        if self.letter is not None:
+        if self.letter is not None and self.letter.letter.enqueued_ms:
             return self.letter.letter.enqueued_ms
-        message = self.message
+        message = self.message  # a letter that the server wrote itself does not say it
         return message.enqueued_ms if message is not None else 0 if self.ending is None else self.ending.enqueued_ms
 
     @property

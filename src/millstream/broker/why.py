@@ -279,7 +279,7 @@ def _busy(facts: Facts, message: Message | None) -> list[Why]:
     able = [worker for worker in facts.serving if not task or worker.tasks is None or task in worker.tasks]
     if not able or not all(_at_limit(worker, whole(facts.address), task) for worker in able):
         return []
-    uses = ", ".join(f"{worker.id} runs {sum(worker.running)} of {sum(worker.slots)}" for worker in able[:NAMES])
+    uses = ", ".join(f"{worker.id} runs {_in_use(worker, task)}" for worker in able[:NAMES])
     more = f" and {len(able) - NAMES} more" if len(able) > NAMES else ""
     text = f"every worker of {named(whole(facts.address))} that can run it is at its limit: {uses}{more}"
     return [Why(code="busy", text=text, workers=_ids(able))]
@@ -290,6 +290,13 @@ def _at_limit(worker: WorkerInfo, address: str, task: str) -> bool:
         return True
     in_thread = (worker.tasks or {}).get(task)
     return in_thread is not None and 0 < worker.slots[in_thread] <= worker.running[in_thread]
+
+
+def _in_use(worker: WorkerInfo, task: str) -> str:
+    """Of the kind of slots that a task needs, or of both if that is not known."""
+    kinds = [f"{worker.running[kind]} of {worker.slots[kind]} {name}" for kind, name in enumerate(("coroutines", "threads"))]
+    in_thread = (worker.tasks or {}).get(task)
+    return " and ".join(kinds) if in_thread is None else kinds[in_thread]
 
 
 def _ready(facts: Facts) -> Why:

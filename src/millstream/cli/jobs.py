@@ -230,6 +230,7 @@ def show(view: JobView, facts: Facts, *, json: bool) -> None:
     fields, blocks = describe(view, facts)
     if not json:  # of a job that ended, the other fields say it all
         fields["why"] = None if fields["why"]["code"] in ENDED else fields["why"]["text"]
+        fields["failures"] = fields["failures"] or None
     print_details(fields, blocks, json=json)
 
 

@@ -9,14 +9,17 @@ from typing import Any
 import msgspec
 
 from millstream.address import dead_address, group_address, shard_addresses, topic_address
-from millstream.broker import Facts, Finding, GroupState, Inspector, Listed, QueueState, TopicState, Why, WorkerInfo
+from millstream.broker import Facts, Finding, GroupState, Inspector, Listed, QueueState, Standing, TopicState, Why, WorkerInfo
 from millstream.broker.sums import sum_queues, sum_topics
 from millstream.broker.why import explain
 from millstream.redis.books import Books
 
 Run = Callable[..., Awaitable[Any]]
 
-WAITING: tuple[Listed, ...] = ("ready", "scheduled", "blocked")
+WAITING: tuple[Listed, ...] = ("ready", "scheduled")
+
+SAMPLE = 20
+"""Jobs of each state that are looked at."""
 
 
 class Contents:
@@ -52,16 +55,19 @@ class Contents:
         return queue(state, books, held_up)
 
     async def _held_up(self, state: QueueState) -> list[tuple[str, Why]]:
-        """The first job of each state that waits, and why it does."""
-        found: list[tuple[str, Why]] = []
-        for status in WAITING:
-            if not getattr(state, status):
-                continue
-            for view in await self._inspector.jobs(state.queue, status, limit=1):
-                standing = await self._inspector.standing(state.queue, view.id)
-                facts = Facts(address=state.queue, view=view, standing=standing, state=state, workers=self._workers)
-                found.append((view.id, explain(facts)))
-        return found
+        """The first jobs that wait in each state, and why, as far as that has nothing to do with their keys."""
+        views = [
+            view
+            for status in WAITING
+            if getattr(state, status)
+            for view in await self._inspector.jobs(state.queue, status, limit=SAMPLE)
+        ]
+        standing = Standing((await self._inspector.standing(state.queue, "")).now)
+        whys = [
+            explain(Facts(address=state.queue, view=view, standing=standing, state=state, workers=self._workers))
+            for view in views
+        ]
+        return [(view.id, why) for view, why in zip(views, whys, strict=True)]
 
     async def _topic(self, name: str) -> list[Finding]:
         shards = await self._inspector.shards(topic_address(name))
@@ -110,7 +116,7 @@ def queue(state: QueueState, books: Sequence[Finding] = (), held_up: Sequence[tu
     if not found:
         blocked = f", {state.blocked:,} blocked" if state.blocked else ""
         shards = f", {_count(state.shards, 'shard')}" if state.shards else ""
-        busy = next((f"; {why.text}" for _, why in held_up if why.code == "busy"), "")
+        busy = next((f"; job {job_id} waits: {why.text}" for job_id, why in held_up if why.code == "busy"), "")
         numbers = f"{state.ready + state.running:,} ready or running, {state.scheduled:,} scheduled{blocked}"
         found = [Finding(check, "ok", f"{numbers}, {_count(state.consumers, 'lease')}{shards}{busy}")]
     return found

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from millstream.address import spoken
+from millstream.config import parse_url
+from millstream.rooms import where
 from millstream.worker import wire
 from millstream.worker.plan import Plan
 
@@ -11,7 +13,8 @@ def what_it_serves(plan: Plan, hello: wire.Hello) -> str:
     """One line."""
     served = [*map(spoken, hello.queues), *(f"broadcast {name!r}" for name in hello.broadcasts)]
     tasks = f": tasks {', '.join(hello.tasks)}" if hello.tasks else ""
-    return f"{', '.join(served)}{tasks}; {_numbers(plan)}{_seats(hello)}"
+    place = where(parse_url(hello.url), hello.namespace)
+    return f"{', '.join(served)}{tasks}; {_numbers(plan)}{_seats(hello)}; at {place}"
 
 
 def _numbers(plan: Plan) -> str:

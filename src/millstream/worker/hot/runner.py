@@ -66,7 +66,7 @@ for longer. A shorter grace looks more often."""
 
 _NEVER = float("inf")
 # Hot: Ending("done", value, None, task, ttl, enqueued_ms) is put together by hand: one encoding instead of two per kept result.
-# Task and ttl are constant bytes per task, and the server knows when it ended. (Measured: 47 ns per job more than without.)
+# Task and ttl are constant bytes per task, and the server knows when it ended. (Measured: 70 ns per job more than without.)
 _DONE_HEAD = b"\x96\xa4done"
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -360,17 +360,22 @@ class Runner:
 
     def _done(self, job: CurrentJob, value: Any) -> Outcome:
         """Hot. Raises InvalidResult."""
-        message = job._message
-        ttl = _result_ttl(job)
+        message, task = job._message, job._task
+        settings = task.settings
+        if message.overrides is None:
+            ttl, tail = settings.result_ttl, self._done_tails.get(task.name)
+        else:
+            ttl, tail = _result_ttl(job), None
         if ttl <= 0:
             return Outcome(DONE, job._ref, message.id, None, 0.0, message.given_id)
-        encoded = job._task.returns.encode(value)
-        limit = job._task.settings.max_payload_bytes
+        encoded = task.returns.encode(value)
+        limit = settings.max_payload_bytes
         if limit is not None and len(encoded) > limit:
             raise InvalidResult(f"the result takes {len(encoded):,} bytes, more than max_payload_bytes={limit:,}")
-        tail = self._done_tails.get(job._task.name) if message.overrides is None else _done_tail(job._task.name, ttl)
         if tail is None:
-            tail = self._done_tails[job._task.name] = _done_tail(job._task.name, ttl)
+            tail = _done_tail(task.name, ttl)
+            if message.overrides is None:
+                self._done_tails[task.name] = tail
         ending = _DONE_HEAD + encoded + tail + _encode(message.enqueued_ms)
         return Outcome(DONE, job._ref, message.id, ending, ttl, message.given_id)
 
