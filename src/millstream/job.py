@@ -11,11 +11,12 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from millstream.address import whole
-from millstream.broker import Cancellation, DeadLetter
+from millstream.broker import Cancellation, DeadLetter, Why
 from millstream.broker.why import explain
 from millstream.client import Clients, new_request, twin
 from millstream.codec import InvalidResult
 from millstream.errors import (
+    BrokerError,
     BrokerUnavailable,
     JobCancelled,
     JobExpired,
@@ -189,11 +190,20 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
                 if facts is None or facts.view is None or facts.view.status == "dead":
                     raise await self._left_nothing(address)
         except (BrokerUnavailable, TimeoutError) as error:
-            reason = str(error) or "the server does not answer"
-            raise ResultTimeout(f"{waited}, and its state could not be read: {reason}", self.id, "unknown", False) from error
+            reason, why = str(error) or "the server does not answer", await self._refusal()
+            text = f"{waited}, and its state could not be read: {reason}"
+            raise ResultTimeout(text, self.id, "unknown", False, why) from error
         why = explain(facts)
         served = "no_worker" not in (why.code, *why.also)
         raise ResultTimeout(f"{waited}: {why.text}", self.id, facts.view.status, served, why)
+
+    async def _refusal(self) -> Why | None:
+        """Why the server refuses writes, if it does and says so."""
+        with contextlib.suppress(BrokerError, TimeoutError):
+            async with asyncio.timeout(LAST_LOOK_SECONDS):
+                trouble = await (await self._origin.clients.here().broker()).inspector.trouble()
+                return None if trouble is None else Why(code=trouble.code, text=trouble.text)
+        return None
 
     async def _left_nothing(self, address: str | None) -> ResultError:
         if address is not None:

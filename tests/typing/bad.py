@@ -29,6 +29,7 @@ async def bad() -> None:
     number: int = await (await resize.enqueue(1)).result()  # E it is text
     text: str = (await conf.enqueue(1)).result_sync()  # E it is a list
     resize.job(42)  # E not text
+    resize.delay(1)  # E use enqueue
     await app.enqueue_many([resize])  # E a task is not a call
     await app.enqueue_many(resize.bind(1))  # E one call is not several
     jobs: list[Job[int]] = await app.enqueue_many([resize.bind(1)])  # E jobs of text

@@ -17,6 +17,7 @@ from millstream import (
     DeadJob,
     Delivery,
     Job,
+    JobInfo,
     Millstream,
     Problem,
     Queue,
@@ -26,6 +27,7 @@ from millstream import (
     Snooze,
     SyncTask,
     Topic,
+    Why,
 )
 from millstream.broker import StoppedKey
 from millstream.errors import BulkError, JobFailed
@@ -139,6 +141,11 @@ async def main() -> None:
     await anyone.status()
     anyone.status_sync()
     await app.job("id", queue="mail").result()
+    info = await app.job("id").info()
+    assert_type(info, JobInfo)
+    assert_type(info.why, Why)
+    assert_type(anyone.info_sync().last_error, str | None)
+    assert_type(await app.inspector.why("mail", "id"), Why)
 
     await mail.pause()
     mail.resume_sync()
