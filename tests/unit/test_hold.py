@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, cast
 
-from millstream.worker.hot.hold import ASYNC, BATCH, BUFFER_MAX, BUFFER_SECONDS, STOPPING, THREAD, Hold
+from millstream.current import CurrentJob
+from millstream.worker.hot.hold import ASYNC, BATCH, BUFFER_MAX, BUFFER_SECONDS, READ_PAST, STOPPING, THREAD, Hold
 from millstream.worker.hot.lane import Lane
 
 
@@ -161,6 +162,20 @@ def test_full_threads_hold_up_no_coroutines_of_a_mixed_queue_unless_what_came_la
         hold.free[THREAD] = 0
         assert 0 < hold.room((ASYNC, THREAD), buffered=True) < 10
         assert hold.room((ASYNC, THREAD), buffered=True, careful=True) <= 0
+
+    run(main())
+
+
+def test_a_mixed_queue_is_read_on_twice_as_far_each_time_but_not_without_end() -> None:
+    async def main() -> None:
+        hold, job = Hold(5_000, 2, Clock()), cast(CurrentJob, None)
+        hold.free[THREAD] = 0
+        for waiting, room in ((0, 4), (4, 4), (8, 8), (100, 100), (READ_PAST - 50, 50), (READ_PAST, 0)):
+            hold.ready[THREAD].clear()
+            hold.ready[THREAD].extend([job] * waiting)
+            assert hold.room((ASYNC, THREAD), buffered=True) == room
+        hold.ready[THREAD].clear()
+        assert hold.room((ASYNC, THREAD), buffered=True, past=40) == 40  # so many are in front that may not be buffered
 
     run(main())
 

@@ -16,7 +16,7 @@ from millstream.memory import MemoryBroker
 from millstream.outcome import DONE, Kind, Outcome
 from millstream.reporter import Reporter
 from millstream.worker import suspects
-from millstream.worker.hot.hold import Hold
+from millstream.worker.hot.hold import ASYNC, THREAD, Hold
 from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.settler import Settler
 from tests.unit.stage import PATIENCE, looped, new_app, place, until
@@ -117,6 +117,24 @@ async def test_a_coroutine_starts_although_at_most_once_functions_before_it_wait
             assert (await app.inspector.queue("default")).totals["released"] < 1_000
         finally:
             go_on.set()
+
+
+@looped
+async def test_a_queue_of_coroutines_to_which_functions_are_sent_counts_on_both() -> None:
+    app = new_app()
+
+    @app.task(queue="elsewhere")
+    def function() -> str:
+        return "done"
+
+    @app.task
+    async def coroutine() -> None: ...
+
+    async with app, app.worker(queues=["default"]) as worker:
+        (lane,) = worker._lanes
+        assert lane.kinds == (ASYNC,)
+        assert await (await function.options(queue="default").enqueue()).result(PATIENCE) == "done"
+        assert lane.kinds == (ASYNC, THREAD)
 
 
 def fail_settling(monkeypatch: pytest.MonkeyPatch, fails: Any) -> None:
