@@ -12,8 +12,9 @@ from chaos.faults.processes import BEYOND
 from chaos.history import Fault
 from chaos.proxy import Proxy
 from chaos.stage import Stage
+from millstream.redis.link import CALL_TIMEOUT
 
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = CALL_TIMEOUT
 """How long a call waits for its answer before its connection is given up."""
 
 CHANCE = 0.05

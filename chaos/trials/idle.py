@@ -19,24 +19,26 @@ from chaos.verbs import NEWS, NOTES, make_app
 from millstream import Job, Millstream
 from millstream.client.outbox import PATIENCE_SECONDS
 from millstream.errors import MillstreamError
+from millstream.redis.link import CALL_TIMEOUT
+from millstream.redis.results import QUIET_SECONDS
 
 MODULE = "chaos.verbs"
 
 AT_ONCE = 10
 """Enqueues in one burst, or one bulk call."""
 
-RESULT_SECONDS = 12.0
-"""A waiter asks the server after 5 s of silence whether it is there, waits 5 s for the answer, and connects again."""
+RESULT_SECONDS = QUIET_SECONDS + 2 * CALL_TIMEOUT + 1.0
+"""After some seconds of silence a waiter asks the server whether it is there. It leaves a connection that does not answer."""
 
-WORKER_SECONDS = 8.0
-"""A worker has a call under way at any time, gives it 5 s beyond its wait of 1 s, and connects again."""
+WORKER_SECONDS = 2 * CALL_TIMEOUT + 2.0
+"""A worker has a call under way at any time: its wait of 1 s and the time to answer, and the same once more for a renewal."""
 
 
 @dataclass(frozen=True)
 class IdleTest:
     """How much of it."""
 
-    idle: float = 3.0
+    idle: float = 6.0
     """Seconds without a call."""
     forgets_after: float = 2.0
     """Seconds without a byte after which a connection is forgotten."""

@@ -21,6 +21,7 @@ from chaos.proxy import Proxy
 from chaos.server import Engine, PrivateServer
 from chaos.stage import Scale, Setup, Stage, Stuck, open_stage, until
 from chaos.workers import Worker, cpu_seconds
+from millstream.redis.connect import CONNECT_TIMEOUT
 
 CPU_PERCENT = 2.0
 """The most that a worker may use meanwhile, supervisor and child together."""
@@ -28,8 +29,8 @@ CPU_PERCENT = 2.0
 BACK_SECONDS = 2.0
 """How soon after the server's return a handler begins."""
 
-SILENT_BACK_SECONDS = 7.0
-"""The same for half-open connections: the last of them was begun just before, and is given up after 5 s."""
+SILENT_BACK_SECONDS = CONNECT_TIMEOUT + BACK_SECONDS
+"""The same for half-open connections: the last of them was begun just before, and is given up after its timeout."""
 
 RUNNING = 4
 """Jobs per worker that are running when it begins."""

@@ -33,7 +33,6 @@ def test_what_a_dead_worker_held_runs_although_all_survivors_are_busy() -> None:
     assert (result.verdict.done, result.verdict.lost) == (30, [])
 
 
-@known_to_fail
 def test_the_next_call_succeeds_after_idle_connections_were_forgotten() -> None:
     kept(idle.run(idle.IdleTest(idle=1.0, forgets_after=0.5), OTHER, SEED, bounded=False))
 
