@@ -47,7 +47,7 @@ for i = 6, #ARGV, 6 do
   local answer = receipt(id, serial, request)
   receipts[#receipts + 1] = answer
   if answer == 1 then
-    local due, expires = moment(ARGV[i + 3]), moment(ARGV[i + 4])
+    local due, expires = moment(ARGV[i + 3]), digits(moment(ARGV[i + 4]))
     if due > now then
       local first = redis.call('ZRANGE', LOG_DUE, 0, 0, 'WITHSCORES')[2]
       redis.call('HSET', LOG_HELD, id, expires .. '\n' .. body)

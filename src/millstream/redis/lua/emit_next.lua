@@ -21,8 +21,10 @@ if bound >= 0 then
 end
 local was = redis.call('SET', mark, ARGV[6], 'PX', ARGV[3], 'GET')
 if (was or '0') ~= ARGV[5] then
+  local follows = was and string.sub(was, 1, #ARGV[5] + 1) == ARGV[5] .. ':'
+  if follows then was = ARGV[6] .. string.sub(was, #ARGV[5] + 1) end  -- it has gaps, which stay as they are
   if was then redis.call('SET', mark, was, 'PX', ARGV[3]) else redis.call('DEL', mark) end
-  return 0
+  if not follows then return 0 end
 end
 if keyed > 0 then
   local sender, before = ARGV[2], ARGV[5] - 8

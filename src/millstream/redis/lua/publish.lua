@@ -39,7 +39,7 @@ for i = 6, #ARGV, 7 do
   local answer = receipt(id, serial, task, request)
   receipts[#receipts + 1] = answer
   if answer == 1 then
-    local due, expires = moment(ARGV[i + 3]), moment(ARGV[i + 4])
+    local due, expires = moment(ARGV[i + 3]), digits(moment(ARGV[i + 4]))
     if due > now then
       earlier = schedule(id, due, expires, body) or earlier
       if key ~= '' then redis.call('HSET', KEYED, id, order_note('', task, string.sub(key, 2))) end

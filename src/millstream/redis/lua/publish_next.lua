@@ -9,8 +9,10 @@ local sender, mark, keyed = ARGV[2], SENDER .. ARGV[2], tonumber(ARGV[7])
 if not one_of(ARGV[6]) then return -1 end
 local was = redis.call('SET', mark, ARGV[5], 'PX', ARGV[3], 'GET')  -- one call instead of two: almost always it follows
 if (was or '0') ~= ARGV[4] then
+  local follows = was and string.sub(was, 1, #ARGV[4] + 1) == ARGV[4] .. ':'
+  if follows then was = ARGV[5] .. string.sub(was, #ARGV[4] + 1) end  -- it has gaps, which stay as they are
   if was then redis.call('SET', mark, was, 'PX', ARGV[3]) else redis.call('DEL', mark) end
-  return 0
+  if not follows then return 0 end
 end
 if #ARGV == 8 then  -- one alone is the most common of all
   redis.call('HSET', INDEX, sender .. '-' .. ARGV[5], redis.call('XADD', STREAM, '*', 'd', ARGV[8]))

@@ -20,7 +20,7 @@ for i = 3, #ARGV do
         keys[#keys + 1], seen[letter.k] = letter.k, true
       end
     else
-      redis.call('HSET', INDEX, id, append(letter.d, 0))
+      redis.call('HSET', INDEX, id, append(letter.d, '0'))
     end
     redis.call('DEL', ENDING .. id)
     redis.call('PERSIST', GIVEN .. id)

@@ -138,6 +138,16 @@ class ClaimingPromises(Promises):
         room.at(7.5)
         assert (await room.claim("c")).next_due == 12.5
 
+    @promise()
+    async def test_an_expiry_thousands_of_years_ahead_is_kept_exactly(self, room: Room) -> None:
+        far = 253_402_214_400.123
+        await room.join("c")
+        await room.publish("now", expires_at=far)
+        await room.publish("later", delay=5, expires_at=far)
+        assert [entry.expires_ms for entry in await room.take("c")] == [253_402_214_400_123]
+        room.at(5)
+        assert [entry.expires_ms for entry in await room.take("c")] == [253_402_214_400_123]
+
     # -- recover -----------------------------------------------------------------------------------------------------------
 
     @promise()

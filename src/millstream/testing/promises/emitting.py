@@ -158,6 +158,15 @@ class EmittingPromises(Promises):
         assert (await claim(room, "a")).next_due == 3
 
     @promise()
+    async def test_an_expiry_thousands_of_years_ahead_travels_exactly(self, room: Room) -> None:
+        far = 253_402_214_400.123
+        await begin(room, "a")
+        await emit(room, "now", expires_at=far)
+        await emit(room, "later", delay=5, expires_at=far)
+        room.at(5)
+        assert [entry.expires_ms for entry in await take(room, "a")] == [253_402_214_400_123] * 2
+
+    @promise()
     async def test_an_expiry_travels(self, room: Room) -> None:
         await begin(room, "a", "b")
         await emit(room, "never")

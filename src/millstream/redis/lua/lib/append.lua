@@ -1,6 +1,6 @@
 -- KEYS: stream
 -- Makes a message ready; returns its entry id.
 local function append(body, expires)
-  if expires == '0' or expires == 0 then return redis.call('XADD', STREAM, '*', 'd', body) end
+  if expires == '0' then return redis.call('XADD', STREAM, '*', 'd', body) end
   return redis.call('XADD', STREAM, '*', 'd', body, 'x', expires)
 end
