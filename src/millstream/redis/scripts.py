@@ -5,6 +5,7 @@ A file starts with ``-- KEYS: word word …`` (words of ``keys.py``, bound as up
 for a topic's group than for a queue has ``-- OF A GROUP: part part …``, which are there when the local ``in_group`` is true.
 A line ``-- THEN USES: part part …`` in its middle stands for those parts: the server makes their functions only in calls that
 come that far. (Measured: making them is a third of the time of a claim that brings one job.)
+``-- FLAGS: no-writes`` is for one that only reads: it also runs on a server that refuses writes, and an operator may kill it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Script:
             binding = f"local {locals_} = {values}\n"
         if more:
             binding += f"local in_group = {'true' if of_group else 'false'}\n"
-        flags = PUBLISH_FLAGS if name.startswith(("publish", "emit")) else SURVIVES_FULL_SERVER
+        flags = _flags(name, body)
         if later:
             body = _THEN_USES.sub(lambda _: "\n".join(later), body)
         self.text = flags + binding + "\n".join((*parts, body))
@@ -55,6 +56,12 @@ _THEN_USES = re.compile(r"^-- THEN USES:.*$", re.MULTILINE)
 
 def _part(name: str) -> str:
     return _read(f"lib/{name}.lua")
+
+
+def _flags(name: str, body: str) -> str:
+    if _header(body, "FLAGS"):
+        return f"#!lua flags=allow-oom,{','.join(_header(body, 'FLAGS'))}\n"
+    return PUBLISH_FLAGS if name.startswith(("publish", "emit")) else SURVIVES_FULL_SERVER
 
 
 def _read(path: str) -> str:

@@ -1,6 +1,7 @@
 -- Blocked jobs, by key, each key's in their order.
 -- KEYS: blocked held
 -- USES: page
+-- FLAGS: no-writes
 -- ARGV: clock, group, limit, wanted, after (a member, or '')
 -- Returns rows {member, id, stored}.
 local last = ARGV[5] == '' and '-' or '(' .. ARGV[5]

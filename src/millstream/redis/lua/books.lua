@@ -2,6 +2,7 @@
 -- KEYS: stream leases index held due dead lapsed meta blocked
 -- USES: clock homes
 -- OF A GROUP: log_home
+-- FLAGS: no-writes
 -- ARGV: clock, group
 -- Returns {entries, indexed, held, due or blocked, dead, paused, consumer groups that are there (1 of its stream, 2 of the log), leases that
 -- have not passed, lapsed names, names of consumers, of each: what it holds, of each: whether it has a lease (0|1)}.

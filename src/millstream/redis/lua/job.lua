@@ -1,6 +1,7 @@
 -- All that is known of one job.
 -- KEYS: stream held due dead ending
 -- USES: place members keyed
+-- FLAGS: no-writes
 -- ARGV: clock, group, id
 -- Returns {place or '', ending or '', ms at which that expires}, and then, scheduled or blocked: due, stored; dead: entry, fields;
 -- ready or running: entry, fields, name, idle_ms, deliveries, time_ms.
@@ -26,5 +27,4 @@ elseif where then
   local time_ms = t[1] * 1000 + math.floor(t[2] / 1000)
   return { where, ending, kept, at, entry and entry[2] or {}, pending[2], pending[3], pending[4], time_ms }
 end
-redis.call('HDEL', INDEX, id)  -- something else deleted it
-return { '', ending, kept }
+return { '', ending, kept }  -- something else deleted it

@@ -1,6 +1,7 @@
 -- The dead letters of a group in numbers, as those who handle them see it.
 -- KEYS: stream leases meta stats
 -- USES: order
+-- FLAGS: no-writes
 -- ARGV: clock, group, suspects (names)
 -- Returns as `queue` does; how many were never given is exact if it is none, else as far as the server knows.
 local running, suspects, entries, length = 0, 0, 0, redis.call('XLEN', STREAM)

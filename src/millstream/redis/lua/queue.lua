@@ -2,6 +2,7 @@
 -- KEYS: stream leases due dead meta stats blocked stopped
 -- USES: homes
 -- OF A GROUP: log_home order readers
+-- FLAGS: no-writes
 -- ARGV: clock, group, suspects (names)
 -- Returns {entries, running, scheduled, dead, paused, consumers, counters, blocked, stopped keys, suspects}.
 local running, suspects, entries = 0, 0, redis.call('XLEN', STREAM)

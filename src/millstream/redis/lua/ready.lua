@@ -1,6 +1,7 @@
 -- Ready jobs, in the order in which they will be claimed: what was handed back or left behind, then fresh entries.
 -- USES: homes page pending order
 -- OF A GROUP: log_home
+-- FLAGS: no-writes
 -- ARGV: clock, group, limit, wanted, after (an entry id, or ''), after_name (who left it; '' for a fresh one)
 -- Returns rows {entry, fields, name, idle_ms, deliveries}.
 local after, after_name = ARGV[5], ARGV[6]

@@ -1,6 +1,7 @@
 -- Scheduled jobs, by due time.
 -- KEYS: due held
 -- USES: page
+-- FLAGS: no-writes
 -- ARGV: clock, group, limit, wanted, after (a due time, or ''), after_id (of a job due then)
 -- Returns rows {id, due, stored}.
 local at = 0

@@ -1,6 +1,7 @@
 -- The keys that are stopped, some at a time.
 -- KEYS: stopped barred
 -- USES: members
+-- FLAGS: no-writes
 -- ARGV: clock, cursor, about how many
 -- Returns {the next cursor ('0': that was all), three each: key, 'since_ms id', number of letters it left behind}. A key may come twice.
 local scanned = redis.call('HSCAN', STOPPED, ARGV[2], 'COUNT', ARGV[3])

@@ -1,6 +1,7 @@
 -- Part of the index, compared with what it points to.
 -- KEYS: index stream held due dead
 -- USES: members keyed
+-- FLAGS: no-writes
 -- ARGV: clock, cursor, count
 -- Returns {cursor, ids whose job is gone, ids that are held but never due}.
 local gone, stuck = {}, {}

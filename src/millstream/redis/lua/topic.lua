@@ -1,6 +1,7 @@
 -- A topic in numbers, and each of its groups.
 -- KEYS: log log_due log_meta log_stats
 -- USES: groups order readers
+-- FLAGS: no-writes
 -- ARGV: clock, group (of a queue's stream)
 -- Returns {events in the log, delayed, counters, groups, followed}; of a group: {name, last entry it was given, how many it was not given yet
 -- or -1, ready or running, running, scheduled, dead, paused, consumers, blocked, stopped keys}.

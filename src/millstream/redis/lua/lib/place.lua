@@ -10,8 +10,7 @@ local function place(group, id)
     -- Held by the living, or waiting to be taken over.
     if redis.call('ZSCORE', LEASES, pending[1][2]) then return 'running', at end
   elseif #redis.call('XRANGE', STREAM, at, at) == 0 then
-    redis.call('HDEL', INDEX, id)  -- its entry is gone: it was malformed, or something else trimmed the stream
-    return nil
+    return nil  -- its entry is gone: it was malformed, or something else trimmed the stream; `around` finds it
   end
   return 'ready', at
 end
