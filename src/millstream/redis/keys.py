@@ -20,8 +20,8 @@ All keys of a queue share the hash tag ``{namespace:q:queue}``: one cluster slot
 | sweeps   | ``…:sweeps``   | list   | stopped keys of which some are blocked still       | until they are dead                |
 | ahead    | ``…:ahead``    | set    | places of what a group that was moved back was     | until it has caught up             |
 |          |                |        | given before the log was read up to them           |                                    |
-| leases   | ``…:leases``   | zset   | consumer → deadline, server ms                     | a member until it leaves or lapses |
-| overdue  | ``…:overdue``  | hash   | consumer → when its lease was first seen overdue   | until renewed or lapsed            |
+| leases   | ``…:leases``   | zset   | consumer → deadline, server ms; below 0: when the  | a member until it leaves or lapses |
+|          |                |        | lease was first seen overdue, less 1e15            |                                    |
 | lapsed   | ``…:lapsed``   | set    | names whose pending entries are to be taken over   | until they are                     |
 | wake     | ``…:wake``     | list   | at most one token: there is something to claim     | until an idle worker takes it      |
 | dead     | ``…:dead``     | stream | dead letters                                       | by age and count                   |
@@ -54,8 +54,8 @@ A topic is a log under the tag ``{namespace:t:topic}``. Each of its groups is a 
 | topic     | ``…``          |        | the tag itself, from which groups' keys are made  |                                    |
 
 The dead letters of a group, where code handles them, are a queue too: its stream is the group's ``dead``, read by a consumer
-group, ``index`` and ``meta`` are the group's, and ``…:g:<group>:dead:leases``, ``overdue``, ``lapsed``, ``wake`` and ``stats``
-are its own, as above, until the group is removed.
+group, ``index`` and ``meta`` are the group's, and ``…:g:<group>:dead:leases``, ``lapsed``, ``wake`` and ``stats`` are its
+own, as above, until the group is removed.
 
 ``given`` and ``sender`` are as a queue's, but live ``id_ttl`` from the publish on; in a group's ``meta`` is also
 ``cursor``: up to which entry it had settled the log when that was last trimmed, to go on from if its place is lost; and
@@ -94,7 +94,6 @@ _QUEUE_SUFFIX = {
     "due": ":due",
     "index": ":index",
     "leases": ":leases",
-    "overdue": ":overdue",
     "lapsed": ":lapsed",
     "keyed": ":keyed",
     "turns": ":turns",

@@ -1,16 +1,17 @@
 -- Take messages: what was released or left behind by lapsed consumers first, then what is ready.
 -- On the way: promote what is due, look at overdue leases.
--- KEYS: stream leases meta due held lapsed overdue stats
--- USES: clock wake append ending bury homes looks members keyed turns stopping retire strayed
+-- KEYS: stream leases meta due held lapsed stats
+-- USES: clock wake append ending bury homes looks members keyed turns stopping retire
 -- OF A GROUP: log_home groups places log order notes delayed trim supersede ahead
 -- ARGV: clock, group, consumer, count, alone (0|1), suspect_after, run_id, released, suspects (names), lost_letter
 -- ('': what is claimed are dead letters, and those that are gone were replayed, purged or too old), id_ttl_ms,
 -- dead_max_count, dead_oldest_ms (age)
--- Returns {now, next_due_ms or -1, flags (1 paused, 2 suspects wait, 4 some have keys), entries, crashes of each, plain,
+-- Returns {now, next_due_ms or -1, flags (1 paused, 2 suspects wait, 4 some have keys, 8 look `around`), entries, crashes of each, plain,
 -- ms until leases should be looked at again or -1, plain entries of the log}, or {-1} if the consumer has no lease. Plain: refs
 -- and bodies by turns, of ready entries that have a body and nothing else. (Measured: a third less server time than entries.)
 local group, consumer, left, alone = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local suspect_after, run_id, released, suspects = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9]
+local of_letters = ARGV[10] == ''
 if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
 local meta, look = look_at_leases(run_id)
 if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
@@ -20,24 +21,26 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, 20
   make_ready(id)
   redis.call('ZREM', DUE, id)
 end
-if meta[8] and ARGV[10] ~= '' then sweep_on() end
+local unfinished = meta[8] and not of_letters and not sweep_on()  -- true: the next claim should come at once
 
 local trimmed, catching_up = true, false
 if in_group then
-  redis.call('XPENDING', LOG, homes[2].group)  -- NOGROUP, before anything is taken, if its place in the log is gone
+  redis.call('XPENDING', LOG, homes[2].group, '-', '+', 1)  -- NOGROUP, before anything is taken, if its place in the log is gone
   publish_due()
   trimmed = trim()
-  catching_up = meta[#META_WORDS] and catches_up(meta[#META_WORDS])
+  catching_up = meta[11] and catches_up(meta[11])
 end
 
 local taken, crashes, plain, keyed, strayed = {}, {}, {}, false, false
 local paused, asked = meta[1] == '1', left
 if alone then left = math.min(left, 1) end
 
--- Takes over up to `left` entries of one name's pending list in one home; true when the list is empty.
+-- Takes over up to `left` entries of one name's pending list in one home; true when the list is empty. One claim goes to a bounded
+-- effort for all names: an entry that is set aside counts as one, one that is gone or a name as four.
+local effort = 400
 local function take_over(name, home)
-  while left > 0 do
-    local pending = redis.call('XPENDING', home.key, home.group, '-', '+', left, name)
+  while left > 0 and effort > 0 do
+    local pending = redis.call('XPENDING', home.key, home.group, '-', '+', math.min(left, 100), name)
     if #pending == 0 then return true end
     local wanted, aside = {}, {}
     for _, p in ipairs(pending) do
@@ -52,6 +55,7 @@ local function take_over(name, home)
       aside[#aside + 1] = 'JUSTID'
       redis.call('XCLAIM', home.key, home.group, suspects, 0, unpack(aside))
       redis.call('SADD', LAPSED, suspects)
+      effort = effort - #aside
     end
     if #wanted > 0 then
       local got = {}
@@ -76,7 +80,8 @@ local function take_over(name, home)
       for _, id in ipairs(wanted) do
         if not got[id] then  -- its body was trimmed by someone else: never passed over in silence, unless it was a dead letter
           redis.call('XACK', home.key, home.group, id)
-          if ARGV[10] ~= '' then
+          effort = effort - 4
+          if not of_letters then
             bury('lost-' .. id, '', '', ARGV[10], id)
             strayed = true
           end
@@ -87,11 +92,17 @@ local function take_over(name, home)
   return #redis.call('XPENDING', home.key, home.group, '-', '+', 1, name) == 0
 end
 
-if left > 0 and not paused and redis.call('SCARD', LAPSED) > 0 then
-  local names = redis.call('SMEMBERS', LAPSED)
-  table.sort(names)  -- '!released' sorts before every consumer
+local lapsed = left > 0 and not paused and redis.call('SCARD', LAPSED) or 0
+if lapsed > 0 then
+  -- In order: '!released' sorts before every consumer. Of many some, by chance.
+  local names = lapsed <= 64 and redis.call('SMEMBERS', LAPSED) or redis.call('SRANDMEMBER', LAPSED, 64)
+  for _, name in ipairs(lapsed > 64 and { released, suspects } or {}) do
+    if redis.call('SISMEMBER', LAPSED, name) == 1 then names[#names + 1] = name end
+  end
+  table.sort(names)
   for _, name in ipairs(names) do
-    if left > 0 and (name == suspects) == alone then
+    if left > 0 and effort > 0 and (name == suspects) == alone then
+      effort = effort - 4
       local empty = true
       for _, home in ipairs(homes) do empty = take_over(name, home) and empty end
       if empty then
@@ -100,6 +111,7 @@ if left > 0 and not paused and redis.call('SCARD', LAPSED) > 0 then
       end
     end
   end
+  if left > 0 and not alone and (effort <= 0 or lapsed > 64) then unfinished = true end
 end
 
 local function put_as_entries(flat, mark)
@@ -107,13 +119,6 @@ local function put_as_entries(flat, mark)
     taken[#taken + 1] = { mark .. flat[k], { 'd', flat[k + 1] } }
     crashes[mark .. flat[k]] = 0
   end
-end
-
--- A turn may have gone with its message: all are looked at if one surely has, else a few every two seconds.
-local since = now - tonumber(meta[9] or '0')
-if ARGV[10] ~= '' and (strayed or since < 0 or since >= 2000) then
-  redis.call('HSET', META, 'strayed', now)
-  look_for_strayed(strayed and redis.call('HLEN', TURNS) or 32)
 end
 
 -- All plain: refs and bodies by turns. One that expires, or a foreign one: all go as entries, in their order, and those before.
@@ -271,7 +276,7 @@ local function in_turn(fresh, home)
 end
 
 -- Reads on behind what is set aside while there is nothing to give, but not for ever.
-local READ_ON, ROUNDS, unread = 400, 50, true
+local READ_ON, ROUNDS = 400, 50
 local function read(home)
   local flat, aside, rounds, took_over = {}, 0, 0, #taken > 0
   repeat
@@ -287,17 +292,30 @@ local function read(home)
     -- What it has taken over it knows only now, so all is read now that a group which was moved back may be given again.
     local enough = left < asked and not took_over
   until left == 0 or enough or #new == #given or aside >= READ_ON or rounds == ROUNDS
-  if left > 0 and aside > 0 then unread = false end
-  return flat
+  if left > 0 and aside > 0 then unfinished = true end
+  return flat, left > 0 and aside > 0
 end
 
 local logged = {}
 if left > 0 and not paused and not alone then
-  plain = read(homes[1])
-  if in_group and left > 0 and unread then logged = read(homes[2]) end  -- what is its own comes before what is new
+  local unread
+  plain, unread = read(homes[1])
+  if in_group and left > 0 and not unread then logged = read(homes[2]) end  -- what is its own comes before what is new
 end
 
 local flags = (paused and 1 or 0) + (keyed and 4 or 0)
+-- It is time to look around: every two seconds; at once if a turn may have gone with its message, or while there is more to find.
+local around, hurry = meta[9], meta[10]
+if of_letters then around, hurry = unpack(redis.call('HMGET', META, 'letters_around', 'letters_hurry')) end
+if strayed and hurry ~= '1' then  -- else it is yet to come to the turns
+  redis.call('HSET', META, 'hurry', 2, 'at', '')
+  hurry = true
+end
+local since = now - (around or 0)
+if hurry or since < 0 or since >= 2000 then
+  redis.call('HSET', META, of_letters and 'letters_around' or 'around', now)
+  flags = flags + 8
+end
 if redis.call('SISMEMBER', LAPSED, suspects) == 1 then
   local waiting = 0
   for _, home in ipairs(homes) do waiting = waiting + #redis.call('XPENDING', home.key, home.group, '-', '+', 1, suspects) end
@@ -320,8 +338,8 @@ local next_due = tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2])
 if in_group then
   local publishes = tonumber(redis.call('ZRANGE', LOG_DUE, 0, 0, 'WITHSCORES')[2])
   if publishes and (not next_due or publishes < next_due) then next_due = publishes end
-  if not trimmed then next_due = now end  -- nobody sleeps before the rest is removed
+  if not trimmed then unfinished = true end
 end
-if not unread then next_due = now end  -- nor before the rest is read
+if unfinished then next_due = now end  -- nobody sleeps before the rest is removed, read or found
 if barred > 0 then retire(tonumber(ARGV[12]), now - ARGV[13], barred) end
 return { now, next_due and math.max(0, next_due - now) or -1, flags, taken, counts, plain, look, logged }

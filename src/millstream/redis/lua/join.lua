@@ -12,6 +12,11 @@ if seats > 0 then
   if redis.call('ZCARD', LEASES) - own >= seats then return { -1 } end
 end
 local made = redis.pcall('XGROUP', 'CREATE', STREAM, ARGV[2], '0', 'MKSTREAM')
+-- Nobody has a lease: all have left, or the leases were lost, and some hold what is to be taken over.
+if made.err and redis.call('EXISTS', LEASES) == 0 then
+  local whose = ARGV[5] == 'letters' and 'letters_' or ''
+  redis.call('HSET', META, whose .. 'hurry', 1, whose .. 'at', '')
+end
 redis.call('ZADD', LEASES, now + ARGV[4], ARGV[3])
 if tonumber(ARGV[4]) > tonumber(redis.call('HGET', META, 'longest') or '0') then
   redis.call('HSET', META, 'longest', ARGV[4])

@@ -1,38 +1,40 @@
--- Give up a lease: what the consumer held can be claimed at once.
--- KEYS: stream leases overdue lapsed stats
+-- Give up a lease: what the consumer held can be claimed at once. A name without a lease that still holds something, since the key
+-- of the leases was lost, is given up in the same way; one that has lapsed is left alone.
+-- KEYS: stream leases lapsed stats
 -- USES: wake hand_back homes
 -- OF A GROUP: log_home
 -- ARGV: clock, group, consumer, blameless (0|1), released (name)
--- Returns how much it held.
-local consumer, released = ARGV[3], ARGV[5]
-redis.call('HDEL', OVERDUE, consumer)
-if redis.call('ZREM', LEASES, consumer) == 0 then return 0 end
-local n = 0
-for _, home in ipairs(homes) do
-  local held = 0
-  if ARGV[4] == '1' then
-    local pending
-    repeat
-      pending = redis.pcall('XPENDING', home.key, home.group, '-', '+', 200, consumer)
-      if pending.err then pending = {} end  -- the group is gone, and with it whatever was claimed
-      for _, p in ipairs(pending) do hand_back(home, released, p[1], p[4]) end
-      n = n + #pending
-    until #pending == 0
-  else
-    local summary = redis.pcall('XPENDING', home.key, home.group)
-    for _, each in ipairs(not summary.err and summary[4] or {}) do
+-- Returns {how much it held, 1: it holds more and keeps its lease until the next call, 0: it has left}. Only a blameless one takes
+-- several calls.
+local consumer, blameless, released, STEP = ARGV[3], ARGV[4] == '1', ARGV[5], 200
+if not redis.call('ZSCORE', LEASES, consumer) and redis.call('SISMEMBER', LAPSED, consumer) == 1 then return { 0, 0 } end
+local n, more, empty = 0, 0, {}
+for i, home in ipairs(homes) do
+  local pending = redis.pcall('XPENDING', home.key, home.group, '-', '+', STEP, consumer)
+  if pending.err then pending = {} end  -- the group is gone, and with it whatever was claimed
+  local held = #pending
+  if blameless then
+    hand_back(home, released, pending)
+    if held == STEP then more = 1 end
+  elseif held == STEP then  -- how much that is only the summary of all consumers says
+    for _, each in ipairs(redis.call('XPENDING', home.key, home.group)[4]) do
       if each[1] == consumer then held = tonumber(each[2]) end
     end
-    n = n + held
   end
-  if held > 0 then
-    redis.call('SADD', LAPSED, consumer)
-  else
-    redis.pcall('XGROUP', 'DELCONSUMER', home.key, home.group, consumer)
+  n, empty[i] = n + held, blameless or held == 0
+end
+if more == 0 then
+  redis.call('ZREM', LEASES, consumer)
+  for i, home in ipairs(homes) do
+    if empty[i] then
+      redis.pcall('XGROUP', 'DELCONSUMER', home.key, home.group, consumer)
+    else
+      redis.call('SADD', LAPSED, consumer)
+    end
   end
 end
 if n > 0 then
-  if ARGV[4] == '1' then redis.call('HINCRBY', STATS, 'released', n) end
+  if blameless then redis.call('HINCRBY', STATS, 'released', n) end
   wake()
 end
-return n
+return { n, more }

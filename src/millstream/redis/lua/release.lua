@@ -11,7 +11,7 @@ for i = 5, #ARGV do
   local home, entry = home_of(ARGV[i])
   local pending = redis.pcall('XPENDING', home.key, home.group, entry, entry, 1, consumer)[1]  -- nil if the group is gone
   if pending then
-    hand_back(home, released, entry, pending[4])
+    hand_back(home, released, { pending })
     n = n + 1
   end
 end

@@ -1,5 +1,5 @@
 -- Remove a group with all that waits, runs or is dead in it; the topic no longer keeps anything for it.
--- KEYS: log groups stream held due index leases overdue lapsed wake dead meta stats waiters turns blocked keyed stopped barred sweeps ahead
+-- KEYS: log groups stream held due index leases lapsed wake dead meta stats waiters turns blocked keyed stopped barred sweeps ahead
 -- USES: answers
 -- ARGV: clock, group, request
 -- Returns '1', or '0' if there was none.
@@ -7,5 +7,5 @@ if answered(ARGV[3]) then return '1' end
 if redis.call('SREM', GROUPS, ARGV[2]) == 0 then return '0' end
 redis.pcall('XGROUP', 'DESTROY', LOG, ARGV[2])
 for i = 3, #KEYS do redis.call('UNLINK', KEYS[i]) end
-for _, word in ipairs({ 'leases', 'overdue', 'lapsed', 'wake', 'stats' }) do redis.call('UNLINK', DEAD .. ':' .. word) end
+for _, word in ipairs({ 'leases', 'lapsed', 'wake', 'stats' }) do redis.call('UNLINK', DEAD .. ':' .. word) end
 return answer(ARGV[3], '1')

@@ -1,5 +1,5 @@
 -- Extend leases that still exist. Also lets dead letters past their age go: it runs at least every lease, and costs little.
--- KEYS: leases overdue
+-- KEYS: leases
 -- USES: clock members retire
 -- ARGV: clock, dead_max_count, dead_oldest_ms (age), then consumer, lease_ms each
 -- Returns the consumers whose lease is gone.
@@ -7,7 +7,6 @@ local lost = {}
 for i = 4, #ARGV, 2 do
   if redis.call('ZSCORE', LEASES, ARGV[i]) then
     redis.call('ZADD', LEASES, now + ARGV[i + 1], ARGV[i])
-    redis.call('HDEL', OVERDUE, ARGV[i])
   else
     lost[#lost + 1] = ARGV[i]
   end

@@ -3,8 +3,8 @@
 
 -- A group that was last given `place` has settled all up to here.
 local function settled_by(name, place)
-  local unsettled = redis.call('XPENDING', LOG, name)[2]
-  if unsettled and not before(place, unsettled) then return id_before(unsettled) end
+  local first = redis.call('XPENDING', LOG, name, '-', '+', 1)[1]
+  if first and not before(place, first[1]) then return id_before(first[1]) end
   return place
 end
 

@@ -48,7 +48,7 @@ local function stop_key(key, place, id)
   end
 end
 
--- Goes on with one that was not done with.
+-- Goes on with one that was not done with. False: there may be more.
 local function sweep_on()
   local key = redis.call('LINDEX', SWEEPS, 0)
   if not key then
@@ -56,4 +56,5 @@ local function sweep_on()
   elseif sweep(key) then
     redis.call('LPOP', SWEEPS)
   end
+  return not key
 end

@@ -15,11 +15,13 @@ local function is_there(turn)
   return not pending.err and #pending > 0
 end
 
--- A few at a time, by chance: in the end all are looked at.
-local function look_for_strayed(count)
-  local found, keys = redis.call('HRANDFIELD', TURNS, count, 'WITHVALUES'), {}
-  for i = 1, #found, 2 do
-    if found[i + 1] ~= 's' and not is_there(found[i + 1]) then keys[#keys + 1] = found[i] end
+-- Looks at some turns, on from `cursor`; returns how many had strayed, and where to go on, or ''.
+local function find_strayed(cursor)
+  local found, keys = redis.call('HSCAN', TURNS, cursor == '' and '0' or cursor, 'COUNT', 50), {}
+  local turns = found[2]
+  for i = 1, #turns, 2 do
+    if turns[i + 1] ~= 's' and not is_there(turns[i + 1]) then keys[#keys + 1] = turns[i] end
   end
   if #keys > 0 and pass_turns(keys) > 0 then wake() end
+  return #keys, found[1] == '0' and '' or found[1]
 end

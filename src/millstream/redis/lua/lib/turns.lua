@@ -43,7 +43,7 @@ end
 -- Of each of these keys the first blocked one becomes ready, with the turn; a key of which none is blocked is free. How many are
 -- ready now. (Hot: what can be done for all of them together is.)
 local pass_turns
-function pass_turns(keys)
+function pass_turns(keys, again)
   local free, members, whose, places, index, turns, lost, passed = {}, {}, {}, {}, {}, {}, {}, 0
   for _, key in ipairs(keys) do
     local begins = of_key(key)
@@ -68,15 +68,18 @@ function pass_turns(keys)
       index[n], index[n + 1] = id, append_keyed(id, body, expires, key, place, task)
       turns[n], turns[n + 1] = key, 'r' .. places[i]
       passed = passed + 1
+    elseif again == 4 then
+      -- It has the turn all the same: a look around finds that it is not there, and passes the turn on.
+      redis.call('HSET', TURNS, key, 'b' .. places[i])
     else
-      lost[#lost + 1] = key
+      lost[#lost + 1] = key  -- something else deleted it
     end
   end
   if passed > 0 then
     redis.call('HSET', INDEX, unpack(index))
     redis.call('HSET', TURNS, unpack(turns))
   end
-  if #lost > 0 then passed = passed + pass_turns(lost) end  -- something else deleted it
+  if #lost > 0 then passed = passed + pass_turns(lost, (again or 0) + 1) end
   return passed
 end
 

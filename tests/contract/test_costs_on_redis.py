@@ -1,0 +1,244 @@
+"""What a server does for one call: it does not grow with what happened before, nor with how many others there are."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from millstream.broker import Post
+from millstream.errors import BrokerError
+from millstream.redis import RedisBroker
+from millstream.redis.keys import queue_keys, topic_keys
+from millstream.redis.scripts import Script
+from millstream.testing.keyed import finish_all, send
+from millstream.testing.room import PATIENCE, Room, ids
+from millstream.testing.topic import TOPIC, begin, emit_serials
+
+
+class Server:
+    """What a server says it has done, and the keys of one address."""
+
+    def __init__(self, broker: RedisBroker, namespace: str, address: str) -> None:
+        self.call = broker._commands.call
+        self.keys = queue_keys(namespace, address)
+        self.topic = topic_keys(namespace, TOPIC)
+
+    async def scripts(self) -> int:
+        """How many scripts it has run."""
+        told: bytes = await self.call("INFO", "commandstats")
+        found = re.search(rb"cmdstat_evalsha:calls=(\d+)", told)
+        return int(found[1]) if found else 0
+
+
+Story = Callable[[Room, Server], Coroutine[Any, Any, None]]
+Tell = Callable[[Story], None]
+
+
+@pytest.fixture(params=["q", "t>g"], ids=["queue", "group"])
+def address(request: pytest.FixtureRequest) -> str:
+    address: str = request.param
+    return address
+
+
+@pytest.fixture(params=["valkey_server", "redis_server"])
+def tell(request: pytest.FixtureRequest, address: str) -> Tell:
+    """Plays a story on each server, in a queue and in a group."""
+    url = request.getfixturevalue(request.param)
+
+    def play(story: Story) -> None:
+        namespace = f"test-{uuid.uuid4().hex}"
+
+        async def main() -> None:
+            async with asyncio.timeout(PATIENCE), Room(lambda: RedisBroker(url, namespace=namespace), address) as room:
+                assert isinstance(room.broker, RedisBroker)
+                await story(room, Server(room.broker, namespace, address))
+
+        asyncio.run(main())
+
+    return play
+
+
+# -- publishing ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["q"], indirect=True)
+@pytest.mark.parametrize("lost", [False, True], ids=["gap", "lost_mark"])
+def test_after_a_gap_in_its_serials_a_sender_needs_one_script_per_publish_again(tell: Tell, lost: bool) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await room.send("s", 1)
+        if lost:
+            await server.call("DEL", server.keys["sender"] + "s")
+        await room.send("s", 5)
+        before = await server.scripts()
+        for serial in range(6, 16):
+            await room.send("s", serial)
+        assert await server.scripts() - before == 10
+        assert await room.send("s", 3, 7, 15) == [*await room.send("t", 1), *await room.send("s", 7, 15)]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("address", ["q"], indirect=True)
+@pytest.mark.parametrize("lost", [False, True], ids=["gap", "lost_mark"])
+def test_after_a_gap_in_its_serials_a_sender_of_events_needs_one_script_per_publish_again(tell: Tell, lost: bool) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await begin(room, "a")
+        await emit_serials(room, "s", 1)
+        if lost:
+            await server.call("DEL", server.topic["sender"] + "s")
+        await emit_serials(room, "s", 5)
+        before = await server.scripts()
+        for serial in range(6, 16):
+            await emit_serials(room, "s", serial)
+        assert await server.scripts() - before == 10
+        assert await emit_serials(room, "s", 3, 7) == [*await emit_serials(room, "t", 1), *await emit_serials(room, "s", 7)]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("address", ["q"], indirect=True)
+def test_after_its_topic_was_full_a_sender_needs_one_script_per_publish_again(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await begin(room, "a")
+        await emit_serials(room, "s", 1, max_length=1)
+        await emit_serials(room, "s", 2, max_length=1)
+        await emit_serials(room, "s", 3, max_length=100)
+        before = await server.scripts()
+        for serial in range(4, 14):
+            await emit_serials(room, "s", serial, max_length=100)
+        assert await server.scripts() - before == 10
+
+    tell(story)
+
+
+# -- consumers -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("of_group", [False, True], ids=["queue", "group"])
+@pytest.mark.parametrize("name", ["claim", "settle", "release", "renew", "recover", "join", "around"])
+def test_no_script_of_a_worker_lists_all_consumers(name: str, of_group: bool) -> None:
+    text = Script(name, of_group=of_group).text
+    assert not re.search(r"'XINFO', 'CONSUMERS'|'XPENDING', [\w.\[\]]+, [\w.\[\]]+\)", text)
+
+
+def test_many_leases_lapse_as_fast_as_one(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await room.join("living", lease=1e6)
+        await room.join(*[f"dead{n}" for n in range(250)], lease=10)
+        for second in (11, 13):
+            room.at(second)
+            for _ in range(3):
+                await room.claim("living", 0)
+        assert (await room.totals())["lapsed"] == 250
+
+    tell(story)
+
+
+def test_what_many_lapsed_consumers_held_is_taken_over_by_claims_that_follow_at_once(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await room.publish(*[f"n{n}" for n in range(300)])
+        for n in range(150):
+            await room.join(f"dead{n}", lease=10)
+            await room.take(f"dead{n}", 2)
+        for n in range(150):
+            await room.broker.leave(room.queue, f"dead{n}")
+        await room.join("living", lease=1e6)
+        found: list[str] = []
+        while True:
+            claim = await room.claim("living", 20)
+            found += ids(claim.entries)
+            if not claim.entries and claim.next_due != 0:
+                break
+        assert sorted(found) == sorted(f"n{n}" for n in range(300))
+
+    tell(story)
+
+
+def test_a_blameless_leave_with_much_in_hand_takes_several_scripts_and_counts_no_crash(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        names = [f"n{n}" for n in range(450)]
+        await room.publish(*names)
+        await room.join("c", "d", lease=1e6)
+        await room.take("c", 450)
+        before = await server.scripts()
+        assert await room.broker.leave(room.queue, "c", blameless=True) == 450
+        assert await server.scripts() - before == 3
+        again = await room.take("d", 450)
+        assert (ids(again), {entry.crashes for entry in again}) == (names, {0})
+
+    tell(story)
+
+
+def test_entries_that_others_trimmed_are_buried_some_at_a_time(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await room.join("c", "d", lease=1e6)
+        await room.publish(*[f"n{n}" for n in range(1000)])
+        await room.take("c", 1000)
+        await server.call("XTRIM", server.keys["stream"], "MAXLEN", 0)
+        await room.broker.leave(room.queue, "c")
+        dead, unfinished = 0, True
+        while unfinished:
+            claim = await room.claim("d", 200)
+            state = await room.broker.inspector.queue(room.queue)
+            assert not claim.entries and state.dead - dead <= 200
+            dead, unfinished = state.dead, claim.next_due == 0
+        assert dead == 1000
+
+    tell(story)
+
+
+def test_turns_whose_messages_others_trimmed_are_all_passed_on(tell: Tell) -> None:
+    """More of them than a script may give to one command."""
+
+    async def story(room: Room, server: Server) -> None:
+        await room.join("c", "d", lease=1e6)
+        for n in range(9_000):
+            await server.call("HSET", server.keys["turns"], f"k{n}", "r" + "0" * 40 + f"gone{n}")
+        await send(room, "lost")
+        await room.take("c")
+        await send(room, "next")
+        await room.take("c")
+        await server.call("XTRIM", server.keys["log" if ">" in room.queue else "stream"], "MAXLEN", 0)
+        await room.broker.leave(room.queue, "c")
+        assert await finish_all(room, "d") == ["next"]
+        assert await server.call("HLEN", server.keys["turns"]) == 0
+
+    tell(story)
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("setting", [("min-replicas-to-write", "1", "0"), ("maxmemory", "1", "0")], ids=["no_replica", "full"])
+def test_a_server_that_refuses_writes_can_be_looked_at(tell: Tell, setting: tuple[str, str, str]) -> None:
+    name, on, off = setting
+
+    async def story(room: Room, server: Server) -> None:
+        await room.join("c", lease=1e6)
+        await send(room, "keyed")
+        await room.publish("running", "ready")
+        await room.take("c", 1)
+        await room.publish("later", delay=5)
+        await server.call("CONFIG", "SET", name, on)
+        try:
+            with pytest.raises(BrokerError):
+                await room.broker.publish(room.queue, [Post("no", b"no", "t")])
+            inspector = room.broker.inspector
+            assert (await inspector.queue(room.queue)).scheduled == 1
+            assert await room.status("later") == "scheduled"
+            assert await inspector.job(room.queue, "later") is not None
+            for status in ("ready", "running", "scheduled", "blocked"):
+                await inspector.jobs(room.queue, status)
+            await inspector.stopped_keys(room.queue)
+            await inspector.due(room.queue)
+            if ">" in room.queue:
+                await inspector.topic("t")
+        finally:
+            await server.call("CONFIG", "SET", name, off)
+
+    tell(story)

@@ -1,0 +1,287 @@
+"""Keys that other hands delete, or a server evicts: what they held goes on if it can, and is told if it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+
+from millstream.outcome import Kind
+from millstream.redis import RedisBroker
+from millstream.redis.keys import queue_keys
+from millstream.testing.keyed import begin, finish_all, send, take_all
+from millstream.testing.room import PATIENCE, Room, ids
+
+LOOK = 3
+"""Seconds after which the next claim looks around."""
+
+
+class Server:
+    """The keys of one address, as another program sees them."""
+
+    def __init__(self, broker: RedisBroker, namespace: str, address: str) -> None:
+        self.call = broker._commands.call
+        self.keys = queue_keys(namespace, address)
+
+    async def lose(self, word: str) -> None:
+        assert await self.call("DEL", self.keys[word]) == 1
+
+
+Story = Callable[[Room, Server], Coroutine[Any, Any, None]]
+Tell = Callable[[Story], None]
+
+
+@pytest.fixture(params=["q", "t>g"], ids=["queue", "group"])
+def address(request: pytest.FixtureRequest) -> str:
+    address: str = request.param
+    return address
+
+
+@pytest.fixture(params=["valkey_server", "redis_server"])
+def tell(request: pytest.FixtureRequest, address: str) -> Tell:
+    """Plays a story on each server, in a queue and in a group."""
+    url = request.getfixturevalue(request.param)
+
+    def play(story: Story) -> None:
+        namespace = f"test-{uuid.uuid4().hex}"
+
+        async def main() -> None:
+            async with asyncio.timeout(PATIENCE), Room(lambda: RedisBroker(url, namespace=namespace), address) as room:
+                assert isinstance(room.broker, RedisBroker)
+                await story(room, Server(room.broker, namespace, address))
+
+        asyncio.run(main())
+
+    return play
+
+
+# -- who holds what --------------------------------------------------------------------------------------------------------
+
+
+def test_what_ran_when_the_leases_were_lost_is_taken_over_by_the_next_consumer(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await room.join("c", lease=1e6)
+        await send(room, "1", "2", key=None)
+        await room.take("c")
+        await server.lose("leases")
+        await room.join("d", lease=1e6)
+        taken = await take_all(room, "d")
+        assert [(entry.body, entry.crashes) for entry in taken] == [(b"1", 1), (b"2", 1)]
+
+    tell(story)
+
+
+def test_what_one_held_whose_lease_was_deleted_is_taken_over(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await room.join("c", "d", lease=1e6)
+        await send(room, "1", key=None)
+        await room.take("c")
+        await server.call("ZREM", server.keys["leases"], "c")
+        await take_all(room, "d")
+        room.at(LOOK)
+        assert ids(await take_all(room, "d")) == ["1"]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("blameless", [False, True])
+def test_one_whose_lease_was_deleted_leaves_what_it_held_to_others(tell: Tell, blameless: bool) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await room.join("c", "d", lease=1e6)
+        await send(room, "1", key=None)
+        await room.take("c")
+        await server.lose("leases")
+        assert await room.broker.leave(room.queue, "c", blameless=blameless) == 1
+        await room.join("d", lease=1e6)
+        assert [entry.crashes for entry in await room.take("d")] == [0 if blameless else 1]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("how", ["left", "released", "suspect"])
+def test_what_waits_to_be_taken_over_when_the_lapsed_names_are_lost_is_taken_over(tell: Tell, how: str) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await room.join("c", "d", lease=1e6)
+        await send(room, "1", key=None)
+        entries = await room.take("c")
+        if how == "released":
+            await room.release("c", entries)
+        else:
+            await room.broker.leave(room.queue, "c")
+        if how == "suspect":
+            assert (await room.claim("d", suspect_after=1)).entries == []
+        await server.lose("lapsed")
+        assert await room.take("d") == []
+        room.at(LOOK)
+        found = await take_all(room, "d")
+        if how == "suspect":
+            assert found == []
+            found = await room.take("d", alone=True)
+        assert ids(found) == ["1"]
+
+    tell(story)
+
+
+# -- what waits ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_scheduled_when_the_moments_were_lost_is_due(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await room.join("c", lease=1e6)
+        await send(room, "1", key=None)
+        await room.settle("c", await room.take("c"), Kind.RETRY, delay=1000)
+        await server.lose("due")
+        room.at(LOOK)
+        assert ids(await take_all(room)) == ["1"]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("address", ["t>g"], indirect=True)
+def test_what_was_delayed_when_the_moments_of_the_topic_were_lost_is_published(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await room.join("c", lease=1e6)
+        await send(room, "1", key=None, delay=1000)
+        await server.lose("log_due")
+        room.at(LOOK)
+        assert ids(await take_all(room)) == ["1"]
+
+    tell(story)
+
+
+def test_what_was_blocked_when_the_order_was_lost_follows_in_order(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        first = await begin(room, "1", "2", "3")
+        await server.lose("blocked")
+        room.at(LOOK)
+        assert await take_all(room) == []
+        await room.settle("c", [first])
+        assert await finish_all(room) == ["2", "3"]
+
+    tell(story)
+
+
+@pytest.mark.parametrize("key", [b"k", b"a\0b", b"\0"])
+def test_what_was_blocked_when_the_turns_were_lost_goes_on(tell: Tell, key: bytes) -> None:
+    async def story(room: Room, server: Server) -> None:
+        first = await begin(room, "1", "2", "3", key=key)
+        await server.lose("turns")
+        await room.settle("c", [first])
+        assert await take_all(room) == []
+        room.at(LOOK)
+        assert await finish_all(room) == ["2", "3"]
+
+    tell(story)
+
+
+def test_a_key_goes_on_although_the_bodies_of_many_that_were_blocked_are_lost(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        first = await begin(room, "1", *[f"n{n}" for n in range(90)])
+        await server.lose("held")
+        await send(room, "newer")
+        assert await take_all(room) == []
+        await room.settle("c", [first])
+        found: list[str] = []
+        for look in range(1, 4):
+            room.at(LOOK * look)
+            found += await finish_all(room)
+        assert found == ["newer"]
+
+    tell(story)
+
+
+# -- jobs that are gone ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["q"], indirect=True)
+def test_ready_jobs_that_others_trimmed_are_dead_and_their_ids_are_forgotten_in_time(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await room.join("c", lease=1e6)
+        await room.publish("gone")
+        await server.call("XTRIM", server.keys["stream"], "MAXLEN", 0)
+        assert await server.call("PTTL", server.keys["given"] + "gone") == -1
+        await room.publish("there")
+        room.at(LOOK)
+        assert ids(await take_all(room)) == ["there"]
+        assert await room.status("gone") == "dead"
+        assert await server.call("PTTL", server.keys["given"] + "gone") > 0
+        assert await server.call("PTTL", server.keys["given"] + "there") == -1
+
+    tell(story)
+
+
+@pytest.mark.parametrize("address", ["q"], indirect=True)
+def test_scheduled_jobs_whose_bodies_are_lost_are_dead(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await room.join("c", lease=1e6)
+        await room.publish("gone", delay=1000)
+        await server.lose("held")
+        room.at(LOOK)
+        assert await take_all(room) == []
+        assert await room.status("gone") == "dead"
+
+    tell(story)
+
+
+@pytest.mark.parametrize("address", ["q"], indirect=True)
+def test_a_claimed_job_that_others_trimmed_is_told_once(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await room.join("c", "d", lease=1e6)
+        await room.publish("gone")
+        await room.take("c")
+        await server.call("XTRIM", server.keys["stream"], "MAXLEN", 0)
+        await room.broker.leave(room.queue, "c")
+        for look in range(1, 4):
+            room.at(LOOK * look)
+            assert await take_all(room, "d") == []
+        assert len(await room.broker.inspector.dead_letters(room.queue)) == 1
+        assert await server.call("PTTL", server.keys["given"] + "gone") > 0
+
+    tell(story)
+
+
+# -- the clock and the server ----------------------------------------------------------------------------------------------
+
+
+def test_after_the_clock_was_set_back_a_lease_from_before_ends_within_its_length(tell: Tell) -> None:
+    hour_ms = 3_600_000
+
+    async def story(room: Room, server: Server) -> None:
+        room.run_clock()
+        await room.join("living", "dead", "late", lease=60)
+        await room.claim("living", 0)
+        ahead = time.time() * 1000 + hour_ms
+        await server.call("ZADD", server.keys["leases"], ahead + 60_000, "dead", ahead - 1e15, "late")
+        await server.call("HSET", server.keys["meta"], "seen", round(ahead), "calm", round(ahead + 60_000))
+        await room.claim("living", 0)
+        deadline, mark = [float(await server.call("ZSCORE", server.keys["leases"], name)) for name in ("dead", "late")]
+        calm = float(await server.call("HGET", server.keys["meta"], "calm"))
+        now = time.time() * 1000
+        assert max(deadline, calm) <= now + 61_000 and mark <= now + 1_000 - 1e15
+
+    tell(story)
+
+
+def test_leases_lapse_also_behind_a_proxy_that_leads_to_several_servers(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await room.join("dead", lease=10)
+        await send(room, "1", key=None)
+        await room.take("dead")
+        brokers = [cast(RedisBroker, await room.another()) for _ in range(2)]
+        for n, broker in enumerate(brokers):
+            await broker.join(room.queue, f"living{n}", 10)
+            await broker.claim(room.queue, f"living{n}", 0)
+            broker._claiming[room.queue, f"living{n}"].server["run_id"] = f"{n}" * 40
+        found: list[str] = []
+        for half_second in range(60):
+            room.at(half_second / 2)
+            await room.broker.renew(room.queue, {"living0": 10, "living1": 10})
+            for n, broker in enumerate(brokers):
+                found += ids((await broker.claim(room.queue, f"living{n}", 1)).entries)
+        assert found == ["1"]
+
+    tell(story)
