@@ -179,7 +179,7 @@ end
 -- Those whose key's turn is another's: blocked in their order, or dead. (Hot: with few keys nearly every event comes here once.)
 local function set_aside(home, entries)
   local refs, ids, blocked, held, index, counts = {}, {}, {}, {}, {}, {}
-  local most, n = tonumber(meta[7] or '1000'), 0
+  local most, n, last, begins = tonumber(meta[7] or '1000'), 0, nil, nil
   for i, entry in ipairs(entries) do refs[i], ids[i] = entry[1], entry[2][6] end
   redis.call('XACK', home.key, home.group, unpack(refs))
   if home.mark == '' then redis.call('XDEL', STREAM, unpack(refs)) end
@@ -187,14 +187,16 @@ local function set_aside(home, entries)
   for i, entry in ipairs(entries) do
     local fields, turn, place, id = entry[2], entry.turn, entry.place, ids[i]
     local key, body, task, expires = fields[4], fields[2], '', '0'
-    if #fields > 6 then
+    if #fields == 8 and fields[7] == 't' then  -- a job that does not expire
+      task = fields[8]
+    elseif #fields > 6 then
       local words = said(fields)
       task, expires = words.t or '', words.x or '0'
     end
     local given, at = false, nil
     if known[i] or barred > 0 and home.mark ~= '' then given, at = lives(id, place) end  -- a death here writes to the index
     if not given then
-      local begins = of_key(key)
+      if key ~= last then last, begins = key, of_key(key) end
       if turn == 'b' and not counts[key] then
         counts[key] = redis.call('ZLEXCOUNT', BLOCKED, '[' .. begins, '(' .. begins .. '\255')
       end
@@ -225,22 +227,26 @@ end
 
 -- Of fresh entries those whose turn it is, or that have no key; the others are set aside.
 local function in_turn(fresh, home)
-  local keys = {}
-  for _, entry in ipairs(fresh) do
-    if has_key(entry[2]) then keys[#keys + 1] = entry[2][4] end
-  end
-  if #keys == 0 then return fresh end
-  keyed = true
-  local turns, known, given, aside, new, at, skipped = redis.call('HMGET', TURNS, unpack(keys)), {}, {}, {}, {}, 0, {}
+  local keys, turns = {}, {}
   for _, entry in ipairs(fresh) do
     local fields = entry[2]
     if has_key(fields) then
-      at = at + 1
+      local key = fields[4]
+      if turns[key] == nil then keys[#keys + 1], turns[key] = key, false end
+    end
+  end
+  if #keys == 0 then return fresh end
+  keyed = true
+  for i, turn in ipairs(redis.call('HMGET', TURNS, unpack(keys))) do turns[keys[i]] = turn end
+  local given, aside, new, skipped = {}, {}, {}, {}
+  for _, entry in ipairs(fresh) do
+    local fields = entry[2]
+    if has_key(fields) then
       local key, id = fields[4], fields[6]
-      local turn, o, words = known[key] or turns[at], '', nil
+      local turn, o, words = turns[key], '', nil
       if #fields == 8 and fields[7] == 'o' and home.mark == '' and #fields[8] == 40 and not string.find(fields[8], '%D') then
         o = fields[8]  -- it waited for its turn: the most common
-      elseif #fields > 6 then
+      elseif #fields > 6 and not (#fields == 8 and fields[7] == 't') then
         words = said(fields)
         o = home.mark == '' and words.o or ''
       end
@@ -256,7 +262,7 @@ local function in_turn(fresh, home)
         end
         if not turn then
           turn = 'r' .. place .. id
-          new[#new + 1], known[key] = key, turn
+          new[#new + 1], turns[key] = key, turn
           new[#new + 1] = turn
         end
         entry[1] = entry[1] .. '/' .. o .. '/' .. key
@@ -276,7 +282,7 @@ local function in_turn(fresh, home)
 end
 
 -- Reads on behind what is set aside while there is nothing to give, but not for ever.
-local READ_ON, ROUNDS = 400, 50
+local READ_ON, ROUNDS = 100, 50
 local function read(home)
   local flat, aside, rounds, took_over = {}, 0, 0, #taken > 0
   repeat
