@@ -58,13 +58,13 @@ class Books:
         part = "" if scanned < SCAN_LIMIT else f" among the first {scanned:,} of the index"
         if gone:
             way_out = (
-                f"{self._jobs(2)} were lost: find who trims or deletes in our keys; `millstream jobs show ID{self._where}` "
-                "strikes each off"
+                f"{self._jobs(2)} were lost: find the program that trims or deletes our keys. A worker's next claims "
+                + ("make each a dead letter" if self._parts is None else "remove them from the index")
             )
             text = f"{len(gone):,} {self._jobs(len(gone))} of the index {_are(len(gone))} gone{part}: {_examples(gone)}"
             found.append(self._finding("bad", text, way_out))
         if stuck:
-            way_out = f"make each ready: millstream jobs retry ID{self._where}"
+            way_out = f"a worker's next claims make each ready; without one: millstream jobs retry ID{self._where}"
             text = f"{len(stuck):,} {self._jobs(len(stuck))} held and never due{part}: {_examples(stuck)}"
             found.append(self._finding("bad", text, way_out))
         foreign = entries + held + dead - (indexed - len(gone))
@@ -94,7 +94,7 @@ class Books:
         found: list[Finding] = []
         for name, holds, has_lease in consumers:
             if holds and not has_lease and name not in lapsed:
-                way_out = f"let them be taken over: SADD {self._names(self._queue)['lapsed']} {name}"
+                way_out = "a worker's next claims find and take them over"
                 text = f"{holds:,} {self._jobs(holds)} held by {name}, which has no lease and is not known to have lapsed"
                 found.append(self._finding("bad", text, way_out))
         waiting = sum(holds for name, holds, _ in consumers if name in lapsed - {RELEASED, SUSPECTS})
