@@ -57,9 +57,8 @@ class Books:
         gone, stuck, scanned = await self._strays()
         part = "" if scanned < SCAN_LIMIT else f" among the first {scanned:,} of the index"
         if gone:
-            way_out = (
-                f"{self._jobs(2)} were lost: find the program that trims or deletes our keys. A worker's next claims "
-                + ("make each a dead letter" if self._parts is None else "remove them from the index")
+            way_out = f"{self._jobs(2)} were lost: find the program that trims or deletes our keys. A worker's next claims " + (
+                "make each a dead letter" if self._parts is None else "remove them from the index"
             )
             text = f"{len(gone):,} {self._jobs(len(gone))} of the index {_are(len(gone))} gone{part}: {_examples(gone)}"
             found.append(self._finding("bad", text, way_out))
