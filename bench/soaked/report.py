@@ -78,7 +78,7 @@ class Account:
         found: dict[str, list[int]] = {}
         for key, left in self.keys.items():
             if left >= 0:
-                found.setdefault(re.sub(r"(:[a-z]:).+$", r"\1…", key), []).append(left)
+                found.setdefault(re.sub(r":([a-z]):[^:}]+$", r":\1:…", key), []).append(left)
         return found
 
     def ended(self, name: str) -> dict[str, int]:
