@@ -41,7 +41,8 @@ class Doctor:
         """Everything, the server first; as far as the server lets us."""
         findings = await self._server()
         try:
-            return findings + await Contents(self._inspector, self._run, self._names).examine()
+            contents = Contents(self._inspector, self._run, self._names)
+            return [*findings, await self._workers(), *await contents.examine()]
         except BrokerError as error:
             return [*findings, Finding("queues", "bad", f"they cannot be read: {error}", "see the findings about the server")]
 
