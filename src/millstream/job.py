@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from millstream import logs
 from millstream.address import whole
 from millstream.broker import Cancellation, DeadLetter, Why
 from millstream.broker.why import explain
@@ -32,10 +33,18 @@ from millstream.outcome import Letter, decode_ending
 from millstream.settings import seconds
 from millstream.types import Seconds, Status
 
+log = logs.logger("millstream")
+
 R_co = TypeVar("R_co", covariant=True)
 
 ERROR_CHARACTERS = 200
 """How much of an error's text fits the one line of a JobFailed; the whole of it is in ``error``."""
+
+LONG_WAIT_SECONDS = 5.0
+"""After this long a wait for a result logs what the job waits for, if that may last."""
+
+HELD_UP = frozenset(("read_only", "full", "paused", "no_worker", "unknown_task", "stopped_key"))
+"""Reasons that somebody must remove."""
 
 LAST_LOOK_SECONDS = 1.0
 """How long a wait that has timed out may still take to say where the job is."""
@@ -92,12 +101,16 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
             raise ResultsDisabled(f"{self} keeps no result: it was sent with result_ttl=0", job_id)
         client, payload, waiting = origin.clients.here(), None, asyncio.timeout(patience)
         address: str | None = origin.queue or None
-        with contextlib.suppress(TimeoutError):
-            async with waiting:
-                address = await self._find()
-                if address is not None:
-                    where = address
-                    payload = await client.ask(lambda broker: broker.results.wait(where, job_id, None))
+        telling = client.loop.call_later(LONG_WAIT_SECONDS, client.attend, self._tell_what_holds_it_up)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with waiting:
+                    address = await self._find()
+                    if address is not None:
+                        where = address
+                        payload = await client.ask(lambda broker: broker.results.wait(where, job_id, None))
+        finally:
+            telling.cancel()
         if waiting.expired():
             payload = await self._last_look(patience or 0.0)
         if payload is None:
@@ -174,6 +187,16 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         else:
             addresses = await client.addresses(origin.queue)
         return addresses[0] if len(addresses) == 1 else await client.find_job(addresses, self.id)
+
+    async def _tell_what_holds_it_up(self) -> None:
+        """Log, for a caller that has waited for long, what the job waits for if it does not end by itself."""
+        clients = self._origin.clients
+        with contextlib.suppress(BrokerError):
+            broker, address = await clients.here().broker(), await self._find()
+            if address is not None:
+                why = explain(await broker.inspector.facts(address, self.id))
+                if HELD_UP.intersection((why.code, *why.also)):
+                    log.warning("%s at %s has not ended for %g s: %s", self, clients.where, LONG_WAIT_SECONDS, why.text)
 
     async def _last_look(self, patience: float) -> bytes:
         """The ending if it is there after all. Raises ResultTimeout, or what says that there will be none."""

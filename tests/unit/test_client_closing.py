@@ -63,6 +63,25 @@ async def test_concurrent_first_uses_open_one_client(rooms: Rooms) -> None:
 
 
 @looped
+async def test_concurrent_first_uses_share_one_failure(rooms: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:
+    opening = asyncio.Event()
+
+    async def fail(_: MemoryBroker) -> None:
+        rooms.opened += 1
+        await opening.wait()
+        raise BrokerUnavailable("nobody is there")
+
+    monkeypatch.setattr(MemoryBroker, "open", fail)
+    app, _ = build()
+    uses = [asyncio.create_task(app.broker()) for _ in range(7)]
+    await asyncio.sleep(0)
+    opening.set()
+    answers = await asyncio.gather(*uses, return_exceptions=True)
+    assert [str(answer) for answer in answers] == ["nobody is there"] * 7
+    assert rooms.opened == 1
+
+
+@looped
 async def test_leaving_the_last_block_closes_and_the_next_use_opens_again(rooms: Rooms) -> None:
     app, shrink = build()
     async with app:

@@ -169,6 +169,20 @@ async def test_a_server_that_never_answers_is_given_up(hasty: None) -> None:
 
 
 @looped
+async def test_patience_counts_from_the_first_call_that_failed_also_if_the_next_does_not_return(hasty: None) -> None:
+    server = Server(away)
+    sender = Sender(server)
+    answer = sender.put()
+    await server.called.wait()
+    server.open.clear()
+    server.called.clear()
+    told = await answer
+    assert isinstance(told, BrokerUnavailable)
+    assert "the server is away" in str(told), "why, and not only that there was no answer"
+    server.open.set()
+
+
+@looped
 async def test_patience_counts_from_when_the_server_went_not_from_how_long_one_queued(hasty: None) -> None:
     server = Server(hold=True)
     sender = Sender(server)

@@ -22,7 +22,7 @@ from millstream.errors import (
     ResultTimeout,
     UsageError,
 )
-from tests.unit.stage import dead, done, expired, looped, new_app, work
+from tests.unit.stage import dead, done, expired, looped, new_app, until, work
 
 pytestmark = pytest.mark.usefixtures("every_room")
 
@@ -233,3 +233,19 @@ async def test_a_question_is_asked_again_while_the_server_is_away_for_a_moment(m
 
     monkeypatch.setattr(type(broker), "cancel", flaky)
     assert await job.cancel() is True
+
+
+@looped
+async def test_who_waits_for_long_is_told_in_the_log_that_no_worker_serves_the_queue(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("millstream.job.LONG_WAIT_SECONDS", 0.0)
+    app, shrink = build()
+    async with app:
+        job = await shrink.enqueue(1)
+        waiting = asyncio.create_task(job.result())
+        await until(lambda: caplog.messages)
+        (message,) = caplog.messages
+        assert job.id in message and "no worker" in message
+        await work(app, done({"name": "a", "width": 1}))
+        await waiting

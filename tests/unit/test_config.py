@@ -280,3 +280,34 @@ def test_an_app_comes_from_the_command_then_the_environment_then_the_project(
     (tmp_path / "pyproject.toml").write_text("")
     with pytest.raises(UsageError, match="which app"):
         discover_app(None)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("redis://db?foo=1", "unknown option 'foo'"),
+        ("redis://db?protocol=3", "unknown option 'protocol'"),
+        ("redis://db?decode_responses=true", "unknown option 'decode_responses'"),
+        ("redis://db?socket_timeout=5", "unknown option 'socket_timeout'"),
+        ("redis://db?ssl_cert_reqs=none", "TLS needs rediss://"),
+        ("unix:///run/redis.sock?path=/other", "unknown option 'path'"),
+        ("redis://db?db=1&db=2", "exactly one value"),
+        ("redis://db?db=", "exactly one value"),
+        ("rediss://db?ssl_cert_reqs=perhaps", "must be none, optional or required"),
+        ("rediss://db?ssl_check_hostname=perhaps", "must be true or false"),
+    ],
+)
+def test_options_of_a_url_are_checked(url: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        parse_url(url)
+
+
+def test_an_option_that_may_be_a_part_of_a_password_is_not_quoted() -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_url("redis://user:pa?S3cret@db/0")
+    assert "S3cret" not in str(caught.value)
+
+
+def test_options_that_are_known_pass() -> None:
+    url = parse_url("rediss://db?db=3&client_name=me&ssl_cert_reqs=none&ssl_check_hostname=false&ssl_ca_certs=/etc/ca.pem")
+    assert (url.scheme, url.db) == ("rediss", 3)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import time
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,26 @@ from millstream.redis.connect import Connector, check_version
 from millstream.redis.link import Link
 from tests.unit.relay import Relay
 from tests.unit.stage import looped
+
+PEM = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQggDTuPVY1DTvBat3e
+apU07BJlTkA+c9urVYv3T7WpgoKhRANCAAQzbXCBmKtLVHskkzNWT+pMLV2+Nt5H
+2jHqTkuUqAIVk+IpVzhJ/OyfpaifoddOvNNVh2mLBW+Gso1ozzfxxAeh
+-----END PRIVATE KEY-----
+-----BEGIN CERTIFICATE-----
+MIIBfjCCASWgAwIBAgIUGVC/WKeMp/P8KdTp5UY8URtVSYYwCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTExNzAzNTUzMloYDzIxMjYxMDI0
+MDM1NTMyWjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAAQzbXCBmKtLVHskkzNWT+pMLV2+Nt5H2jHqTkuUqAIVk+IpVzhJ/Oyf
+paifoddOvNNVh2mLBW+Gso1ozzfxxAeho1MwUTAdBgNVHQ4EFgQUDA6v9uPcqiRC
+/4ic8KpTvghACjYwHwYDVR0jBBgwFoAUDA6v9uPcqiRC/4ic8KpTvghACjYwDwYD
+VR0TAQH/BAUwAwEB/zAKBggqhkjOPQQDAgNHADBEAiAqWOqWjvHkbQwNviUbYvC/
+NqUPQSymHLvgHN4ucoXmDgIgCe2r6VgFO+0LoiV5q5I0iuBTLfPh5/M4isyWx2OH
+m3Q=
+-----END CERTIFICATE-----
+"""
+"""A key and a certificate of nobody."""
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -203,7 +225,8 @@ async def test_a_check_that_the_server_refuses_proves_that_it_lives(
 
 
 @looped
-async def test_the_shortest_patience_of_all_calls_in_flight_counts(valkey_server: str) -> None:
+async def test_the_shortest_patience_of_all_calls_in_flight_counts(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "CALL_TIMEOUT", 3600.0)
     link = Link(Connector(valkey_server))
     await link.ready()
     calls = link.call("BLPOP", "nothing-here", 0), link.call("ECHO", "", within=0.05)
@@ -324,6 +347,23 @@ async def test_tls_to_a_server_without_it_is_refused_and_named(valkey_server: st
         url = plain.replace("redis://", "rediss://")
         with pytest.raises(BrokerRefused, match=f"{url}: .* does not speak TLS .* redis://"):
             await Link(Connector(url)).call("PING")
+
+
+@looped
+async def test_a_plain_connection_to_a_port_with_tls_is_refused_and_named(tmp_path: Path) -> None:
+    (tmp_path / "pem").write_text(PEM)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "pem")
+
+    async def serve(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    url = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
+    with pytest.raises(BrokerRefused, match=f"{url}: the server speaks TLS on this port; write rediss://"):
+        await Link(Connector(url)).call("PING")
+    server.close()
 
 
 def test_a_full_disk_is_named() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -91,6 +91,7 @@ class Client:
         self._outboxes: dict[str, Outbox] = {}
         self._until_shutdown: AsyncGenerator[None] | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._beside: set[asyncio.Task[None]] = set()
 
     async def broker(self) -> Broker:
         """The broker, open."""
@@ -281,10 +282,18 @@ class Client:
 
     # -- closing -----------------------------------------------------------------------------------------------------------
 
+    def attend(self, verb: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do something beside what callers wait for."""
+        task = self.loop.create_task(verb())
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
     async def close(self) -> None:
         """Wait for what is being sent, then let go of every connection. Idempotent."""
         for outbox in list(self._outboxes.values()):
             await outbox.flush()
+        for task in self._beside:
+            task.cancel()
         await self._connecting.cancel()
         self.entered = 0
         broker, self._broker = self._broker, None
