@@ -90,7 +90,7 @@ def test_forty_consumers_do_not_sweep_more_often_than_one(tell: Tell) -> None:
     alone = tell(lambda room, server: sweep(room, server, 1))
     together = tell(lambda room, server: sweep(room, server, 40))
     assert alone["xtrim"] >= SECONDS - 1
-    assert together["xinfo|groups"] == alone["xinfo|groups"] == SECONDS
+    assert together["xinfo|groups"] == alone["xinfo|groups"] <= SECONDS + 1
     assert together["xtrim"] <= 2 * SECONDS and together["xrange"] <= SECONDS
 
 

@@ -3,8 +3,9 @@
 A file starts with ``-- KEYS: word word …`` (words of ``keys.py``, bound as upper-case locals) and may have
 ``-- USES: part part …`` (files of ``lua/lib``, whose keys are bound too). ``ARGV[1]`` is always the clock. One that does more
 for a topic's group than for a queue has ``-- OF A GROUP: part part …``, which are there when the local ``in_group`` is true.
-A line ``-- THEN USES: part part …`` in its middle stands for those parts: the server makes their functions only in calls that
-come that far. (Measured: making them is a third of the time of a claim that brings one job.)
+A line ``-- THEN USES: part part …`` or ``-- THEN OF A GROUP: part part …`` in its middle stands for these parts: the server
+makes their functions only in calls that come that far. (Measured: making them is a third of the time of a claim that brings
+one job.)
 ``-- FLAGS: no-writes`` is for one that only reads: it also runs on a server that refuses writes, and an operator may kill it.
 """
 
@@ -25,11 +26,12 @@ class Script:
 
     def __init__(self, name: str, *, of_group: bool = False) -> None:
         body = _read(f"{name}.lua")
-        more = _header(body, "OF A GROUP")
-        parts = [_part(part) for part in [*_header(body, "USES"), *(more if of_group else [])]]
-        later = [_part(part) for part in _header(body, "THEN USES")]
+        parts = _parts(body, "USES") + (_parts(body, "OF A GROUP") if of_group else [])
+        later = {"THEN USES": _parts(body, "THEN USES"), "THEN OF A GROUP": []}
+        if of_group:
+            later["THEN OF A GROUP"] = _parts(body, "THEN OF A GROUP")
         words: dict[str, None] = {}
-        for text in (body, *parts, *later):
+        for text in (body, *parts, *(text for texts in later.values() for text in texts)):
             words.update(dict.fromkeys(_header(text, "KEYS")))
         self.name = name
         self.words = tuple(words)
@@ -38,12 +40,10 @@ class Script:
             locals_ = ", ".join(word.upper() for word in words)
             values = ", ".join(f"KEYS[{i + 1}]" for i in range(len(words)))
             binding = f"local {locals_} = {values}\n"
-        if more:
+        if _header(body, "OF A GROUP"):
             binding += f"local in_group = {'true' if of_group else 'false'}\n"
-        flags = _flags(name, body)
-        if later:
-            body = _THEN_USES.sub(lambda _: "\n".join(later), body)
-        self.text = flags + binding + "\n".join((*parts, body))
+        body = _THEN.sub(lambda line: "\n".join(later[line[1]]), body)
+        self.text = _flags(name, body) + binding + "\n".join((*parts, body))
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
     def call(self, names: Mapping[str, str]) -> tuple[str | int, ...]:
@@ -51,11 +51,11 @@ class Script:
         return ("EVALSHA", self.sha, len(self.words), *(names[word] for word in self.words))
 
 
-_THEN_USES = re.compile(r"^-- THEN USES:.*$", re.MULTILINE)
+_THEN = re.compile(r"^-- (THEN [A-Z ]+):.*$", re.MULTILINE)
 
 
-def _part(name: str) -> str:
-    return _read(f"lib/{name}.lua")
+def _parts(body: str, header: str) -> list[str]:
+    return [_read(f"lib/{name}.lua") for name in _header(body, header)]
 
 
 def _flags(name: str, body: str) -> str:

@@ -1,8 +1,8 @@
 -- Take messages: what was released or left behind by lapsed consumers first, then what is ready.
 -- On the way: promote what is due, look at overdue leases.
 -- KEYS: stream leases meta due held lapsed stats
--- USES: clock wake append ending bury homes looks members keyed turns stopping retire
--- OF A GROUP: log_home groups places log order notes delayed trim supersede ahead
+-- USES: clock wake homes looks
+-- OF A GROUP: log_home
 -- ARGV: clock, group, consumer, count, alone (0|1), suspect_after, run_id, released, suspects (names), lost_letter
 -- ('': what is claimed are dead letters, and those that are gone were replayed, purged or too old), id_ttl_ms,
 -- dead_max_count, dead_oldest_ms (age)
@@ -15,11 +15,52 @@ local of_letters = ARGV[10] == ''
 if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
 local meta, look = look_at_leases(run_id)
 if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
+
+-- Looked around every two seconds; at once if a turn may have gone with its message, or while there is more to find.
+local around, hurry = meta[9], meta[10]
+if of_letters then around, hurry = unpack(redis.call('HMGET', META, 'letters_around', 'letters_hurry')) end
+local since = now - (around or 0)
+local look_around = hurry or since < 0 or since >= 2000
+local paused, first_due = meta[1] == '1', tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2])
+local due = first_due and first_due <= now
+
+-- Next deadline, for who sleeps: in how many ms leases should be looked at.
+local function next_look()
+  local deadline = redis.call('ZRANGEBYSCORE', LEASES, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  return deadline and deadline - now or -1
+end
+
+-- The most common claim: of a queue that is not ordered, where nothing is due, lapsed or to be looked for. What is read is the answer
+-- if all of it is plain; else it is handed on to the rest of this script.
+local fresh
+if left > 0 and not (paused or alone or due or look_around or in_group or of_letters or meta[8])
+  and redis.call('EXISTS', LAPSED) == 0 then
+  local found = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', left, 'STREAMS', STREAM, '>')
+  local flat, plain = {}, true
+  fresh = found and found[1][2] or {}
+  for i, entry in ipairs(fresh) do
+    local fields = entry[2]
+    if #fields ~= 2 or fields[1] ~= 'd' then
+      plain = false
+      break
+    end
+    flat[2 * i - 1], flat[2 * i] = entry[1], fields[2]
+  end
+  if plain then
+    if #fresh == left then wake() end
+    if look < 0 and #fresh == 0 then look = next_look() end
+    return { now, first_due and first_due - now or -1, 0, {}, {}, flat, look, {} }
+  end
+end
+-- THEN USES: append ending bury members keyed turns stopping retire
+-- THEN OF A GROUP: groups places log order notes delayed trim supersede ahead
 id_ttl_ms = tonumber(ARGV[11])
 
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, 200)) do
-  make_ready(id)
-  redis.call('ZREM', DUE, id)
+if due then
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, 200)) do
+    make_ready(id)
+    redis.call('ZREM', DUE, id)
+  end
 end
 local unfinished = meta[8] and not of_letters and not sweep_on()  -- true: the next claim should come at once
 
@@ -32,7 +73,7 @@ if in_group then
 end
 
 local taken, crashes, plain, keyed, strayed = {}, {}, {}, false, false
-local paused, asked = meta[1] == '1', left
+local asked = left
 if alone then left = math.min(left, 1) end
 
 -- Takes over up to `left` entries of one name's pending list in one home; true when the list is empty. One claim goes to a bounded
@@ -287,13 +328,17 @@ local function read(home)
   local flat, aside, rounds, took_over = {}, 0, 0, #taken > 0
   repeat
     rounds = rounds + 1
-    local found = redis.call('XREADGROUP', 'GROUP', home.group, consumer, 'COUNT', left, 'STREAMS', home.key, '>')
-    if not found then return flat end
-    local fresh = found[1][2]
-    local new = home.mark ~= '' and new_in_log(fresh) or fresh
+    local read = fresh  -- in the beginning of this script
+    fresh = nil
+    if not read then
+      local found = redis.call('XREADGROUP', 'GROUP', home.group, consumer, 'COUNT', left, 'STREAMS', home.key, '>')
+      if not found then return flat end
+      read = found[1][2]
+    end
+    local new = home.mark ~= '' and new_in_log(read) or read
     local given = in_turn(new, home)
     aside = aside + #new - #given
-    left = left - (#fresh - #new)
+    left = left - (#read - #new)
     flat = put(given, home.mark, flat)
     -- What it has taken over it knows only now, so all is read now that a group which was moved back may be given again.
     local enough = left < asked and not took_over
@@ -310,15 +355,11 @@ if left > 0 and not paused and not alone then
 end
 
 local flags = (paused and 1 or 0) + (keyed and 4 or 0)
--- It is time to look around: every two seconds; at once if a turn may have gone with its message, or while there is more to find.
-local around, hurry = meta[9], meta[10]
-if of_letters then around, hurry = unpack(redis.call('HMGET', META, 'letters_around', 'letters_hurry')) end
 if strayed and hurry ~= '1' then  -- else it is yet to come to the turns
   redis.call('HSET', META, 'hurry', 2, 'at', '')
-  hurry = true
+  look_around = true
 end
-local since = now - (around or 0)
-if hurry or since < 0 or since >= 2000 then
+if look_around then
   redis.call('HSET', META, of_letters and 'letters_around' or 'around', now)
   flags = flags + 8
 end
@@ -336,10 +377,7 @@ if asked > 0 and left == 0 and not alone then wake() end
 
 local counts = {}
 for i, entry in ipairs(taken) do counts[i] = crashes[entry[1]] end
-if look < 0 and #plain == 0 and #taken == 0 and #logged == 0 then
-  local deadline = redis.call('ZRANGEBYSCORE', LEASES, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-  if deadline then look = deadline - now end
-end
+if look < 0 and #plain == 0 and #taken == 0 and #logged == 0 then look = next_look() end
 local next_due = tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2])
 if in_group then
   local publishes = tonumber(redis.call('ZRANGE', LOG_DUE, 0, 0, 'WITHSCORES')[2])
