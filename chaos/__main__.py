@@ -65,7 +65,7 @@ def _run(findings: Findings, engine: Engine, names: set[str], seed: int, *, only
             findings.orders.append(asyncio.run(order.run(test, engine, seed)))
             _tell_order(findings.orders[-1])
     if _wanted("ordered_tasks", names):
-        for test in order.TASKS[-1:] if only_what_differs else order.TASKS:
+        for test in order.TASKS if names else order.TASKS[-1:] if only_what_differs else order.TASKS[:1]:
             _say(f"{engine:7} {test.what:20}")
             findings.orders.append(asyncio.run(order.run(test, engine, seed)))
             _tell_order(findings.orders[-1])
@@ -85,7 +85,7 @@ def _run(findings: Findings, engine: Engine, names: set[str], seed: int, *, only
 
 
 def _run_trials(findings: Findings, engine: Engine, names: set[str], seed: int) -> None:
-    """Those that mostly wait at the same time, the others one after another."""
+    """Those that mostly wait run at the same time, the others one after another."""
 
     async def at_once() -> list[TrialResult]:
         begun: list[Coroutine[Any, Any, TrialResult]] = []

@@ -6,6 +6,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 from signal import SIGCONT, SIGSTOP
+from typing import Any
 
 from chaos.fleet import QUEUE, RETRY, VERSION, Version, make_app
 from chaos.server import Engine
@@ -13,6 +14,7 @@ from chaos.site import Site, open_site
 from chaos.stage import Stuck
 from chaos.trials.trial import TrialResult
 from chaos.workers import Worker, send
+from millstream.call import Call
 
 MODULE = "chaos.fleet"
 
@@ -28,9 +30,9 @@ class FleetTest:
     """Workers that do not know the new tasks. One knows them."""
     jobs: int = 50
     """Of each kind and wave."""
-    snoozes: int = 10
+    snoozes: int = 12
     """How often each snoozing job asks for a later run, a second later: longer than the grace, all in all."""
-    grace: float = 8.0
+    grace: float = 10.0
     """``unknown_task_grace``."""
     late: float = 2.0
     """Seconds for which the worker that knows the new tasks is stopped after the first jobs were sent: less than the lease, and
@@ -103,10 +105,10 @@ def _begin(site: Site, version: Version) -> Worker:
 
 
 async def _send(site: Site, test: FleetTest, wave: str) -> None:
-    tasks = site.app.tasks
+    tasks, calls = site.app.tasks, dict[str, Call[Any]]()
     for number in range(test.jobs):
         for name in ("shared", "fresh", "failing", "snoozing"):
             key = f"{name}-{wave}-{number}"
-            call = tasks[name].bind(key, test.snoozes) if name == "snoozing" else tasks[name].bind(key)
-            (job,) = await site.app.enqueue_many([call])
-            site.ledger.enqueue(key, job.id, "accepted")
+            calls[key] = tasks[name].bind(key, test.snoozes) if name == "snoozing" else tasks[name].bind(key)
+    for key, job in zip(calls, await site.app.enqueue_many(calls.values()), strict=True):
+        site.ledger.enqueue(key, job.id, "accepted")

@@ -37,7 +37,7 @@ class StormTest:
 
     of: Ordered = "task"
     shards: int = 0
-    seconds: float = 30.0
+    seconds: float = 20.0
     """How long it strikes."""
     keys: int = 60
     rate: float = 150.0
