@@ -55,6 +55,8 @@ class Wire(asyncio.Protocol):
         self._connector = connector
         self._loop = asyncio.get_running_loop()
         self._rests_since = self._loop.time()
+        self._heard = 0.0
+        """Loop time at which the server last said something."""
         self._parser = hiredis.Reader(protocolError=InvalidResponse, replyError=ResponseError, notEnoughData=_INCOMPLETE)
         self._waiting: deque[tuple[asyncio.Future[Any], float, float]] = deque()
         """Who waits, until when by loop time, and for how many seconds in all."""
@@ -97,6 +99,7 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         parser, waiting = self._parser, self._waiting
+        self._heard = self._loop.time()
         parser.feed(data)
         try:
             while (answer := parser.gets()) is not _INCOMPLETE:
@@ -127,12 +130,14 @@ class Wire(asyncio.Protocol):
         self._waiting.clear()
 
     def _look(self) -> None:
-        """One timer for all calls: the connection is lost when the first deadline has passed."""
+        """One timer for all calls: the connection is lost when the first deadline has passed, and the server was silent for as
+        long as that call may take. While it answers, the others wait in line: thousands of calls may be in flight."""
         self._timer, now = None, self._loop.time()
         if not self._waiting:
             self.fresh, self._rests_since = False, now
             return
         deadline, patience = min((deadline, patience) for _, deadline, patience in self._waiting)
+        deadline = max(deadline, self._heard + patience)
         if now - deadline >= LATE_SECONDS:
             # The loop was held up; the answers may lie in the socket. Once more, after they have been read.
             deadline = now + LATE_SECONDS / 2
