@@ -15,11 +15,12 @@ from millstream.address import dead_address, group_address
 from millstream.broker import DeadLetter
 from millstream.broker.letters import open_letter
 from millstream.client import Clients, twin
-from millstream.codec import EventCodec, InvalidArguments, ResultCodec
+from millstream.codec import EventCodec, ResultCodec
 from millstream.codec.wire import Payload
 from millstream.dead import DeadJob, DeadLetters
 from millstream.errors import MalformedEvent, UsageError
 from millstream.handler import Letters, is_coroutine
+from millstream.invalid import InvalidArguments
 from millstream.message import EventFields, Message, decode_message
 from millstream.options import timeout_option
 from millstream.policy import RetryPolicy

@@ -14,11 +14,12 @@ from millstream.batch import Batch
 from millstream.broker import DeadLetter, Post, Receipt
 from millstream.broker.letters import open_letter
 from millstream.client import Clients
-from millstream.codec import EventCodec, InvalidArguments, ResultCodec
+from millstream.codec import EventCodec, ResultCodec
 from millstream.codec.wire import Payload
 from millstream.current import CurrentJob
 from millstream.dead_event import letter_settings, read_message
 from millstream.handler import Letters
+from millstream.invalid import InvalidArguments
 from millstream.message import EventFields, Message, encode_message
 from millstream.ordering import shard_of_key
 from millstream.outcome import Said

@@ -15,7 +15,6 @@ from millstream.address import whole
 from millstream.broker import Cancellation, DeadLetter, Why
 from millstream.broker.why import explain
 from millstream.client import Clients, new_request, twin
-from millstream.codec import InvalidResult
 from millstream.errors import (
     BrokerError,
     BrokerUnavailable,
@@ -28,6 +27,7 @@ from millstream.errors import (
     ResultTimeout,
     UsageError,
 )
+from millstream.invalid import InvalidResult
 from millstream.job_info import JobInfo
 from millstream.outcome import Letter, decode_ending
 from millstream.settings import seconds

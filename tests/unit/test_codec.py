@@ -22,8 +22,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from millstream.codec import ArgumentCodec, InvalidArguments, InvalidResult, ResultCodec
+from millstream.codec import ArgumentCodec, ResultCodec
 from millstream.errors import UsageError
+from millstream.invalid import InvalidArguments, InvalidResult
 
 if TYPE_CHECKING:
     from fractions import Fraction

@@ -12,8 +12,9 @@ import pytest
 
 from millstream import Delivery, Millstream, Topic
 from millstream.client import outbox
-from millstream.codec import CodecName, EventCodec, InvalidArguments
+from millstream.codec import CodecName, EventCodec
 from millstream.errors import BrokerUnavailable, BulkError, PayloadTooLarge, TopicFull, UsageError
+from millstream.invalid import InvalidArguments
 from millstream.redis import RedisBroker
 from tests.unit.stage import PATIENCE, looped, new_app, place
 

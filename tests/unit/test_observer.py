@@ -21,7 +21,6 @@ import pytest
 
 from millstream import Batch, Millstream, Problem, RetryPolicy, Snooze
 from millstream.broker import WorkerInfo
-from millstream.codec import InvalidArguments
 from millstream.errors import (
     BrokerError,
     BrokerUnavailable,
@@ -32,6 +31,7 @@ from millstream.errors import (
     UsageError,
     WorkerCrashed,
 )
+from millstream.invalid import InvalidArguments
 from millstream.observers import Observers
 from millstream.problem import During
 from millstream.reporter import Reporter

@@ -35,7 +35,6 @@ from __future__ import annotations
 
 from millstream.codec.arguments import ArgumentCodec
 from millstream.codec.event import Codec, CodecName, EventCodec
-from millstream.codec.result import InvalidResult, ResultCodec
-from millstream.codec.signature import InvalidArguments
+from millstream.codec.result import ResultCodec
 
-__all__ = ["ArgumentCodec", "Codec", "CodecName", "EventCodec", "InvalidArguments", "InvalidResult", "ResultCodec"]
+__all__ = ["ArgumentCodec", "Codec", "CodecName", "EventCodec", "ResultCodec"]

@@ -11,8 +11,9 @@ from msgspec.structs import astuple
 
 from millstream.codec import wire
 from millstream.codec.hints import Resolving
-from millstream.codec.signature import POSITIONS, Arguments, Form, InvalidArguments, Signature
+from millstream.codec.signature import POSITIONS, Arguments, Form, Signature
 from millstream.codec.wire import Payload
+from millstream.invalid import InvalidArguments
 
 NO_KEYWORDS: dict[str, Any] = {}
 """Shared by all calls without any: ``**`` copies it."""

@@ -10,9 +10,9 @@ from typing import Any, Literal, Protocol, get_args, get_type_hints
 import msgspec
 
 from millstream.codec import hints, wire
-from millstream.codec.signature import InvalidArguments
 from millstream.codec.wire import Payload
 from millstream.errors import UsageError
+from millstream.invalid import InvalidArguments
 
 
 class Codec(Protocol):

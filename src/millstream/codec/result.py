@@ -7,11 +7,7 @@ from typing import Any
 from millstream.codec import hints, wire
 from millstream.codec.hints import Resolving
 from millstream.codec.wire import Payload
-
-
-class InvalidResult(Exception):
-    """A return value that cannot be encoded, or a kept one that is not of the annotated type."""
-
+from millstream.invalid import InvalidResult
 
 _PLAIN = (int, str, bytes, bool, float)
 """Types whose values need no further check once they are known to be of that very class."""

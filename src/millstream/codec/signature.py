@@ -13,6 +13,7 @@ from msgspec import Raw
 from millstream.codec import hints, wire
 from millstream.codec.hints import Unresolved
 from millstream.codec.wire import Payload
+from millstream.invalid import InvalidArguments
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """What a function is called with."""
@@ -25,15 +26,6 @@ POSITIONS = ""
 _read_form: Callable[[Payload], list[Raw] | dict[str, Raw]] = msgspec.msgpack.Decoder(list[Raw] | dict[str, Raw]).decode
 _read_positions: Callable[[Payload], list[Raw]] = msgspec.msgpack.Decoder(list[Raw]).decode
 _NO_POSITIONS = Raw(b"\x90")
-
-
-class InvalidArguments(Exception):
-    """Arguments that do not fit the function; says which and why."""
-
-    def __init__(self, message: str, key: int | str | None = None) -> None:
-        super().__init__(message)
-        self.key = key
-        """The position or keyword of the argument at fault, where it is one."""
 
 
 @dataclass(frozen=True, slots=True)

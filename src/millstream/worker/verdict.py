@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from millstream.broker.contract import entry_name
-from millstream.codec import InvalidArguments, InvalidResult
 from millstream.errors import Reject, Retry, Snooze
+from millstream.invalid import InvalidArguments, InvalidResult
 from millstream.message import FAILURES_KEPT, Attempt, ErrorNote, Message, encode_message
 from millstream.outcome import Ending, Kind, Letter, Outcome, encode_ending
 from millstream.policy import RetryPolicy

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from millstream.codec import InvalidArguments
 from millstream.current import CurrentJob
+from millstream.invalid import InvalidArguments
 from millstream.worker.hot.hold import ASYNC, THREAD, Hold
 from millstream.worker.hot.lane import Lane
 

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from millstream.codec import InvalidArguments
 from millstream.current import CurrentJob, set_current_job
 from millstream.errors import Retry
+from millstream.invalid import InvalidArguments
 from millstream.outcome import Outcome
 from millstream.worker.hot.hold import ASYNC, THREAD
 

@@ -17,7 +17,6 @@ from millstream import logs
 from millstream.address import split_address, spoken
 from millstream.broker import Claim, Entry
 from millstream.broker.contract import entry_name
-from millstream.codec import InvalidArguments, InvalidResult
 from millstream.current import CurrentJob, set_current_job
 from millstream.errors import (
     LeaseLost,
@@ -32,6 +31,7 @@ from millstream.errors import (
     WorkerCrashed,
 )
 from millstream.handler import Handler
+from millstream.invalid import InvalidArguments, InvalidResult
 from millstream.message import ErrorNote, Message, decode_message
 from millstream.outcome import DONE, SETTLED, Ending, Kind, Outcome, encode_ending
 from millstream.problem import During
