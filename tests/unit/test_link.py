@@ -137,14 +137,14 @@ def test_an_answer_that_never_comes_fails_every_call_in_flight(valkey_server: st
 def test_calls_that_wait_in_line_are_not_given_up_while_the_server_answers(
     valkey_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "CALL_TIMEOUT", 1.0)
+    monkeypatch.setattr(link_module, "CALL_TIMEOUT", 1.5)
     busy = "local c = os.clock() while os.clock() - c < 0.1 do end return tonumber(ARGV[1])"
 
     async def main() -> None:
         link = Link(Connector(valkey_server))
-        padding = b"x" * 20_000  # so that the server reads, runs and answers them one by one
-        answers = await asyncio.gather(*(link.call("EVAL", busy, 0, n, padding) for n in range(20)))
-        assert answers == list(range(20))
+        padding = b"x" * 100_000  # so that the server reads, runs and answers them one by one
+        answers = await asyncio.gather(*(link.call("EVAL", busy, 0, n, padding) for n in range(30)))
+        assert answers == list(range(30))
         await link.close()
 
     run(main())

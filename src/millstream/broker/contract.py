@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -92,6 +93,12 @@ def parse_entry(place: str) -> tuple[int, int]:
     if max(ms, seq) >= 2**64:
         raise ValueError(f"{place!r} is no place in a topic's log: its numbers have 64 bits")
     return ms, seq
+
+
+def millisecond_of(moment: float) -> int:
+    """The millisecond in which a moment lies, as servers count them: never a later one, so that a group that is moved there
+    misses nothing that was published after it."""
+    return math.floor(moment * 1000 + 0.001)  # a microsecond is more than a float of our days is off
 
 
 class Receipt(Enum):

@@ -14,7 +14,7 @@ import msgspec
 
 from millstream.address import group_address, whole
 from millstream.broker import Entry, Followed, GroupState, Position, Post, QueueState, Receipt, TopicState
-from millstream.broker.contract import BEGINNING, END, Place, parse_entry
+from millstream.broker.contract import BEGINNING, END, Place, millisecond_of, parse_entry
 from millstream.memory.letters import MemoryLetters
 from millstream.memory.queue import MemoryQueue, absolute_ms
 from millstream.memory.remains import Keeping
@@ -189,7 +189,7 @@ class MemoryTopic:
             return self._last
         if isinstance(place, str):
             return parse_entry(place)
-        return (max(0, round(place * 1000) - 1), LAST_SEQ)
+        return (max(0, millisecond_of(place) - 1), LAST_SEQ)
 
     def after(self, place: Number, count: int) -> list[Event]:
         """The next entries."""

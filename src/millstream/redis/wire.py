@@ -9,7 +9,7 @@ import msgspec
 
 from millstream.address import whole, whose_dead
 from millstream.broker import Cancellation, Entry, Post, Receipt
-from millstream.broker.contract import BEGINNING, END, Place, parse_entry
+from millstream.broker.contract import BEGINNING, END, Place, millisecond_of, parse_entry
 from millstream.broker.letters import enclose
 from millstream.errors import LeaseLost, ShardsChanged
 from millstream.message import ErrorNote
@@ -138,4 +138,4 @@ def after(place: Place) -> str:
         return "$"
     if isinstance(place, str):
         return "{}-{}".format(*parse_entry(place))
-    return f"{max(0, ms(place) - 1)}-18446744073709551615"
+    return f"{max(0, millisecond_of(place) - 1)}-18446744073709551615"

@@ -52,6 +52,14 @@ class SeekingPromises(Promises):
         assert await finish(room, "a") == ["2", "3", "4"]
 
     @promise()
+    async def test_a_group_moved_to_a_moment_is_given_all_that_was_published_in_its_millisecond(self, room: Room) -> None:
+        await begin(room, "a", keep_count=100)
+        await emit(room, "1")
+        await finish(room, "a")
+        await room.broker.seek(A, START + 0.0007)
+        assert await finish(room, "a") == ["1"]
+
+    @promise()
     async def test_a_group_moved_forward_is_not_given_what_lies_between(self, room: Room) -> None:
         await begin(room, "a", "b")
         await emit(room, "1", "2", "3")
