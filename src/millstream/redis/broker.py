@@ -81,6 +81,8 @@ class RedisBroker(Broker):
         """Those on which nobody waits now."""
         self._looks: dict[tuple[str, str], float] = {}
         """Seconds after which a consumer's next wait should end, to look at other consumers' leases."""
+        self._look_first: set[tuple[str, str]] = set()
+        """Whose next claim begins with a look for what other hands destroyed."""
         self._cannot_nudge = False
         """The user may not end the wait of another connection: waits end by themselves when something is due."""
         self._ordered: set[str] = set()
@@ -296,6 +298,10 @@ class RedisBroker(Broker):
         lost_letter = b"" if of_letters else wire.LOST_LETTER
         names = (RELEASED, SUSPECTS, lost_letter, self._id_ttl_ms, self._dead_max_count, self._dead_max_age_ms)
         args = (GROUP, consumer, count, int(alone), suspect_after, link.run_id, *names)
+        if (queue, consumer) in self._look_first:
+            self._look_first.discard((queue, consumer))
+            if await self._look_around(queue, consumer, link, lost_letter) > 0:
+                wait = 0.0  # there may be something to claim now
         # Not past the moment when a lease should be looked at: a dead worker's jobs are found within 1.5 s of its lease's end.
         patience = max(SHORTEST_BLOCK, min(wait, self._looks.get((queue, consumer), wait)))
         block = ("BLPOP", self._names(queue)["wake"], f"{patience:.3f}") if wait > 0 else None
@@ -324,17 +330,19 @@ class RedisBroker(Broker):
             entries += [Entry(wire.IN_LOG + entry, body) for entry, body in zip(each, each, strict=True)]
         if flags & 4:
             self._ordered.add(queue)
-        if flags & 8 and await self._look_around(queue, link, lost_letter) > 0:
+        if flags & 8 and entries:
+            self._look_first.add((queue, consumer))  # what was claimed does not wait for that
+        elif flags & 8 and await self._look_around(queue, consumer, link, lost_letter) > 0:
             next_due_ms = 0  # there may be something to claim now
         next_due = None if next_due_ms < 0 else next_due_ms / 1000
         return Claim(entries, now_ms, next_due, bool(flags & 1), bool(flags & 2))
 
-    async def _look_around(self, queue: str, link: Link, lost_letter: bytes) -> int:
+    async def _look_around(self, queue: str, consumer: str, link: Link, lost_letter: bytes) -> int:
         """Find what other hands destroyed; how much was found. Nothing that was claimed is lost if this fails."""
         found = 0
         try:
             for _ in range(LOOKS):
-                more, some = await self._run("around", queue, GROUP, lost_letter, self._id_ttl_ms, link=link)
+                more, some = await self._run("around", queue, GROUP, consumer, lost_letter, self._id_ttl_ms, link=link)
                 found += some
                 if not more:
                     break
@@ -471,6 +479,7 @@ class RedisBroker(Broker):
             held, more = await self._run("leave", queue, GROUP, consumer, int(blameless), RELEASED)
             left += held
         self._looks.pop((queue, consumer), None)
+        self._look_first.discard((queue, consumer))
         link = self._claiming.pop((queue, consumer), None)
         if link is not None:
             await link.close()

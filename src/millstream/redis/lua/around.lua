@@ -3,14 +3,16 @@
 -- KEYS: leases lapsed meta due held blocked turns index stream dead
 -- USES: clock wake append ending bury homes members keyed turns strayed
 -- OF A GROUP: groups log_home stuck_in_log
--- ARGV: clock, group, lost_letter ('': what is claimed are dead letters), id_ttl_ms
+-- ARGV: clock, group, consumer, lost_letter ('': what is claimed are dead letters), id_ttl_ms
 -- Returns {1: there is more to do at once, 0: there is not; how many were found}. Each function below returns how many it found.
-local lost_letter, id_ttl_ms = ARGV[3], tonumber(ARGV[4])
+local lost_letter, id_ttl_ms = ARGV[4], tonumber(ARGV[5])
+if not redis.call('ZSCORE', LEASES, ARGV[3]) then return { 0, 0 } end  -- its group may be gone, on purpose
 local PAGE = 100
 
 -- Names that hold entries, but have no lease and are not known to have lapsed: `leases` or `lapsed` was lost. They have lapsed.
 -- Goes on after `cursor`; returns how many, and where to go on, or ''.
-local function find_orphans(cursor)
+local find_orphans
+function find_orphans(cursor)
   local home, after = home_of(cursor == '' and '-' or cursor)
   local pending = redis.pcall('XPENDING', home.key, home.group, after, '+', PAGE)
   if pending.err then pending = {} end
@@ -22,7 +24,9 @@ local function find_orphans(cursor)
     end
   end
   if #pending == PAGE then return found, home.mark .. '(' .. pending[PAGE][1] end
-  return found, in_group and home.mark == '' and 'L-' or ''
+  if not in_group or home.mark ~= '' then return found, '' end
+  local more, at = find_orphans('L-')
+  return found + more, at
 end
 
 -- What is held, but neither due nor blocked: `due` or `blocked` was lost. When it was due nobody knows, so it is due now.

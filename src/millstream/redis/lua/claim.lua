@@ -16,11 +16,14 @@ if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
 local meta, look = look_at_leases(run_id)
 if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
 
--- Looked around every two seconds; at once if a turn may have gone with its message, or while there is more to find.
-local around, hurry = meta[9], meta[10]
+-- It is time to look `around` every two seconds; at once if a turn may have gone with its message, or while there is more to find.
+local around, hurry, flags = meta[9], meta[10], 0
 if of_letters then around, hurry = unpack(redis.call('HMGET', META, 'letters_around', 'letters_hurry')) end
 local since = now - (around or 0)
-local look_around = hurry or since < 0 or since >= 2000
+if hurry or since < 0 or since >= 2000 then
+  redis.call('HSET', META, of_letters and 'letters_around' or 'around', now)
+  flags = 8
+end
 local paused, first_due = meta[1] == '1', tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2])
 local due = first_due and first_due <= now
 
@@ -30,10 +33,10 @@ local function next_look()
   return deadline and deadline - now or -1
 end
 
--- The most common claim: of a queue that is not ordered, where nothing is due, lapsed or to be looked for. What is read is the answer
--- if all of it is plain; else it is handed on to the rest of this script.
+-- The most common claim: of a queue where nothing is due or lapsed. What is read is the answer if all of it is plain; else it is
+-- handed on to the rest of this script.
 local fresh
-if left > 0 and not (paused or alone or due or look_around or in_group or of_letters or meta[8])
+if left > 0 and not (paused or alone or due or in_group or of_letters or meta[8])
   and redis.call('EXISTS', LAPSED) == 0 then
   local found = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', left, 'STREAMS', STREAM, '>')
   local flat, plain = {}, true
@@ -49,7 +52,7 @@ if left > 0 and not (paused or alone or due or look_around or in_group or of_let
   if plain then
     if #fresh == left then wake() end
     if look < 0 and #fresh == 0 then look = next_look() end
-    return { now, first_due and first_due - now or -1, 0, {}, {}, flat, look, {} }
+    return { now, first_due and first_due - now or -1, flags, {}, {}, flat, look, {} }
   end
 end
 -- THEN USES: append ending bury members keyed turns stopping retire
@@ -354,14 +357,10 @@ if left > 0 and not paused and not alone then
   if in_group and left > 0 and not unread then logged = read(homes[2]) end  -- what is its own comes before what is new
 end
 
-local flags = (paused and 1 or 0) + (keyed and 4 or 0)
+flags = flags + (paused and 1 or 0) + (keyed and 4 or 0)
 if strayed and hurry ~= '1' then  -- else it is yet to come to the turns
   redis.call('HSET', META, 'hurry', 2, 'at', '')
-  look_around = true
-end
-if look_around then
-  redis.call('HSET', META, of_letters and 'letters_around' or 'around', now)
-  flags = flags + 8
+  if flags < 8 then flags = flags + 8 end
 end
 if redis.call('SISMEMBER', LAPSED, suspects) == 1 then
   local waiting = 0
