@@ -68,8 +68,10 @@ async def test_a_user_without_dangerous_commands_serves_and_is_told_what_is_lost
 ) -> None:
     app = app_at(user(url, "-@dangerous"), new_namespace())
     async with app, app.worker():
-        job = await app.tasks["double"].options(delay=0.3).enqueue(2)
-        assert await job.result(timeout=PATIENCE) == 4
+        double = app.tasks["double"]
+        assert await (await double.enqueue(1)).result(timeout=PATIENCE) == 2
+        # The worker sleeps by now, and is to be woken when this is due.
+        assert await (await double.options(delay=0.9).enqueue(2)).result(timeout=PATIENCE) == 4
     assert warnings(caplog, "may not run INFO") >= 1
     assert warnings(caplog, "grant +client|unblock") == 1
 
