@@ -2,66 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import uuid
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 
 from millstream.broker import Post
 from millstream.errors import BrokerError
-from millstream.redis import RedisBroker
-from millstream.redis.keys import queue_keys, topic_keys
 from millstream.redis.scripts import Script
 from millstream.testing.keyed import finish_all, send
-from millstream.testing.room import PATIENCE, Room, ids
-from millstream.testing.topic import TOPIC, begin, emit_serials
-
-
-class Server:
-    """What a server says it has done, and the keys of one address."""
-
-    def __init__(self, broker: RedisBroker, namespace: str, address: str) -> None:
-        self.call = broker._commands.call
-        self.keys = queue_keys(namespace, address)
-        self.topic = topic_keys(namespace, TOPIC)
-
-    async def scripts(self) -> int:
-        """How many scripts it has run."""
-        told: bytes = await self.call("INFO", "commandstats")
-        found = re.search(rb"cmdstat_evalsha:calls=(\d+)", told)
-        return int(found[1]) if found else 0
-
-
-Story = Callable[[Room, Server], Coroutine[Any, Any, None]]
-Tell = Callable[[Story], None]
-
-
-@pytest.fixture(params=["q", "t>g"], ids=["queue", "group"])
-def address(request: pytest.FixtureRequest) -> str:
-    address: str = request.param
-    return address
-
-
-@pytest.fixture(params=["valkey_server", "redis_server"])
-def tell(request: pytest.FixtureRequest, address: str) -> Tell:
-    """Plays a story on each server, in a queue and in a group."""
-    url = request.getfixturevalue(request.param)
-
-    def play(story: Story) -> None:
-        namespace = f"test-{uuid.uuid4().hex}"
-
-        async def main() -> None:
-            async with asyncio.timeout(PATIENCE), Room(lambda: RedisBroker(url, namespace=namespace), address) as room:
-                assert isinstance(room.broker, RedisBroker)
-                await story(room, Server(room.broker, namespace, address))
-
-        asyncio.run(main())
-
-    return play
-
+from millstream.testing.room import Room, ids
+from millstream.testing.topic import begin, emit_serials
+from tests.contract.stories import Server, Tell
 
 # -- publishing ------------------------------------------------------------------------------------------------------------
 

@@ -2,65 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import uuid
-from collections.abc import Callable, Coroutine
-from typing import Any
-
 import pytest
 
 from millstream.broker import OrderRules
 from millstream.outcome import Kind
-from millstream.redis import RedisBroker
-from millstream.redis.keys import queue_keys
 from millstream.testing.keyed import KEY, begin, dead, finish_all, retry, send, take_all
-from millstream.testing.room import PATIENCE, Room, ids
+from millstream.testing.room import Room, ids
+from tests.contract.stories import Server, Tell
 
 ORDER = ("turns", "blocked", "keyed", "stopped", "barred", "sweeps")
 """The words of the keys that are there for order alone."""
 
 MANY = 1200
 """More than one go may move."""
-
-
-class Server:
-    """The keys of one address, as another program sees them."""
-
-    def __init__(self, broker: RedisBroker, namespace: str, address: str) -> None:
-        self.call = broker._commands.call
-        self.keys = queue_keys(namespace, address)
-
-    async def left(self, *words: str) -> list[str]:
-        """Those of the keys that are there."""
-        return [word for word in words if await self.call("EXISTS", self.keys[word])]
-
-
-Story = Callable[[Room, Server], Coroutine[Any, Any, None]]
-Tell = Callable[[Story], None]
-
-
-@pytest.fixture(params=["q", "t>g"], ids=["queue", "group"])
-def address(request: pytest.FixtureRequest) -> str:
-    address: str = request.param
-    return address
-
-
-@pytest.fixture(params=["valkey_server", "redis_server"])
-def tell(request: pytest.FixtureRequest, address: str) -> Tell:
-    """Plays a story on each server, in a queue and in a group."""
-    url = request.getfixturevalue(request.param)
-
-    def play(story: Story) -> None:
-        namespace = f"test-{uuid.uuid4().hex}"
-
-        async def main() -> None:
-            async with asyncio.timeout(PATIENCE), Room(lambda: RedisBroker(url, namespace=namespace), address) as room:
-                assert isinstance(room.broker, RedisBroker)
-                await story(room, Server(room.broker, namespace, address))
-
-        asyncio.run(main())
-
-    return play
 
 
 async def send_many(room: Room, count: int) -> list[str]:

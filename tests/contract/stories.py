@@ -1,0 +1,58 @@
+"""Stories told on a real server: a room, and the server as another program sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from millstream.redis import RedisBroker
+from millstream.redis.keys import queue_keys, topic_keys
+from millstream.testing.room import PATIENCE, Room
+from millstream.testing.topic import TOPIC
+
+
+class Server:
+    """The keys of one address, and what the server says it has done."""
+
+    def __init__(self, broker: RedisBroker, namespace: str, address: str) -> None:
+        self.call = broker._commands.call
+        self.keys = queue_keys(namespace, address)
+        self.topic = topic_keys(namespace, TOPIC)
+
+    async def left(self, *words: str) -> list[str]:
+        """Those of the keys that are there."""
+        return [word for word in words if await self.call("EXISTS", self.keys[word])]
+
+    async def lose(self, word: str) -> None:
+        """Delete a key that is there."""
+        assert await self.call("DEL", self.keys[word]) == 1
+
+    async def scripts(self) -> int:
+        """How many scripts it has run."""
+        told: bytes = await self.call("INFO", "commandstats")
+        found = re.search(rb"cmdstat_evalsha:calls=(\d+)", told)
+        return int(found[1]) if found else 0
+
+
+Story = Callable[[Room, Server], Coroutine[Any, Any, None]]
+Tell = Callable[[Story], None]
+"""Plays a story on a server, at an address of its own namespace."""
+
+
+def teller(url: str, address: str) -> Tell:
+    """Tells stories on this server, at this address."""
+
+    def play(story: Story) -> None:
+        namespace = f"test-{uuid.uuid4().hex}"
+
+        async def main() -> None:
+            async with asyncio.timeout(PATIENCE), Room(lambda: RedisBroker(url, namespace=namespace), address) as room:
+                assert isinstance(room.broker, RedisBroker)
+                await story(room, Server(room.broker, namespace, address))
+
+        asyncio.run(main())
+
+    return play
