@@ -49,7 +49,7 @@ class JobInfo:
     @classmethod
     def of(cls, view: JobView, facts: Facts) -> JobInfo:
         """What was read of a job, for people."""
-        message, letter = view.message, None if view.letter is None else view.letter.letter
+        message, letter = view.message, view.why_dead
         error = letter.error if letter is not None else message.last_error if message is not None else None
         return cls(
             id=view.id,

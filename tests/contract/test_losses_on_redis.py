@@ -135,6 +135,17 @@ def test_what_was_blocked_when_the_turns_were_lost_goes_on(tell: Tell, key: byte
     tell(story)
 
 
+@pytest.mark.parametrize("address", ["q"], indirect=True)
+def test_a_key_goes_on_although_the_job_that_has_its_turn_is_known_as_dead(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await begin(room, "1", "2", "3")
+        await server.call("HSET", server.keys["index"], "1", "d5-5")
+        room.at(LOOK)
+        assert await finish_all(room) == ["2", "3"]
+
+    tell(story)
+
+
 def test_a_key_goes_on_although_the_bodies_of_many_that_were_blocked_are_lost(tell: Tell) -> None:
     async def story(room: Room, server: Server) -> None:
         first = await begin(room, "1", *[f"n{n}" for n in range(90)])

@@ -216,6 +216,23 @@ async def test_looking_at_a_dead_job_whose_ending_is_not_kept_says_that_it_faile
             await job.result(timeout=0)
 
 
+@in_every_room
+@looped
+async def test_a_dead_job_whose_letter_was_purged_still_says_why_it_died() -> None:
+    app = new_app()
+
+    @app.task
+    async def send() -> None: ...
+
+    async with app:
+        job = await send.enqueue()
+        await work(app, dead(error="no route"))
+        assert await app.dead.purge(ids=[job.id]) == [job.id]
+        info = await job.info()
+        assert (info.why.code, info.last_error) == ("dead", "ValueError: no route")
+        assert "no route" in info.why.text
+
+
 def test_where_holds_no_password_and_names_the_embedded_folder(tmp_path: Path, monkeypatch: Any) -> None:
     assert Millstream("redis://user:secret@host:7000/3").where == "redis://user:***@host:7000/3"
     assert Millstream("redis://host", namespace="shop").where == "redis://host:6379/0, namespace shop"

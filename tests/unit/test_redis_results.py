@@ -138,6 +138,22 @@ async def test_what_ended_while_the_subscription_was_lost_is_asked_for_until_the
 
 
 @looped
+async def test_who_waits_learns_that_the_broker_was_closed_although_the_server_is_away(valkey_server: str) -> None:
+    async with stage(valkey_server) as it:
+        waiting = await it.wait()
+        await it.lose_the_subscription()
+        it.refusals = [BrokerUnavailable("away")] * 1_000
+        it.door.open.set()
+        while len(it.refusals) == 1_000:  # until it looks for the ending itself
+            await asyncio.sleep(0.001)
+        await it.results.close()
+        with pytest.raises(BrokerUnavailable, match="closed"):
+            await waiting
+        with pytest.raises(BrokerUnavailable, match="closed"):
+            await it.results.wait(*JOB, None)
+
+
+@looped
 async def test_who_waits_learns_that_the_server_refuses_us(valkey_server: str) -> None:
     async with stage(valkey_server) as it:
         waiting = await it.wait()

@@ -157,6 +157,13 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
         except (UnicodeDecodeError, msgspec.MsgspecError):
             return None
 
+    @property
+    def why_dead(self) -> Letter | None:
+        """Of a dead job: what its dead letter says, or its ending if the letter was purged; None if neither is there."""
+        if self.letter is not None:
+            return self.letter.letter
+        return None if self.ending is None else self.ending.letter
+
     @classmethod
     def of_letter(cls, letter: DeadLetter) -> JobView:
         """A dead job."""

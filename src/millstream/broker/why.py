@@ -183,8 +183,9 @@ def _running(facts: Facts, view: JobView) -> Why:
 
 
 def _dead(facts: Facts, view: JobView) -> Why:
-    assert view.letter is not None, "a dead job has a letter"
-    letter, died_at = view.letter.letter, view.letter.died_at
+    letter, died_at = view.why_dead, view.ended_at if view.letter is None else view.letter.died_at
+    if letter is None:
+        return Why(code="dead", text="it is dead, and its letter was purged", at=died_at)
     if letter.reason == "stopped" and facts.standing.stopped_by:
         return msgspec.structs.replace(_stopped(facts), at=died_at)
     error = _error(letter.error)

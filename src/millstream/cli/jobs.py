@@ -214,7 +214,7 @@ def _sorted(views: Sequence[JobView]) -> list[JobView]:
 
 
 def _row(view: JobView) -> dict[str, Any]:
-    message, letter = view.message, None if view.letter is None else view.letter.letter
+    message, letter = view.message, view.why_dead
     return {
         "id": view.id or None,
         "task": view.task or None,
@@ -239,7 +239,8 @@ def describe(view: JobView, facts: Facts) -> tuple[dict[str, Any], dict[str, str
     from millstream.broker.why import explain
 
     message, letter, ending, key, why = view.message, view.letter, view.ending, facts.standing.key, explain(facts)
-    error = letter.letter.error if letter else message.last_error if message else None
+    died_of = view.why_dead
+    error = died_of.error if died_of else message.last_error if message else None
     overrides = message.overrides if message else None
     workers = [worker for worker in facts.workers if worker.id == view.worker]
     fields: dict[str, Any] = {
@@ -256,7 +257,7 @@ def describe(view: JobView, facts: Facts) -> tuple[dict[str, Any], dict[str, str
         "crashes": view.crashes,
         "timeout": overrides.timeout if overrides else None,
         "result_ttl": overrides.result_ttl if overrides else None,
-        "reason": letter.letter.reason if letter else None,
+        "reason": died_of.reason if died_of else None,
         "error": f"{error.type}: {error.message}" if error else None,
         "died_at": moment(letter.died_at) if letter else None,
         "source": letter.source if letter else None,

@@ -39,6 +39,9 @@ KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPALIVE", 30), ("TCP_KEEPINTVL", 10),
 They keep a connection known to load balancers, and end one that is dead while nobody uses it.
 """
 
+DIAGNOSIS_PAUSE = 30.0
+"""Seconds for which the reason of a failed login holds before it is asked for again."""
+
 USER_TIMEOUT_MS = 10_000
 """After this long without an acknowledgement of what was sent the kernel ends a connection."""
 
@@ -76,6 +79,9 @@ class Connector:
         self.where = safe_url or (url if isinstance(url, str) else "the server")
         self.moves = 0
         """How often a connection was left because its server was no primary any more."""
+        self._diagnose_at = 0.0
+        """Loop time from which the reason of a failed login may be asked for."""
+        self._reason: Exception | None = None
         self._url = url
         self._warned: set[str] = set()
 
@@ -89,11 +95,20 @@ class Connector:
                     await connection.connect()
             except (RedisConnectionError, RedisTimeoutError, InvalidResponse, OSError, TimeoutError) as error:
                 abort(connection)
-                if _is_vague(error) and (reason := await diagnose(url, self.where)) is not None:
+                if _is_vague(error) and (reason := await self._diagnose(url)) is not None:
                     raise reason from error
                 raise
+        self._reason = None
         _watch_over(connection)
         return connection
+
+    async def _diagnose(self, url: str) -> Exception | None:
+        """What stands in the way, asked at most every DIAGNOSIS_PAUSE: during an outage every attempt fails in the same way."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._diagnose_at:
+            self._diagnose_at = now + DIAGNOSIS_PAUSE
+            self._reason = await diagnose(url, self.where)
+        return self._reason
 
     async def connect_and_learn(self) -> tuple[AbstractConnection, dict[str, str], int]:
         """A fresh connection, what INFO says of the server, and the connection's id; the latter as far as the user may ask."""

@@ -38,6 +38,8 @@ POLL_SECONDS, LONGEST_POLL_SECONDS = 0.02, 1.0
 
 _WAITING = 2
 
+CLOSED = "the broker was closed while waiting for a result"
+
 Key = tuple[str, str]
 """A queue, and the id of a job."""
 
@@ -54,6 +56,7 @@ class RedisResults(ResultStore):
         self._tried = asyncio.Event()
         """The first attempt to subscribe is over."""
         self._subscribed = False
+        self._closed = False
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def get(self, queue: str, job_id: str) -> bytes | None:
@@ -65,21 +68,25 @@ class RedisResults(ResultStore):
             return await self._wait((queue, job_id))
 
     async def close(self) -> None:
+        self._closed = True
+        self._tried.set()
         if self._subscriber is not None:
             self._subscriber.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._subscriber
             self._subscriber = None
         for key in self._waiting:
-            self._fail(key, BrokerUnavailable("the broker was closed while waiting for a result"))
+            self._fail(key, BrokerUnavailable(CLOSED))
 
     # -- waiting -----------------------------------------------------------------------------------------------------------
 
     async def _wait(self, key: Key) -> bytes | None:
-        if self._subscriber is None or self._subscriber.done():
+        if not self._closed and (self._subscriber is None or self._subscriber.done()):
             self._tried.clear()
             self._subscriber = asyncio.create_task(self._subscribe(), name="millstream-results")
         await self._tried.wait()
+        if self._closed:
+            raise BrokerUnavailable(CLOSED)
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         futures = self._waiting.setdefault(key, set())
         futures.add(future)
@@ -133,7 +140,7 @@ class RedisResults(ResultStore):
     async def _listen_again(self, key: Key) -> None:
         """Look again at what is being waited for, until the server has answered or nobody waits any more."""
         backoff = Backoff()
-        while key in self._waiting:
+        while any(not future.done() for future in self._waiting.get(key, ())):
             try:
                 ending = await self._listen(key)
             except BrokerUnavailable:

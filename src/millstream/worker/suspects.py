@@ -159,6 +159,8 @@ class Suspects:
             await self._hold.until_freed(min(look, until) - now())
             if now() >= look:
                 look, consumer = now() + WAIT_SECONDS, lane.consumer
+                if not consumer:  # its lease is lost, and it has not joined again
+                    continue
                 try:
                     await self._broker.claim(lane.queue, consumer, 0, suspect_after=lane.suspect_after)
                 except LeaseLost:

@@ -51,7 +51,7 @@ if left > 0 and not (paused or alone or due or in_group or of_letters or meta[8]
   end
   if plain then
     if #fresh == left then wake() end
-    if look < 0 and #fresh == 0 then look = next_look() end
+    if look < 0 and #fresh < left then look = next_look() end
     return { now, first_due and first_due - now or -1, flags, {}, {}, flat, look, {} }
   end
 end
@@ -108,7 +108,7 @@ local function take_over(name, home)
         local ref, words = home.mark .. entry[1], has_key(entry[2]) and said(entry[2])
         if catching_up and words and home.mark ~= '' and not alone and comes_again(place_of(entry[1])) then
           take_out_of_log(entry[1], words)
-          crashes[ref] = nil
+          crashes[ref], effort = nil, effort - 4
         else
           if words then
             if catching_up and home.mark == '' then give_ahead(words.o or place_of(entry[1])) end
@@ -376,7 +376,7 @@ if asked > 0 and left == 0 and not alone then wake() end
 
 local counts = {}
 for i, entry in ipairs(taken) do counts[i] = crashes[entry[1]] end
-if look < 0 and #plain == 0 and #taken == 0 and #logged == 0 then look = next_look() end
+if look < 0 and left > 0 then look = next_look() end
 local next_due = tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2])
 if in_group then
   local publishes = tonumber(redis.call('ZRANGE', LOG_DUE, 0, 0, 'WITHSCORES')[2])

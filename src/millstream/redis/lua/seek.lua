@@ -13,7 +13,7 @@ note(ARGV[2], at)
 if was and not before(was, at) then  -- see lib/ahead.lua; what was given since an earlier move comes again by this one
   local last = redis.call('HGET', META, 'rewound')
   redis.call('HSET', META, 'rewound', last and before(was, last) and last or was)
-  redis.call('DEL', AHEAD)
+  redis.call('UNLINK', AHEAD)
 end
 wake()
 return answer(ARGV[4], '1')

@@ -256,7 +256,7 @@ class Claimer:
                 room = min(room, lane.limit - lane.active)
             if room <= 0:
                 # Every slot is taken: claiming into the buffer would bring nothing, again and again, until one comes free.
-                if lane.batch is None:
+                if lane.batch is None and not claim.entries:
                     await self._turn(False)
                 return
             timer = None
@@ -286,6 +286,7 @@ class Claimer:
 
     async def _take(self, claim: Claim) -> None:
         if claim.entries:
+            self.lane.unknown = 0
             self._runner.accept(self.lane, claim)
             if self._wary_until or self.lane.unknown:
                 self._judge(len(claim.entries))

@@ -11,7 +11,7 @@ local function catches_up(last)
     reached, rewound = place_of(at), place_of(last)
     return true
   end
-  redis.call('DEL', AHEAD)
+  redis.call('UNLINK', AHEAD)
   redis.call('HDEL', META, 'rewound')
   return false
 end

@@ -2,12 +2,13 @@
 -- Turns whose messages are gone, with their streams or out of them: other hands did that. They are passed on.
 
 -- Whether the one that has a turn is where it should be. If the index means another one of its id, it is taken to be: a key that waits
--- too long is better than two of it at a time.
+-- too long is better than two of it at a time. One that is dead has no turn any more.
 local function is_there(turn)
   local place, id = string.sub(turn, 2, 41), string.sub(turn, 42)
   local at = redis.call('HGET', INDEX, id)
   if string.byte(turn) == 98 then return redis.call('HEXISTS', HELD, id) == 1 end  -- 'b'
-  if at and (not string.find(at, '^%d') or #redis.call('XRANGE', STREAM, at, at) > 0) then return true end
+  local alive = at and string.byte(at) ~= 100  -- 'd'
+  if alive and (not string.find(at, '^%d') or #redis.call('XRANGE', STREAM, at, at) > 0) then return true end
   if not in_group then return false end
   local ms, seq = string.sub(place, 1, 20), string.sub(place, 21)
   local entry = string.gsub(ms, '^0+(%d)', '%1') .. '-' .. string.gsub(seq, '^0+(%d)', '%1')
