@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import redis
 
-MB = 2**20
+MB = 1_000_000
 
 
 class Sample(NamedTuple):

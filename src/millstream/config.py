@@ -99,11 +99,11 @@ def project_root(start: str | Path | None = None) -> Path:
 
 def tool_settings(start: str | Path | None = None) -> ToolSettings:
     """``[tool.millstream]`` of the project root's pyproject.toml, checked; empty settings where there is none."""
-    import tomllib  # which a supervisor never needs
-
     file = project_root(start) / "pyproject.toml"
     try:
         with file.open("rb") as opened:
+            import tomllib  # which no worker needs that has no such file
+
             document = tomllib.load(opened)
     except FileNotFoundError:
         return ToolSettings()

@@ -13,7 +13,7 @@ import msgspec
 from millstream import logs
 from millstream.address import whole
 from millstream.broker import Cancellation, DeadLetter, Why
-from millstream.broker.why import explain
+from millstream.broker.explaining import explain
 from millstream.client import Clients, new_request, twin
 from millstream.errors import (
     BrokerError,

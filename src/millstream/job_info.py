@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from millstream.address import shard_of, whole
 from millstream.broker import JobView, Why
-from millstream.broker.why import Facts, explain
+from millstream.broker.explaining import Facts, explain
 from millstream.message import Attempt
 from millstream.types import Status
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -203,6 +202,8 @@ def _refuse_unknown(options: Mapping[str, Any], known: Collection[str], where: s
 
 
 def _near(word: str, known: Iterable[str]) -> str:
+    import difflib  # which only a mistake needs
+
     close = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {close[0]!r}? " if close else ""
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from millstream.broker import DeadLetter, JobView, QueueState, Standing, Trouble, Why, WhyCode, WorkerInfo
-from millstream.broker.why import Facts, explain
+from millstream.broker.explaining import Facts, explain
 from millstream.message import ErrorNote, Message, encode_message
 from millstream.outcome import Letter
 from millstream.redis.inspector import trouble

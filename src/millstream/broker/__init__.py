@@ -32,7 +32,7 @@ from millstream.broker.inspector import (
 )
 from millstream.broker.mailbox import Mailbox
 from millstream.broker.results import ResultStore
-from millstream.broker.why import Facts, Standing, Trouble, Why, WhyCode
+from millstream.broker.why import Standing, Trouble, Why, WhyCode
 
 __all__ = [
     "Attendance",
@@ -42,7 +42,6 @@ __all__ = [
     "Claim",
     "DeadLetter",
     "Entry",
-    "Facts",
     "Finding",
     "Followed",
     "GroupState",

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import msgspec
 
-from millstream.broker.why import Facts, Standing, Trouble, Why, explain, key_text
+from millstream.broker.why import Standing, Trouble, Why, key_text
 from millstream.errors import BrokerUnavailable
 from millstream.message import Attempt, Message, decode_message
 from millstream.outcome import Ending, Letter
 from millstream.types import Status
+
+if TYPE_CHECKING:
+    from millstream.broker.explaining import Facts
 
 Listed = Literal["blocked", "scheduled", "ready", "running", "dead"]
 """The states by which jobs can be listed: those in which the server has the whole job."""
@@ -280,6 +283,8 @@ class Inspector(ABC):
         It takes a few short readings, so a job that moves meanwhile may be explained by what was true a moment ago. What
         workers say of themselves is at most a few seconds old.
         """
+        from millstream.broker.explaining import explain  # which no worker needs
+
         try:
             return explain(await self.facts(queue, job_id))
         except BrokerUnavailable:
@@ -290,6 +295,8 @@ class Inspector(ABC):
 
     async def facts(self, queue: str, job_id: str) -> Facts:
         """What ``why`` rests on, the job among it."""
+        from millstream.broker.explaining import Facts
+
         standing = await self.standing(queue, job_id)
         return Facts(
             address=queue,

@@ -22,7 +22,8 @@ from millstream.types import DeadReason
 
 if TYPE_CHECKING:
     from millstream.app import Millstream
-    from millstream.broker import DeadLetter, Facts
+    from millstream.broker import DeadLetter
+    from millstream.broker.explaining import Facts
     from millstream.cli.output import Advance
     from millstream.dead import DeadJob
 

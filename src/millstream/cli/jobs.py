@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from millstream.app import Millstream
-    from millstream.broker import Broker, Facts, JobView, Listed
+    from millstream.broker import Broker, JobView, Listed
+    from millstream.broker.explaining import Facts
     from millstream.message import Attempt
 
 ENDED = ("done", "dead", "cancelled", "expired")
@@ -236,7 +237,7 @@ def show(view: JobView, facts: Facts, *, json: bool) -> None:
 
 def describe(view: JobView, facts: Facts) -> tuple[dict[str, Any], dict[str, str]]:
     """All that is known of a job as fields, and those of them that take many lines as text."""
-    from millstream.broker.why import explain
+    from millstream.broker.explaining import explain
 
     message, letter, ending, key, why = view.message, view.letter, view.ending, facts.standing.key, explain(facts)
     died_of = view.why_dead

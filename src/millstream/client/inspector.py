@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millstream.address import group_address, topic_address
 from millstream.broker import (
     DeadLetter,
-    Facts,
     Finding,
     Inspector,
     JobView,
@@ -26,6 +25,9 @@ from millstream.client.background import twin
 from millstream.client.clients import Clients
 from millstream.client.pages import merged
 from millstream.types import Status
+
+if TYPE_CHECKING:
+    from millstream.broker.explaining import Facts
 
 AT_ONCE = 50
 """Topics asked about at a time."""

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from millstream.address import dead_address, group_address, shard_addresses, topic_address
-from millstream.broker import Facts, Finding, GroupState, Inspector, Listed, QueueState, Standing, TopicState, Why, WorkerInfo
+from millstream.broker import Finding, GroupState, Inspector, Listed, QueueState, Standing, TopicState, Why, WorkerInfo
+from millstream.broker.explaining import Facts, explain
 from millstream.broker.sums import sum_queues, sum_topics
-from millstream.broker.why import explain
 from millstream.redis.books import Books
 
 Run = Callable[..., Awaitable[Any]]

@@ -11,8 +11,10 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from millstream.current import CurrentJob
+if TYPE_CHECKING:
+    from millstream.current import CurrentJob
 
 ASYNC, THREAD = 0, 1
 """The kinds of slots: coroutines on the loop, functions in threads."""
