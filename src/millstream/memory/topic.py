@@ -272,7 +272,7 @@ class MemoryGroup(MemoryQueue):
         if self.place >= self._rewound:
             self._ahead.clear()
         taken = super()._take(count, suspect_after, now, keeping)
-        self._ahead |= {job.position for job in taken if job.number <= OWN and self._is_behind(job)}
+        self._note_ahead(taken)
         claimed = {job.number: job for job in self.claimed()}
         left = count - len(taken)
         while events := self.topic.after(self.place, left):
@@ -293,6 +293,15 @@ class MemoryGroup(MemoryQueue):
                     taken.append(job)
                     left -= 1
         return taken
+
+    def _take_suspect(self, count: int) -> list[Job]:
+        taken = super()._take_suspect(count)
+        self._note_ahead(taken)
+        return taken
+
+    def _note_ahead(self, taken: Sequence[Job]) -> None:
+        """The log does not give again what is given now from the group's own stream."""
+        self._ahead |= {job.position for job in taken if job.number <= OWN and self._is_behind(job)}
 
     def _is_behind(self, job: Job) -> bool:
         """Whether the log is still to be read up to where one with a key belongs, since the group was moved back."""

@@ -280,6 +280,25 @@ class OrderedGroupPromises(Promises):
         assert sorted(given) == ["1", "2", "3", "o1", "o2"]
 
     @promise()
+    async def test_a_suspect_that_runs_after_its_group_is_moved_back_is_given_once(self, room: Room) -> None:
+        await begin(room, "a", keep=1e6)
+        await emit(room, "1", "2")
+        await emit(room, "3", key=KEY)
+        entries = await take(room, "a")
+        await end(room, "a", entries[:-1])
+        await end(room, "a", entries[-1:], Kind.RETRY, body=b"3", delay=0)
+        for name in ("first", "second"):
+            await room.join(name, queue=A)
+            assert ids(await room.take(name, queue=A)) == ["3"]
+            await room.broker.leave(A, name)
+        assert (await claim(room, "a")).suspects
+        await room.broker.seek(A, BEGINNING)
+        suspect = await room.take("a", alone=True, queue=A)
+        assert ids(suspect) == ["3"]
+        await end(room, "a", suspect)
+        assert await finish_in_ones(room) == ["1", "2"]
+
+    @promise()
     async def test_what_was_given_ahead_is_given_again_by_the_next_move_back(self, room: Room) -> None:
         await begin(room, "a", keep=1e6)
         await emit(room, "1", "o1", "o2")
