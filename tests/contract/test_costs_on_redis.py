@@ -6,10 +6,11 @@ import re
 
 import pytest
 
-from millstream.broker import Post
+from millstream.broker import Listed, Post
 from millstream.errors import BrokerError
 from millstream.redis.scripts import Script
-from millstream.testing.keyed import finish_all, send
+from millstream.testing.keyed import KEY, finish_all, retry, send, view_id
+from millstream.testing.keyed import begin as begin_key
 from millstream.testing.room import Room, ids
 from millstream.testing.topic import begin, emit_serials
 from tests.contract.stories import Server, Tell
@@ -163,6 +164,25 @@ def test_turns_whose_messages_others_trimmed_are_all_passed_on(tell: Tell) -> No
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["scheduled", "blocked"])
+def test_a_listing_passes_over_lost_bodies_some_at_a_time(tell: Tell, status: Listed) -> None:
+    async def story(room: Room, server: Server) -> None:
+        first = await begin_key(room, "1", "2")
+        key, member = "blocked", KEY + b"\0\0" + b"0" * 40 + b"lost"
+        if status == "scheduled":
+            await retry(room, first, delay=1000)
+            key, member = "due", b"lost"
+        lost = [part for n in range(3_000) for part in (0, member + b"%d" % n)]
+        await server.call("ZADD", server.keys[key], *lost)
+        before = await server.scripts()
+        (view,) = await room.broker.inspector.jobs(room.queue, status)
+        assert view_id(view) == ("1" if status == "scheduled" else "2")
+        assert await server.scripts() - before >= 3
+        assert await room.broker.inspector.jobs(room.queue, status, after=view.cursor) == []
+
+    tell(story)
 
 
 @pytest.mark.parametrize("setting", [("min-replicas-to-write", "1", "0"), ("maxmemory", "1", "0")], ids=["no_replica", "full"])

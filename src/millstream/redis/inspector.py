@@ -111,29 +111,32 @@ class RedisInspector(Inspector):
     async def jobs(
         self, queue: str, status: Listed, *, after: str = "", limit: int = 100, task: str | None = None
     ) -> list[JobView]:
-        if task is None:
-            return await self._page(queue, status, after, limit, b"")
-        wanted = msgspec.msgpack.encode(task)  # as it stands in a body, where something else may look the same
-        while page := await self._page(queue, status, after, limit, wanted):
-            if found := [view for view in page if view.task == task]:
+        wanted = b"" if task is None else msgspec.msgpack.encode(task)  # in a body something else may look the same
+        while True:
+            page, after = await self._page(queue, status, after, limit, wanted)
+            found = page if task is None else [view for view in page if view.task == task]
+            if found or not after:
                 return found
-            after = page[-1].cursor
-        return []
 
-    async def _page(self, queue: str, status: Listed, after: str, limit: int, wanted: bytes) -> list[JobView]:
+    async def _page(self, queue: str, status: Listed, after: str, limit: int, wanted: bytes) -> tuple[list[JobView], str]:
+        """Some jobs, and the cursor after all that were looked at; an empty one if there are no more."""
         at, _, whose = after.partition(" ")
-        if status == "dead":
-            return [JobView.of_letter(letter) for letter in await self.dead_letters(queue, after=after, limit=limit)]
         if status == "scheduled":
             rows = await self._run("scheduled", queue, GROUP, limit, wanted, at, whose)
-            return [_scheduled(queue, job_id, due, stored) for job_id, due, stored in rows]
+            page = [_scheduled(queue, job_id, due, stored) for job_id, due, stored in rows if stored is not None]
+            return page, _due_cursor(*rows[-1][:2]) if rows else ""
         if status == "blocked":
             rows = await self._run("blocked", queue, GROUP, limit, wanted, bytes.fromhex(at))
-            return [_blocked(queue, job_id, stored, member.hex()) for member, job_id, stored in rows]
-        if status == "ready":
-            return [_entry(queue, "ready", row) for row in await self._run("ready", queue, GROUP, limit, wanted, at, whose)]
-        time_ms, rows = await self._run("running", queue, GROUP, limit, wanted, at, whose)
-        return [_entry(queue, "running", row, time_ms) for row in rows]
+            page = [_blocked(queue, job_id, stored, member.hex()) for member, job_id, stored in rows if stored is not None]
+            return page, rows[-1][0].hex() if rows else ""
+        if status == "dead":
+            page = [JobView.of_letter(letter) for letter in await self.dead_letters(queue, after=after, limit=limit)]
+        elif status == "ready":
+            page = [_entry(queue, "ready", row) for row in await self._run("ready", queue, GROUP, limit, wanted, at, whose)]
+        else:
+            time_ms, rows = await self._run("running", queue, GROUP, limit, wanted, at, whose)
+            page = [_entry(queue, "running", row, time_ms) for row in rows]
+        return page, page[-1].cursor if page else ""
 
     async def job(self, queue: str, job_id: str) -> JobView | None:
         place, payload, expires_ms, *found = await self._run("job", queue, GROUP, job_id)
@@ -267,15 +270,18 @@ def _stopped(key: bytes, noted: bytes, waiting: int) -> StoppedKey:
     return StoppedKey(key, by, int(since) / 1000, waiting)
 
 
+def _due_cursor(job_id: bytes, due: bytes) -> str:
+    return f"{due.decode()} {job_id.decode()}"
+
+
 def _scheduled(queue: str, job_id: bytes, due: bytes, stored: bytes) -> JobView:
     expires, _, body = stored.partition(b"\n")
-    name = job_id.decode()
     return JobView(
-        id=name,
+        id=job_id.decode(),
         queue=queue,
         status="scheduled",
         body=body,
-        cursor=f"{due.decode()} {name}",
+        cursor=_due_cursor(job_id, due),
         due_at=float(due) / 1000 if due else None,
         expires_at=_moment(expires),
     )

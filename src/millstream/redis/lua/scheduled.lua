@@ -3,7 +3,7 @@
 -- USES: page
 -- FLAGS: no-writes
 -- ARGV: clock, group, limit, wanted, after (a due time, or ''), after_id (of a job due then)
--- Returns rows {id, due, stored}.
+-- Returns rows {id, due, stored, or nil if that is lost}.
 local at = 0
 if ARGV[5] ~= '' then
   if redis.call('ZSCORE', DUE, ARGV[6]) == ARGV[5] then
@@ -16,7 +16,7 @@ while true do
   local found = redis.call('ZRANGE', DUE, at, at + 19, 'WITHSCORES')
   for i = 1, #found, 2 do
     local stored = redis.call('HGET', HELD, found[i])
-    if stored and not put({ found[i], found[i + 1], stored }, stored) then return page end
+    if not put({ found[i], found[i + 1], stored }, stored) then return page end
   end
   if #found < 40 then return page end
   at = at + 20
