@@ -7,9 +7,10 @@ from typing import cast
 
 import pytest
 
+from millstream.broker import OrderRules
 from millstream.outcome import Kind
 from millstream.redis import RedisBroker
-from millstream.testing.keyed import begin, finish_all, send, take_all
+from millstream.testing.keyed import KEY, begin, dead, finish_all, send, take_all
 from millstream.testing.room import Room, ids
 from tests.contract.stories import Server, Tell
 
@@ -162,6 +163,134 @@ def test_a_key_goes_on_although_the_bodies_of_many_that_were_blocked_are_lost(te
     tell(story)
 
 
+# -- stopped keys ----------------------------------------------------------------------------------------------------------
+
+
+async def stop(room: Room, *names: str, key: bytes = KEY) -> None:
+    """The first of these messages is dead and has stopped its key; the others died of it."""
+    await room.broker.join(room.queue, "c", 1e6, order=OrderRules(stop=True))
+    await send(room, *names, key=key)
+    assert await room.settle("c", await take_all(room), Kind.DEAD) == 1
+    assert await take_all(room) == []
+    assert await dead(room) == [*names]
+
+
+@pytest.mark.parametrize("key", [b"k", b"a\0b", b"\0"])
+def test_a_key_that_was_stopped_when_the_turns_were_lost_is_stopped_again(tell: Tell, key: bytes) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await stop(room, "1", "2", key=key)
+        await server.lose("turns")
+        room.at(LOOK)
+        assert await take_all(room) == []
+        await send(room, "3", key=key)
+        assert await take_all(room) == []
+        assert await dead(room, "stopped") == ["2", "3"]
+        assert await room.broker.clear_key(room.queue, key, replay=True) == 3
+        assert await finish_all(room) == ["1", "2", "3"]
+
+    tell(story)
+
+
+def test_what_is_blocked_of_a_stopped_key_when_the_turns_are_lost_dies_of_it(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await stop(room, "1")
+        await server.lose("turns")
+        await send(room, "2", "3", "4")
+        running = await take_all(room)  # before the next look
+        assert ids(running) == ["2"]
+        room.at(LOOK)
+        assert await take_all(room) == []
+        await room.settle("c", running)
+        assert await take_all(room) == []
+        assert await dead(room, "stopped") == ["3", "4"]
+        assert await room.broker.clear_key(room.queue, KEY, replay=True) == 3
+        assert await finish_all(room) == ["1", "3", "4"]
+
+    tell(story)
+
+
+def test_all_keys_that_were_stopped_when_the_turns_were_lost_are_stopped_again(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        keys = [b"k%d" % n for n in range(700)]
+        await stop(room, "1")
+        await server.call("HSET", server.keys["stopped"], *[part for key in keys for part in (key, "0 1")])
+        await server.lose("turns")
+        room.at(LOOK)
+        assert await take_all(room) == []
+        assert await server.call("HLEN", server.keys["turns"]) == 701
+
+    tell(story)
+
+
+@pytest.mark.parametrize("lost", ["turns", "messages"])
+def test_no_search_for_what_was_lost_passes_on_the_turn_of_a_stopped_key(
+    tell: Tell, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are so many keys that claims come between the looks."""
+    monkeypatch.setattr("millstream.redis.broker.LOOKS", 1)
+
+    async def story(room: Room, server: Server) -> None:
+        keys = [b"k%d" % n for n in range(600)]
+        await room.join("c", lease=1e6)
+        for key in keys:
+            await send(room, key.decode() + "a", key.decode() + "b", key=key)
+        assert len(await take_all(room, count=1000)) == 600
+        assert (await room.broker.inspector.queue(room.queue)).blocked == 600
+        await server.call("HSET", server.keys["stopped"], *[part for key in keys for part in (key, "0 1")])
+        if lost == "turns":
+            await server.lose("turns")
+        else:
+            await server.call("XTRIM", server.keys["log" if ">" in room.queue else "stream"], "MAXLEN", 0)
+            await room.broker.leave(room.queue, "c")
+            await room.join("c", lease=1e6)
+        room.at(LOOK)
+        assert await take_all(room, count=1000) == []
+        letters = await room.broker.inspector.dead_letters(room.queue, limit=2000)
+        followers = [letter.id for letter in letters if letter.letter.reason == "stopped"]
+        assert sorted(followers) == sorted(key.decode() + "b" for key in keys)
+
+    tell(story)
+
+
+@pytest.mark.parametrize("replay", [False, True])
+def test_a_key_that_was_stopped_when_the_turns_were_lost_can_be_cleared_at_once(tell: Tell, replay: bool) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await stop(room, "1", "2")
+        await server.lose("turns")
+        assert await room.broker.clear_key(room.queue, KEY, replay=replay) == (2 if replay else 0)
+        assert await room.broker.inspector.stopped_keys(room.queue) == []
+        await send(room, "3")
+        assert await finish_all(room) == (["1", "2", "3"] if replay else ["3"])
+        assert await room.broker.clear_key(room.queue, KEY, replay=replay) is None
+
+    tell(story)
+
+
+def test_a_clear_after_the_turns_were_lost_waits_for_the_message_that_runs(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await stop(room, "1", "2")
+        await server.lose("turns")
+        await send(room, "3")
+        running = await take_all(room)
+        assert ids(running) == ["3"]
+        assert await room.broker.clear_key(room.queue, KEY, replay=True) == 2
+        assert await take_all(room) == []
+        await room.settle("c", running)
+        assert await finish_all(room) == ["1", "2"]
+
+    tell(story)
+
+
+def test_dead_letters_of_a_key_that_was_stopped_when_the_turns_were_lost_are_not_replayed_one_by_one(tell: Tell) -> None:
+    async def story(room: Room, server: Server) -> None:
+        await stop(room, "1", "2")
+        await server.lose("turns")
+        assert await room.broker.replay(room.queue, ["2"]) == []
+        assert await take_all(room) == []
+
+    tell(story)
+
+
 # -- jobs that are gone ----------------------------------------------------------------------------------------------------
 
 
@@ -209,6 +338,28 @@ def test_a_claimed_job_that_others_trimmed_is_told_once(tell: Tell) -> None:
             assert await take_all(room, "d") == []
         assert len(await room.broker.inspector.dead_letters(room.queue)) == 1
         assert await server.call("PTTL", server.keys["given"] + "gone") > 0
+
+    tell(story)
+
+
+@pytest.mark.parametrize("address", ["q"], indirect=True)
+@pytest.mark.parametrize("claimed", [False, True])
+def test_jobs_that_others_trimmed_leave_no_more_dead_letters_than_are_kept(
+    tell: Tell, claimed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(room: Room, server: Server) -> None:
+        monkeypatch.setattr(room.broker, "_dead_max_count", 10)
+        await room.join("c", "d", lease=1e6)
+        names = [f"n{n}" for n in range(250)]
+        await room.publish(*names)
+        if claimed:
+            await room.take("c", 250)
+        await server.call("XTRIM", server.keys["stream"], "MAXLEN", 0)
+        await room.broker.leave(room.queue, "c")
+        room.at(LOOK)
+        assert await take_all(room, "d") == []
+        assert (await room.totals())["dead"] == 250
+        assert len(await room.broker.inspector.dead_letters(room.queue)) == 10
 
     tell(story)
 

@@ -340,9 +340,10 @@ class RedisBroker(Broker):
     async def _look_around(self, queue: str, consumer: str, link: Link, lost_letter: bytes) -> int:
         """Find what other hands destroyed; how much was found. Nothing that was claimed is lost if this fails."""
         found = 0
+        args = (GROUP, consumer, lost_letter, self._id_ttl_ms, self._dead_max_count, self._dead_max_age_ms)
         try:
             for _ in range(LOOKS):
-                more, some = await self._run("around", queue, GROUP, consumer, lost_letter, self._id_ttl_ms, link=link)
+                more, some = await self._run("around", queue, *args, link=link)
                 found += some
                 if not more:
                     break

@@ -73,6 +73,10 @@ Of the namespace, under ``{namespace}``:
 | worker   | ``…:w:<id>``   | string | what a worker says of itself                       | two beats after the last one       |
 | box      | ``…:m:<name>`` | list   | mail to a supervisor, or its answers               | until taken, some seconds at most  |
 | answer   | ``…:a:<name>`` | string | what a named request was answered                  | a minute                           |
+
+Nothing removes a name from ``topics``. A topic has no end: its ``log_meta`` stays when its last group and its last event are
+gone. On a cluster its keys and ``topics`` are in different slots, so no script can check one and change the other. If a client
+opened the topic between these two steps, the topic would be unlisted, and groups by prefix would miss it.
 """
 
 from __future__ import annotations

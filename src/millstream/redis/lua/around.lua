@@ -1,9 +1,11 @@
 -- Look around for what other hands destroyed, a little at a time: names that hold entries without a lease, turns whose messages are
--- gone, jobs that wait without a moment or a turn, and jobs whose entries are gone. A claim says when it is time.
+-- gone, jobs that wait without a moment or a turn, stopped keys that would go on, and jobs whose entries are gone. A claim says when
+-- it is time.
 -- KEYS: leases lapsed meta due held blocked turns index stream dead
--- USES: clock wake append ending bury homes members keyed turns strayed
+-- USES: clock wake append ending bury homes members keyed turns stopped_again strayed retire
 -- OF A GROUP: groups log_home stuck_in_log
--- ARGV: clock, group, consumer, lost_letter ('': what is claimed are dead letters), id_ttl_ms
+-- ARGV: clock, group, consumer, lost_letter ('': what is claimed are dead letters), id_ttl_ms, dead_max_count,
+-- dead_oldest_ms (age)
 -- Returns {1: there is more to do at once, 0: there is not; how many were found}. Each function below returns how many it found.
 local lost_letter, id_ttl_ms = ARGV[4], tonumber(ARGV[5])
 if not redis.call('ZSCORE', LEASES, ARGV[3]) then return { 0, 0 } end  -- its group may be gone, on purpose
@@ -44,10 +46,10 @@ local function find_stuck()
   return found
 end
 
--- Keys of which some are blocked, and none has the turn: `turns` was lost. Goes on after `cursor`; returns how many, and where to go
--- on, or ''.
+-- Keys of which some are blocked, and none has the turn: `turns` was lost. A key that is stopped stays so. Goes on after `cursor`;
+-- returns how many, and where to go on, or ''.
 local function find_blocked(cursor)
-  local keys = {}
+  local keys, found = {}, 0
   for _ = 1, 16 do
     local member = redis.call('ZRANGEBYLEX', BLOCKED, cursor == '' and '-' or '(' .. cursor, '+', 'LIMIT', 0, 1)[1]
     if not member then
@@ -56,18 +58,21 @@ local function find_blocked(cursor)
     end
     local _, cut = string.find(member, '\0\0', 1, true)
     local key = string.gsub(string.sub(member, 1, cut - 2), '%z\1', '\0')
-    if redis.call('HEXISTS', TURNS, key) == 0 then keys[#keys + 1] = key end
+    if redis.call('HEXISTS', TURNS, key) == 0 then
+      found = found + 1
+      if not stop_again(key) then keys[#keys + 1] = key end
+    end
     cursor = string.sub(member, 1, cut) .. '\255'
   end
   if #keys > 0 and pass_turns(keys) > 0 then wake() end
-  return #keys, cursor
+  return found, cursor
 end
 
 -- Jobs that the index knows and whose entries or bodies are gone. They are dead now, so that their end is seen; one that was told of
 -- before, by its entry, only ends. An event is forgotten: other groups have it, too.
 local function find_lost()
   if redis.call('HLEN', INDEX) <= redis.call('XLEN', STREAM) + redis.call('HLEN', HELD) + redis.call('XLEN', DEAD) then return 0 end
-  local some, found = redis.call('HRANDFIELD', INDEX, PAGE, 'WITHVALUES'), 0
+  local some, found, buried = redis.call('HRANDFIELD', INDEX, PAGE, 'WITHVALUES'), 0, 0
   for i = 1, #some, 2 do
     local id, at = some[i], some[i + 1]
     local first, there = string.sub(at, 1, 1), true
@@ -86,17 +91,21 @@ local function find_lost()
       redis.call('HDEL', INDEX, id)
       if first ~= 'd' and not in_group then
         local told = redis.call('HMGET', INDEX, 'lost-' .. at, 'malformed-' .. at)
-        if not told[1] and not told[2] then bury(id, '', '', lost_letter, at) end
+        if not told[1] and not told[2] then
+          bury(id, '', '', lost_letter, at)
+          buried = buried + 1
+        end
         ended(id, '', 0, id_ttl_ms)
       end
     end
   end
+  if buried > 0 then retire(tonumber(ARGV[6]), now - ARGV[7], buried) end
   return found
 end
 
 local of_letters = lost_letter == ''
 local noted_as = of_letters and 'letters_' or ''  -- a group and its dead letters share what is noted
-local PARTS = of_letters and { find_orphans } or { find_orphans, find_strayed, find_blocked }
+local PARTS = of_letters and { find_orphans } or { find_orphans, find_strayed, find_blocked, find_stopped }
 
 -- Something was found, so that all pages follow: one part after the other, each until a round finds nothing more.
 local hurry = redis.call('HGET', META, noted_as .. 'hurry')

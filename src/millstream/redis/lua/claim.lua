@@ -127,7 +127,7 @@ local function take_over(name, home)
           effort = effort - 4
           if not of_letters then
             bury('lost-' .. id, '', '', ARGV[10], id)
-            strayed = true
+            strayed, barred = true, barred + 1
           end
         end
       end

@@ -7,7 +7,9 @@ local known = answered(ARGV[7])
 if known then return known end
 local key, replay = ARGV[2], ARGV[3] == '1'
 id_ttl_ms = tonumber(ARGV[4])
-if redis.call('HGET', TURNS, key) ~= 's' then return '' end
+-- Either of the two keys may be lost. Without `turns`, one of the key may be out already.
+local turn = redis.call('HGET', TURNS, key)
+if turn ~= 's' and redis.call('HEXISTS', STOPPED, key) == 0 then return '' end
 local begins = of_key(key)
 local first, last = '[' .. begins, '(' .. begins .. '\255'
 local n = 0
@@ -35,5 +37,5 @@ else
   redis.call('ZREMRANGEBYLEX', BARRED, first, last)
 end
 redis.call('HDEL', STOPPED, key)
-if pass_turns({ key }) > 0 then wake() end
+if (not turn or turn == 's') and pass_turns({ key }) > 0 then wake() end
 return answer(ARGV[7], n .. ' 0')

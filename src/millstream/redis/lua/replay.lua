@@ -1,6 +1,6 @@
 -- Make dead jobs ready again, under their old ids; those that have a key at their old places. Those of a key that is stopped stay as
 -- they are.
--- KEYS: index ending given stats
+-- KEYS: index ending given stats stopped
 -- USES: wake append members keyed turns letters answers
 -- ARGV: clock, request, then ids
 -- Returns one digit each: 1 if it was dead and is ready now, or waits for the turn of its key, else 0.
@@ -12,7 +12,7 @@ for i = 3, #ARGV do
   local id = ARGV[i]
   local letter = letter_of(id)
   local turn = letter and letter.k and redis.call('HGET', TURNS, letter.k)
-  if letter and turn ~= 's' then
+  if letter and turn ~= 's' and not (letter.k and redis.call('HEXISTS', STOPPED, letter.k) == 1) then
     exhume(letter)
     if letter.k then
       block(id, letter.d, '0', letter.k, letter.o, topic and '' or letter.t)

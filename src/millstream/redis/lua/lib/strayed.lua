@@ -18,11 +18,14 @@ end
 
 -- Looks at some turns, on from `cursor`; returns how many had strayed, and where to go on, or ''.
 local function find_strayed(cursor)
-  local found, keys = redis.call('HSCAN', TURNS, cursor == '' and '0' or cursor, 'COUNT', 50), {}
-  local turns = found[2]
+  local scanned, keys, found = redis.call('HSCAN', TURNS, cursor == '' and '0' or cursor, 'COUNT', 50), {}, 0
+  local turns = scanned[2]
   for i = 1, #turns, 2 do
-    if turns[i + 1] ~= 's' and not is_there(turns[i + 1]) then keys[#keys + 1] = turns[i] end
+    if turns[i + 1] ~= 's' and not is_there(turns[i + 1]) then
+      found = found + 1
+      if not stop_again(turns[i]) then keys[#keys + 1] = turns[i] end
+    end
   end
   if #keys > 0 and pass_turns(keys) > 0 then wake() end
-  return #keys, found[1] == '0' and '' or found[1]
+  return found, scanned[1] == '0' and '' or scanned[1]
 end
