@@ -231,12 +231,12 @@ async def test_a_settler_that_failed_settles_under_the_name_that_claimed() -> No
     assert names == ["worker.1", "worker.1"]
 
 
-async def two_workers_die_with_it(app: Millstream, queue: str = "default") -> None:
+async def two_workers_die_with_it(app: Millstream, queue: str = "default", count: int = 1) -> None:
     """What is ready becomes a suspect."""
     broker = await app.broker()
     for name in ("first-to-die", "second-to-die"):
         await broker.join(queue, name, 30.0)
-        assert (await broker.claim(queue, name, 1, suspect_after=9)).entries
+        assert len((await broker.claim(queue, name, count, suspect_after=9)).entries) == count
         await broker.leave(queue, name)
 
 
@@ -290,11 +290,129 @@ async def test_a_suspect_is_left_to_others_while_every_slot_is_taken(monkeypatch
             await begun.wait()
             lane = Lane("default", suspect_after=2)
             await busy._leases.join(lane)
+            assert (await (await app.broker()).claim("default", lane.consumer, 1, suspect_after=2)).suspects
             await busy._suspects.wait_in(lane)
             await (await app.broker()).release("default", lane.consumer, lane.handed_back)
             async with app.worker(queues=["default"]):
                 assert await suspect.result(PATIENCE / 2) == 2
             go_on.set()
+
+
+@pytest.mark.usefixtures("every_room")
+@looped
+async def test_a_suspect_needs_a_free_slot_of_its_own_kind_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suspects, "DRAIN_SECONDS", 0.05)
+    app = new_app()
+    begun, go_on = threading.Event(), threading.Event()
+
+    @app.task
+    def long() -> None:
+        begun.set()
+        go_on.wait(PATIENCE)
+
+    @app.task
+    async def quick() -> int:
+        return current_job().crashes
+
+    async with app:
+        suspect = await quick.enqueue()
+        await two_workers_die_with_it(app)
+        await long.enqueue()
+        async with app.worker(threads=1):
+            await until(begun.is_set)
+            try:
+                assert await suspect.result(PATIENCE / 2) == 2
+            finally:
+                go_on.set()
+
+
+@looped
+async def test_a_suspect_is_left_to_others_while_every_slot_of_its_kind_is_taken(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(suspects, "DRAIN_SECONDS", 10.0)  # more than half of the trusted part of this lease
+    app = new_app(lease=3.0)
+    begun, go_on = threading.Event(), threading.Event()
+
+    @app.task(queue="long")
+    def long() -> None:
+        begun.set()
+        go_on.wait(PATIENCE)
+
+    @app.task
+    def quick() -> None: ...
+
+    async with app:
+        await quick.enqueue()
+        await two_workers_die_with_it(app)
+        await long.enqueue()
+        async with app.worker(threads=1, queues=["long"]) as busy:
+            await until(begun.is_set)
+            lane = Lane("default", suspect_after=2)  # a queue of coroutines, to which a function was sent
+            await busy._leases.join(lane)
+            assert (await (await app.broker()).claim("default", lane.consumer, 1, suspect_after=2)).suspects
+            try:
+                await busy._suspects.wait_in(lane)
+                assert len(lane.handed_back) == 1
+                assert not busy._hold.ready[THREAD]
+                assert "no slot came free for a suspect within 1 s" in caplog.text
+            finally:
+                go_on.set()
+
+
+@pytest.mark.usefixtures("every_room")
+@pytest.mark.parametrize("batch", [None, Batch(size=2)], ids=["single", "batch"])
+@looped
+async def test_suspects_of_a_group_wait_for_its_limit_and_run_one_at_a_time(
+    batch: Batch | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suspects, "DRAIN_SECONDS", 0.05)
+    monkeypatch.setattr(suspects, "RESUME_SECONDS", 0.05)
+    app = new_app()
+    orders = app.topic("orders", int)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    calls: list[tuple[list[int], int]] = []
+    at_once, running = 1 if batch is None else batch.size, 0
+
+    async def handle(events: list[int]) -> None:
+        nonlocal running
+        running += 1
+        calls.append((events, running))
+        begun.set()
+        await go_on.wait()
+        running -= 1
+
+    async def one(n: int) -> None:
+        await handle([n])
+
+    if batch is None:
+        orders.subscribe("billing", concurrency=1)(one)
+    else:
+        orders.subscribe("billing", concurrency=1, batch=batch)(handle)
+
+    async with app:
+        broker = await app.broker()
+        claim, tried = broker.claim, asyncio.Event()
+
+        async def note_suspects(*args: Any, **options: Any) -> Any:
+            claimed = await claim(*args, **options)
+            if options.get("alone") and claimed.entries:
+                tried.set()
+            return claimed
+
+        monkeypatch.setattr(broker, "claim", note_suspects)
+        await orders.publish(2)
+        await orders.publish(3)
+        await two_workers_die_with_it(app, GROUP, 2)
+        for _ in range(at_once):
+            await orders.publish(1)
+        async with app.worker() as worker:
+            await begun.wait()
+            await tried.wait()
+            await until(lambda: suspects.ALONE not in worker._hold.shut)
+            go_on.set()
+            await until(lambda: len([n for events, _ in calls for n in events]) == at_once + 2)
+    assert sorted(calls) == [([1] * at_once, 1), ([2], 1), ([3], 1)]
 
 
 @looped

@@ -112,7 +112,7 @@ class Suspects:
         try:
             if ALONE not in self._hold.shut:
                 await self._drain(lane)
-            while waiting and self._may_begin(lane, consumer):
+            while waiting and self._may_begin(lane, consumer, waiting[0]):
                 if asyncio.get_running_loop().time() - asked > self._runner.trusted:
                     waiting.clear()
                     return False
@@ -123,15 +123,29 @@ class Suspects:
             if lane.consumer == consumer:
                 lane.handed_back += [entry.ref for entry in waiting]
 
-    def _may_begin(self, lane: Lane, consumer: str) -> bool:
-        """Whether a suspect may begin, and can: what was left running may have every slot."""
+    @property
+    def _patience(self) -> float:
+        """Seconds a drain may take: until then the claimed suspect surely belongs to this worker."""
+        return min(DRAIN_SECONDS, self._runner.trusted / 2)
+
+    def _may_begin(self, lane: Lane, consumer: str, entry: Entry) -> bool:
+        """Whether this suspect may start now. Jobs that outlasted the drain may occupy its slot, or the limit of its group."""
         if STOPPING in self._hold.shut or lane.consumer != consumer:
             return False
-        if all(self._hold.free[kind] > 0 for kind in lane.kinds):
+        kind = self._runner.kind_of(lane, entry)
+        if kind is None or (self._hold.free[kind] > 0 and not self._at_limit(lane)):
             return True
-        log.warning("queue %r: no slot came free for a suspect within %g s; others may take it", lane.queue, DRAIN_SECONDS)
+        log.warning("queue %r: no slot came free for a suspect within %g s; others may take it", lane.queue, self._patience)
         self._not_before = asyncio.get_running_loop().time() + RESUME_SECONDS
         return False
+
+    def _at_limit(self, lane: Lane) -> bool:
+        """Whether as many jobs, or batches, run as the lane's limit allows. Jobs that are claimed but not started do not count."""
+        if lane.limit is None:
+            return False
+        if lane.batch is not None:
+            return lane.active >= lane.limit
+        return sum(job._lane.count is lane.count for job in self._hold.running) >= lane.limit
 
     async def _drain(self, lane: Lane) -> None:
         log.warning("queue %r has jobs that were running when workers died; draining to run each alone", lane.queue)
@@ -140,8 +154,7 @@ class Suspects:
             with contextlib.suppress(BrokerError):  # its own next claim meets the same, and knows what to do
                 await claimer.hand_back(0.0)
         hold = self._hold
-        patience = min(DRAIN_SECONDS, self._runner.trusted / 2)  # until then what was claimed is surely ours
-        await self._until(lambda: len(hold.running) <= hold.open, lane, patience)
+        await self._until(lambda: len(hold.running) <= hold.open, lane, self._patience)
         if len(hold.running) > hold.open:
             text = "queue %r: %d jobs still run; its suspects run beside them"
             log.warning(text, lane.queue, len(hold.running) - hold.open)

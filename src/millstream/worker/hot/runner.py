@@ -177,6 +177,18 @@ class Runner:
             count, self._taken_over = self._taken_over, 0
             log.warning("queue %r: %d jobs are claimed again, whose workers died or were cut off", lane.queue, count)
 
+    def kind_of(self, lane: Lane, entry: Entry) -> int | None:
+        """The kind of slot that an entry needs, or ``None`` if it needs no slot because it cannot run here."""
+        handler = lane.handler
+        if handler is None:
+            try:
+                handler = self._tasks.get(decode_message(entry.body).task)  # type: ignore[arg-type]
+            except Exception:  # as in ``accept``
+                return None
+        if handler is None:
+            return None
+        return ASYNC if handler.is_async else THREAD
+
     def pump(self) -> None:
         """Start what is buffered while slots are free."""
         hold = self._hold
