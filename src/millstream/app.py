@@ -522,13 +522,16 @@ class Millstream:
         until: Awaitable[Any] | None = None,
     ) -> Summary:
         """Serve until SIGTERM, SIGINT, ``stop()``, or until ``until`` is done; drains within ``grace``, a second signal ends it
-        now. Returns how it ended; raises if the worker could not go on."""
+        now. All of these also end it while it starts. Returns how it ended; raises if the worker could not go on."""
         self.load()
         names = self.queues_to_serve(queues or ())
-        async with self:
+
+        async def make() -> Worker:
             await self.connect_patiently(names)
-            worker = await self._make_worker(names, concurrency, threads)
-            return await run_until_stopped(worker, self._stops, self.settings.grace, until)
+            return await self._make_worker(names, concurrency, threads)
+
+        async with self:
+            return await run_until_stopped(make, self._stops, self.settings.grace, until)
 
     def stop(self) -> None:
         """End ``run()`` as a signal would. Safe to call from any thread."""

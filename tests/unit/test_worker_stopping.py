@@ -12,17 +12,20 @@ from typing import Any, cast
 
 import pytest
 
-from millstream import Millstream
+from millstream import Millstream, logs
 from millstream.broker import Broker, Claim
 from millstream.errors import BrokerRefused, BrokerUnavailable
+from millstream.reporter import Reporter
 from millstream.worker import codes, wire
 from millstream.worker.children import Child
 from millstream.worker.circuit import FRUITLESS
 from millstream.worker.office import Office
 from millstream.worker.plan import Plan
+from millstream.worker.relay import Relay
 from millstream.worker.supervisor import Supervisor
+from millstream.worker.wedged import watch_for_wedged
 from millstream.worker.worker import KeeperDied, Worker
-from tests.unit.stage import looped, new_app, until
+from tests.unit.stage import PATIENCE, looped, new_app, until
 
 
 class Site:
@@ -87,6 +90,39 @@ async def test_cancelling_run_stops_its_worker() -> None:
             await running
         await nothing_is_left(app, site)
         assert (await app.inspector.queue("default")).ready == 1
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "stop", "until"])
+@pytest.mark.parametrize("waits_for", ["connection", "lease"])
+@looped
+async def test_run_can_be_stopped_while_it_waits_for_its_server(
+    waits_for: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = new_app(grace=600.0)
+    site, missed = Site(app), asyncio.Event()
+    app.task(name="job")(lambda: None)
+
+    async def is_away(*args: Any, **options: Any) -> Any:
+        missed.set()
+        raise BrokerUnavailable("away")
+
+    async with app:
+        if waits_for == "connection":
+            monkeypatch.setattr(app, "broker_to_serve", is_away)
+        else:
+            patch(await app.broker(), "join", is_away)
+        until_missed = asyncio.create_task(missed.wait())
+        running = asyncio.create_task(app.run(until=until_missed if how == "until" else None))
+        await missed.wait()
+        if how == "stop":
+            app.stop()
+        elif how != "until":
+            signal.raise_signal(signal.Signals[how])
+        summary = await asyncio.wait_for(running, PATIENCE / 2)
+        assert (summary.exit_code, summary.totals["done"]) == (codes.OK, 0)
+        if waits_for == "lease":
+            await nothing_is_left(app, site)
+        assert not site.tasks or site.is_left()
 
 
 @looped
@@ -400,6 +436,33 @@ class Silent:
     async def unregister(self, worker_id: str) -> None: ...
 
     async def close(self) -> None: ...
+
+
+@looped
+async def test_a_child_that_waits_for_its_supervisor_is_not_taken_for_wedged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millstream.worker.wedged.LOOK_SECONDS", 0.0)
+    orders = wire.Orders("nothing:app", [], 1, 1, burst=False)
+    killed: list[Child] = []
+
+    def silent_child() -> Child:
+        process = Process(None)
+        child = Child(cast(Any, process), orders)
+        child.hello = wire.Hello("memory://", "n", 60.0, 0.0, 1.0, ["default"], [], [])
+        child.longest_timeout = 1.0
+        monkeypatch.setattr(process, "kill", lambda: killed.append(child), raising=False)
+        return child
+
+    waits, serves = silent_child(), silent_child()
+    serves.welcome()
+    for child in (waits, serves):
+        child.heard -= 3600.0
+    relay = Relay()
+    watching = asyncio.create_task(watch_for_wedged([waits, serves], Reporter(relay, logs.logger("test")), relay))
+    await until(lambda: serves in killed)
+    assert killed == [serves]
+    waits.welcome()
+    assert waits.silent < 3600.0
+    watching.cancel()
 
 
 @pytest.mark.parametrize("code", [codes.FAILED, codes.USAGE, codes.SERVER])

@@ -22,6 +22,7 @@ from millstream.handler import Handler
 from millstream.worker import codes, roles, wire
 from millstream.worker.finding import find_app, find_strategy
 from millstream.worker.hot.runner import longest_timeout
+from millstream.worker.interruptible import StoppedEarly, unless_stopped
 from millstream.worker.logs import configure_logging
 from millstream.worker.scaling.strategies import Strategy
 from millstream.worker.supervised import BEAT_SECONDS, SupervisorKeeper, at_once, consumers_at, slots_at
@@ -40,14 +41,11 @@ async def serve(app: Millstream, orders: wire.Orders, strategy: Strategy | None 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     queues = app.queues_to_serve(orders.queues)
-    connecting, stopping = asyncio.ensure_future(app.connect_patiently(queues)), asyncio.ensure_future(stop.wait())
-    await asyncio.wait((connecting, stopping), return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if stop.is_set():
-        connecting.cancel()
-        return codes.OK
+    stopping = asyncio.ensure_future(stop.wait())
     try:
-        broker = await connecting
+        broker = await unless_stopped(app.connect_patiently(queues), [stopping])
+    except StoppedEarly:
+        return codes.OK
     except (ShardsChanged, UsageError) as error:  # the latter: a data folder that cannot be written
         log.critical("%s", error)
         return codes.USAGE
@@ -95,13 +93,16 @@ async def serve(app: Millstream, orders: wire.Orders, strategy: Strategy | None 
     )
     keeper.speak_for(worker, strategy, stop.set)
     threading.Thread(target=_end_with, args=(os.getppid(), app.settings.lease), name="millstream-orphan", daemon=True).start()
-    return await _serve(worker, keeper, orders, stop, app.settings.grace)
+    return await _serve(worker, keeper, orders, stopping, app.settings.grace)
 
 
-async def _serve(worker: Worker, keeper: SupervisorKeeper, orders: wire.Orders, stop: asyncio.Event, grace: float) -> int:
+async def _serve(
+    worker: Worker, keeper: SupervisorKeeper, orders: wire.Orders, stopping: asyncio.Future[Any], grace: float
+) -> int:
     try:
-        if not await _start(worker, stop, claim=not orders.suspects_only):
-            return codes.OK
+        await unless_stopped(worker.start(claim=not orders.suspects_only), [stopping])
+    except StoppedEarly:
+        return codes.OK
     except BrokerError as error:
         log.critical("%s", error)
         return codes.SERVER
@@ -111,7 +112,7 @@ async def _serve(worker: Worker, keeper: SupervisorKeeper, orders: wire.Orders, 
     # What is there now stays: the collector need not walk over it again and again (8 % of a no-op job's time).
     gc.collect()
     gc.freeze()
-    waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(worker.failed.wait())]
+    waits: list[asyncio.Future[Any]] = [stopping, asyncio.ensure_future(worker.failed.wait())]
     if orders.suspects_only:
         waits.append(asyncio.ensure_future(worker.run_suspects()))
     elif orders.burst:
@@ -123,29 +124,6 @@ async def _serve(worker: Worker, keeper: SupervisorKeeper, orders: wire.Orders, 
     summary = await worker.stop(grace if worker.error is None else min(grace, worker.lease / 3))
     await keeper.say_bye(summary)
     return codes.FAILED if worker.error is not None else summary.exit_code
-
-
-async def _start(worker: Worker, stop: asyncio.Event, *, claim: bool) -> bool:
-    """Whether it serves. False: it was told to stop before that, while a lifespan is slow to begin; what was begun is undone,
-    all by this task, which enters the lifespan and leaves it."""
-    starting = asyncio.timeout(None)
-
-    async def leave() -> None:
-        await stop.wait()
-        starting.reschedule(asyncio.get_running_loop().time())
-
-    try:
-        async with starting:
-            leaving = asyncio.create_task(leave())
-            try:
-                await worker.start(claim=claim)
-            finally:
-                leaving.cancel()
-    except TimeoutError:
-        if starting.expired():
-            return False
-        raise
-    return True
 
 
 def main() -> None:

@@ -29,6 +29,8 @@ class Child:
         self.stacks = stacks
         self.started = time.monotonic()
         self.heard = time.monotonic()
+        self.welcomed = False
+        """It was told that the supervisor is ready. Until then it waits, and says nothing after its Hello."""
         self.hello: wire.Hello | None = None
         self.served_since: float | None = None
         self.bye: wire.Bye | None = None
@@ -65,8 +67,8 @@ class Child:
 
     @property
     def silent(self) -> float:
-        """Seconds for which its loop has not turned, as far as we can tell."""
-        return time.monotonic() - self.heard
+        """Seconds for which its loop has not turned, as far as we can tell. 0 until it is welcomed: it does not beat before."""
+        return time.monotonic() - self.heard if self.welcomed else 0.0
 
     def lived(self, code: int) -> float:
         """Seconds for which it served before it ended with this code; also those in which it waited for a server."""
@@ -82,6 +84,11 @@ class Child:
         """Whether it had something in its hands when it ended, by what was given up, or by its own last word of what no lease
         holds. When that is not known it had."""
         return held != 0 or (self.hello is not None and self.hello.fleeting and self.held != 0)
+
+    def welcome(self) -> None:
+        """Tell it that the supervisor is ready. From now on it must show that its loop turns."""
+        self.heard, self.welcomed = time.monotonic(), True
+        self.say(wire.Ready())
 
     def say(self, word: wire.Word) -> None:
         """Nothing happens if it has not said anything yet."""

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from millstream import logs
+from millstream.worker.interruptible import StoppedEarly, unless_stopped
 from millstream.worker.summary import Summary
 from millstream.worker.worker import Worker
 
@@ -16,21 +17,23 @@ log = logs.logger("millstream.worker")
 
 
 async def run_until_stopped(
-    worker: Worker, stops: set[Callable[[], None]], grace: float, until: Awaitable[Any] | None = None
+    make: Callable[[], Awaitable[Worker]], stops: set[Callable[[], None]], grace: float, until: Awaitable[Any] | None = None
 ) -> Summary:
-    """Serve until SIGTERM, SIGINT, a call of what is put into ``stops``, or until ``until`` is done.
+    """Make a worker and serve until SIGTERM, SIGINT, a call of the function in ``stops``, or until ``until`` is done.
 
-    A second signal ends it now, and being cancelled stops it too. Raises the worker's error if it could not go on.
+    Each of these also ends connecting and starting. A second signal ends the grace period, and cancellation stops the worker,
+    too. Raises the worker's error if it could not go on.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
+    worker: Worker | None = None
 
     def signalled() -> None:
-        if stop.is_set():
-            worker.hurry()
-        else:
+        if not stop.is_set():
             log.info("stopping; the same signal again to stop now")
             stop.set()
+        elif worker is not None:
+            worker.hurry()
 
     def stop_from_anywhere() -> None:
         loop.call_soon_threadsafe(stop.set)
@@ -42,15 +45,20 @@ async def run_until_stopped(
         with contextlib.suppress(ValueError, NotImplementedError, RuntimeError):
             loop.add_signal_handler(number, signalled)
             caught.append(number)
-    waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(worker.failed.wait())]
+    waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait())]
     if until is not None:
-        waits.append(asyncio.ensure_future(until))
+        waits.append(until := asyncio.ensure_future(until))
+    summary = Summary()
     try:
-        await worker.start()
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        with contextlib.suppress(StoppedEarly):
+            worker = await unless_stopped(make(), waits)
+            await unless_stopped(worker.start(), waits)
+            waits.append(asyncio.ensure_future(worker.failed.wait()))
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:
         try:
-            summary = await worker.stop(grace)
+            if worker is not None:
+                summary = await worker.stop(grace)
         finally:
             stops.discard(stop_from_anywhere)
             for number in caught:
@@ -58,8 +66,8 @@ async def run_until_stopped(
             for wait in waits:
                 if not wait.done():
                     wait.cancel()
-    if worker.error is not None:
+    if worker is not None and worker.error is not None:
         raise worker.error
-    if until is not None and waits[-1].done() and not waits[-1].cancelled():
-        waits[-1].result()
+    if until is not None and until.done() and not until.cancelled():
+        until.result()
     return summary

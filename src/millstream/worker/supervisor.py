@@ -193,13 +193,14 @@ class Supervisor:
                     deadline = asyncio.get_running_loop().time() + START_SECONDS
                     broker = await patiently(lambda: self._open_broker(hello), deadline, self._missed)
                 except BrokerError as error:
-                    log.critical("the supervisor cannot reach the server: %s", error)
-                    self.stopping.stop(codes.SERVER)
+                    if not self.stopping.begun:
+                        log.critical("the supervisor cannot reach the server: %s", error)
+                        self.stopping.stop(codes.SERVER)
                     return
                 self._office = Office(self, broker, self._reporter)
                 self._office.open()
                 log.info("serving %s", what_it_serves(self.plan, hello))
-        child.say(wire.Ready())
+        child.welcome()
         if hello.observed and not child.spare and child.writer is not None:
             self._relay.admit(child, child.writer)
 

@@ -140,7 +140,7 @@ class Suspects:
         return False
 
     def _at_limit(self, lane: Lane) -> bool:
-        """Whether as many jobs, or batches, run as the lane's limit allows. Jobs that are claimed but not started do not count."""
+        """Whether as many jobs, or batches, run as the lane's limit allows. Jobs that have not started do not count."""
         if lane.limit is None:
             return False
         if lane.batch is not None:

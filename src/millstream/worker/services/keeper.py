@@ -16,9 +16,10 @@ from functools import partial
 from millstream import logs
 from millstream.backoff import START_SECONDS, patiently
 from millstream.broker import Broker
-from millstream.errors import BrokerError, BrokerUnavailable
+from millstream.errors import BrokerError
 from millstream.reporter import Reporter
 from millstream.threaded import run_in_thread
+from millstream.worker.interruptible import unless_stopped
 
 log = logs.logger("millstream.worker")
 
@@ -174,19 +175,16 @@ class KeeperThread:
         finally:
             self._ready.set()
 
-    def _missed(self, error: BrokerUnavailable) -> None:
-        if self._stopped:
-            raise error
-
     async def _run(self) -> None:
-        deadline = asyncio.get_running_loop().time() + START_SECONDS
-        broker = await patiently(self._open_broker, deadline, self._missed)
-        self._loop, self._stop, self._keeper = asyncio.get_running_loop(), asyncio.Event(), Keeper(broker, self._reporter)
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         if self._stopped:
             self._stop.set()
+        stopping = asyncio.create_task(self._stop.wait())
+        deadline = self._loop.time() + START_SECONDS
+        broker = await unless_stopped(patiently(self._open_broker, deadline), [stopping])
+        self._keeper = Keeper(broker, self._reporter)
         self._ready.set()
         keeping = asyncio.create_task(self._keeper.run())
-        stopping = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait((keeping, stopping), return_when=asyncio.FIRST_COMPLETED)
             if self._last is not None and not keeping.done():
