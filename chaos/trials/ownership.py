@@ -191,11 +191,18 @@ class _Trial:
         breaches += [f"{each.event}: an owner that had lost its shard settled it" for each in late if each.settled]
         # The server has all outcomes; those whose they are may not have heard of it yet.
         events = {each.event for each in late}
-        await until(lambda: events <= self._taken().keys(), "others to hear that their outcomes were taken")
+        await until(lambda: not events & self._undecided(child), "others to hear what became of their outcomes")
         breaches += [f"{event}: {self._taken()[event]} outcomes were taken" for event in events if self._taken()[event] > 1]
 
     def _taken(self) -> Counter[str]:
         return Counter(each.event for each in self._yard.handlings() if each.settled)
+
+    def _undecided(self, stopped: int) -> set[str]:
+        """Events whose outcome was reported by someone other than the stopped owner, who has not heard what became of it.
+
+        One that loses its lease just then takes an outcome for refused that the server has taken.
+        """
+        return {each.event for each in self._yard.handlings() if each.settled is None and each.pid != stopped}
 
     async def _settle(self, what: str, began: float) -> None:
         """Wait until those that are there share evenly."""

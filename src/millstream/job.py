@@ -189,8 +189,13 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         return addresses[0] if len(addresses) == 1 else await client.find_job(addresses, self.id)
 
     async def _tell_what_holds_it_up(self) -> None:
-        """Log, for a caller that has waited for long, what the job waits for if it does not end by itself."""
+        """Log, for a caller that has waited for long, what the job waits for if it does not end by itself.
+
+        One job speaks for all of its task that are waited for: a caller that waits for thousands is told once.
+        """
         clients = self._origin.clients
+        if not clients.here().may_explain(self.queue, self.task, LONG_WAIT_SECONDS):
+            return
         with contextlib.suppress(BrokerError):
             broker, address = await clients.here().broker(), await self._find()
             if address is not None:

@@ -109,7 +109,7 @@ def test_memory_follows_the_slowest_of_three_groups_and_removing_it_frees_what_i
             middle.let(EVENTS)
             await stage.until_length(0)
             assert stage.bytes < 0.05 * whole
-        assert fast.seen == middle.seen == list(range(EVENTS))
+        assert middle.seen == sorted(fast.seen) == list(range(EVENTS))
 
     tell(story)
 
@@ -130,9 +130,10 @@ def test_a_group_that_is_rewound_is_given_exactly_what_is_kept(tell: Tell) -> No
             await topic.group("first").rewind()
             await stage.until(lambda: len(first.seen) >= EVENTS + kept, "what is kept to be given again")
             await topic.publish(-1)
-            await stage.until(lambda: first.seen[-1] == other.seen[-1] == -1, "what came then")
-        assert first.seen == [*range(EVENTS), *range(EVENTS - kept, EVENTS), -1]
-        assert other.seen == [*range(EVENTS), -1]
+            await stage.until(lambda: -1 in first.seen and -1 in other.seen, "what came then")
+            await stage.until_length(kept)
+        assert sorted(first.seen) == sorted([-1, *range(EVENTS), *range(EVENTS - kept, EVENTS)])
+        assert sorted(other.seen) == [-1, *range(EVENTS)]
 
     tell(story)
 
@@ -154,7 +155,7 @@ def test_events_that_wait_for_a_retry_in_one_group_hold_nothing_of_the_topic(tel
             await stage.until_length(0)
             waiting = await stage.app.inspector.queue("numbers>stubborn")
         assert (waiting.scheduled, waiting.ready, waiting.running) == (EVENTS, 0, 0)
-        assert easy.seen == list(range(EVENTS))
+        assert sorted(easy.seen) == list(range(EVENTS))
         assert stage.bytes < 0.05 * whole
 
     tell(story)

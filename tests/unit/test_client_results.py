@@ -236,6 +236,21 @@ async def test_a_question_is_asked_again_while_the_server_is_away_for_a_moment(m
 
 
 @looped
+async def test_who_waits_for_many_jobs_of_a_task_for_long_is_told_once_what_holds_them_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("millstream.job.LONG_WAIT_SECONDS", 1.0)
+    app, shrink = build()
+    async with app:
+        jobs = [await shrink.enqueue(1) for _ in range(20)]
+        waiting = [asyncio.create_task(job.result()) for job in jobs]
+        await until(lambda: caplog.messages)
+        await work(app, done({"name": "a", "width": 1}))
+        await asyncio.gather(*waiting)
+        assert len(caplog.messages) == 1
+
+
+@looped
 async def test_who_waits_for_long_is_told_in_the_log_that_no_worker_serves_the_queue(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
@@ -92,6 +93,8 @@ class Client:
         self._until_shutdown: AsyncGenerator[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._beside: set[asyncio.Task[None]] = set()
+        self._explained: dict[tuple[str, str], float] = {}
+        """When a job of a queue and task was last explained, in loop time."""
 
     async def broker(self) -> Broker:
         """The broker, open."""
@@ -287,6 +290,14 @@ class Client:
         task = self.loop.create_task(verb())
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
+
+    def may_explain(self, queue: str, task: str, seconds: float) -> bool:
+        """Whether to look why a job waits: once in ``seconds`` for all jobs of a task. Each look is several calls."""
+        now = self.loop.time()
+        if now < self._explained.get((queue, task), -math.inf) + seconds:
+            return False
+        self._explained[queue, task] = now
+        return True
 
     async def close(self) -> None:
         """Wait for what is being sent, then let go of every connection. Idempotent."""
