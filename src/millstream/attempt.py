@@ -19,11 +19,16 @@ class SharedAttempt(Generic[T]):
     A caller that is cancelled leaves the attempt to the others. ``cancel`` fails all of them with BrokerUnavailable.
     """
 
-    def __init__(self, attempt: Callable[[], Coroutine[Any, Any, T]], cancelled: str) -> None:
+    def __init__(self, attempt: Callable[[], Coroutine[Any, Any, T]], cancelled: Callable[[], str]) -> None:
         self._attempt = attempt
         self._cancelled = cancelled
-        """What callers are told if the attempt is cancelled."""
+        """Returns the text of the error that callers get if the attempt is cancelled."""
         self._task: asyncio.Task[T] | None = None
+
+    @property
+    def in_progress(self) -> bool:
+        """Whether an attempt has begun and not ended."""
+        return self._task is not None and not self._task.done()
 
     async def run(self) -> T:
         """Join the attempt in progress, or begin one."""
@@ -36,7 +41,7 @@ class SharedAttempt(Generic[T]):
         except asyncio.CancelledError:
             caller = asyncio.current_task()
             if task.cancelled() and (caller is None or not caller.cancelling()):
-                raise BrokerUnavailable(self._cancelled) from None
+                raise BrokerUnavailable(self._cancelled()) from None
             raise
 
     async def cancel(self) -> None:

@@ -12,9 +12,9 @@ import msgspec
 
 from millstream import logs
 from millstream.address import whole
-from millstream.broker import Cancellation, DeadLetter, Why
+from millstream.broker import Cancellation, DeadLetter, JobView, Why
 from millstream.broker.explaining import explain
-from millstream.client import Clients, new_request, twin
+from millstream.client import Client, Clients, new_request, twin
 from millstream.errors import (
     BrokerError,
     BrokerUnavailable,
@@ -29,7 +29,7 @@ from millstream.errors import (
 )
 from millstream.invalid import InvalidResult
 from millstream.job_info import JobInfo
-from millstream.outcome import Letter, decode_ending
+from millstream.outcome import Ending, Letter, decode_ending
 from millstream.settings import seconds
 from millstream.types import Seconds, Status
 
@@ -99,23 +99,18 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         patience = None if timeout is None else seconds(timeout, "timeout")
         if not origin.keeps_results:
             raise ResultsDisabled(f"{self} keeps no result: it was sent with result_ttl=0", job_id)
-        client, payload, waiting = origin.clients.here(), None, asyncio.timeout(patience)
-        address: str | None = origin.queue or None
+        client, waiting = origin.clients.here(), asyncio.timeout(patience)
+        ending: Ending | None = None
         telling = client.loop.call_later(LONG_WAIT_SECONDS, client.attend, self._tell_what_holds_it_up)
         try:
             with contextlib.suppress(TimeoutError):
                 async with waiting:
-                    address = await self._find()
-                    if address is not None:
-                        where = address
-                        payload = await client.ask(lambda broker: broker.results.wait(where, job_id, None))
+                    while ending is None:
+                        ending = await self._wait(client)
         finally:
             telling.cancel()
-        if waiting.expired():
-            payload = await self._last_look(patience or 0.0)
-        if payload is None:
-            raise await self._left_nothing(address)
-        ending = decode_ending(payload)
+        if ending is None:
+            ending = await self._last_look(patience or 0.0)
         if ending.letter is not None:
             raise self._failed(ending.letter)
         if ending.status == "cancelled":
@@ -203,7 +198,17 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
                 if HELD_UP.intersection((why.code, *why.also)):
                     log.warning("%s at %s has not ended for %g s: %s", self, clients.where, LONG_WAIT_SECONDS, why.text)
 
-    async def _last_look(self, patience: float) -> bytes:
+    async def _wait(self, client: Client) -> Ending | None:
+        """Wait for the ending. ``None``: it was dead without one, and was replayed. Raises what says that there is none."""
+        address = await self._find()
+        if address is None:
+            raise self._left_nothing()
+        payload = await client.ask(lambda broker: broker.results.wait(address, self.id, None))
+        if payload is not None:
+            return decode_ending(payload)
+        return self._ending_in(await client.ask(lambda broker: broker.inspector.job(address, self.id)))
+
+    async def _last_look(self, patience: float) -> Ending:
         """The ending if it is there after all. Raises ResultTimeout, or what says that there will be none."""
         clients = self._origin.clients
         waited = f"{self} at {clients.where} had not ended after {patience:g} s"
@@ -213,17 +218,29 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
                 address = await self._find()
                 payload = None if address is None else await broker.results.get(address, self.id)
                 if payload is not None:
-                    return payload
+                    return decode_ending(payload)
                 facts = None if address is None else await broker.inspector.facts(address, self.id)
-                if facts is None or facts.view is None or facts.view.status == "dead":
-                    raise await self._left_nothing(address)
+                # The job may have ended since that look. The view shows its state and its ending as of one moment.
+                ending = self._ending_in(None if facts is None else facts.view)
+                if ending is not None:
+                    return ending
         except (BrokerUnavailable, TimeoutError) as error:
-            reason, why = str(error) or "the server does not answer", await self._refusal()
+            reason = str(error) or clients.here().why_silent(LAST_LOOK_SECONDS)
+            why = await self._refusal()
             text = f"{waited}, and its state could not be read: {reason}"
             raise ResultTimeout(text, self.id, "unknown", False, why) from error
+        assert facts is not None and facts.view is not None
         why = explain(facts)
         served = "no_worker" not in (why.code, *why.also)
         raise ResultTimeout(f"{waited}: {why.text}", self.id, facts.view.status, served, why)
+
+    def _ending_in(self, view: JobView | None) -> Ending | None:
+        """The ending; ``None`` if the job has not ended. Raises what says that there is none, or JobFailed if it is dead."""
+        if view is None:
+            raise self._left_nothing()
+        if view.ending is None and view.letter is not None:
+            raise self._failed(view.letter)
+        return view.ending
 
     async def _refusal(self) -> Why | None:
         """Why the server refuses writes, if it does and says so."""
@@ -233,11 +250,7 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
                 return None if trouble is None else Why(code=trouble.code, text=trouble.text)
         return None
 
-    async def _left_nothing(self, address: str | None) -> ResultError:
-        if address is not None:
-            letter = await self._origin.clients.here().ask(lambda broker: broker.inspector.dead_letter(address, self.id))
-            if letter is not None:
-                return self._failed(letter)
+    def _left_nothing(self) -> ResultError:
         if self._origin.looked_up:
             return self._not_found()
         return ResultsDisabled(

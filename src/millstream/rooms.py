@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 def where(url: Url, namespace: str) -> str:
     """Where queues are, for people: the URL without its password, or the folder of the embedded server; and the namespace,
     unless it is the default."""
-    place = url.safe
-    if url.scheme == "embedded":
-        from millstream.embedded import data_folder
+    return _server(url) if namespace == DEFAULT_NAMESPACE else f"{_server(url)}, namespace {namespace}"
 
-        place = f"embedded server in {data_folder(url.path or None)}"
-    return place if namespace == DEFAULT_NAMESPACE else f"{place}, namespace {namespace}"
+
+def _server(url: Url) -> str:
+    if url.scheme != "embedded":
+        return url.safe
+    from millstream.embedded import data_folder
+
+    return f"embedded server in {data_folder(url.path or None)}"
 
 
 def make_room(url: Url, settings: AppSettings) -> Room:
@@ -66,7 +69,7 @@ class RedisRoom:
             self._ensure_server if self._url.scheme == "embedded" else self._url.text,
             namespace=self._settings.namespace,
             id_ttl=self._settings.id_ttl,
-            safe_url=self._url.safe,
+            where=_server(self._url),
         )
         try:
             await broker.open()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +15,11 @@ from millstream import Millstream
 from millstream.broker import Broker
 from millstream.errors import BrokerUnavailable, UsageError
 from millstream.memory import MemoryBroker
+from millstream.redis import connect as connect_module
 from tests.unit.stage import looped, published
+
+FOREVER = 1_000.0
+"""Seconds: longer than any test runs."""
 
 
 def build(url: str = "memory://") -> tuple[Millstream, Any]:
@@ -236,3 +242,73 @@ def test_memory_rooms_of_the_same_name_are_one_and_those_without_are_private() -
     shrink_c.enqueue_sync(1)
     assert (a.inspector.queue_sync("default").ready, b.inspector.queue_sync("default").ready) == (1, 1)
     assert d.inspector.queues_sync() == []
+
+
+@pytest.fixture
+def silent_server() -> Iterator[socket.socket]:
+    """Accepts connections and never says anything."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        yield server
+
+
+async def accepted(server: socket.socket) -> socket.socket:
+    """A connection to the server, once something was sent over it."""
+    loop = asyncio.get_running_loop()
+    connection, _ = await loop.sock_accept(server)
+    connection.setblocking(False)
+    assert await loop.sock_recv(connection, 1_000)
+    return connection
+
+
+async def closed_by_the_client(connection: socket.socket) -> bool:
+    with connection:
+        return await asyncio.get_running_loop().sock_recv(connection, 1_000) == b""
+
+
+@pytest.mark.parametrize("use", ["broker", "queues"])
+@looped
+async def test_an_attempt_to_connect_is_ended_when_its_room_is_left(
+    monkeypatch: pytest.MonkeyPatch, silent_server: socket.socket, use: str
+) -> None:
+    monkeypatch.setattr(connect_module, "CONNECT_TIMEOUT", FOREVER)
+    app, _ = build()
+    uses: dict[str, Any] = {"broker": app.broker, "queues": app.inspector.queues}
+    with app.override(f"redis://127.0.0.1:{silent_server.getsockname()[1]}"):
+        using = asyncio.create_task(uses[use]())
+        connection = await accepted(silent_server)
+    assert await closed_by_the_client(connection)
+    with pytest.raises(BrokerUnavailable, match=r"redis://127\.0\.0\.1"):
+        await using
+    with pytest.raises(BlockingIOError):
+        silent_server.accept()
+
+
+@looped
+async def test_an_attempt_to_connect_is_ended_when_its_app_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, silent_server: socket.socket
+) -> None:
+    monkeypatch.setattr(connect_module, "CONNECT_TIMEOUT", FOREVER)
+
+    async def use() -> socket.socket:
+        app, _ = build(f"redis://127.0.0.1:{silent_server.getsockname()[1]}")
+        using = asyncio.create_task(app.broker())
+        connection = await accepted(silent_server)
+        using.cancel()
+        await asyncio.wait([using])
+        return connection
+
+    connection = await use()
+    gc.collect()
+    assert await closed_by_the_client(connection)
+
+
+@looped
+async def test_a_wait_for_a_result_ends_with_its_app_and_does_not_connect_again(embedded_url: str) -> None:
+    app, shrink = build(embedded_url)
+    async with app:
+        job = await shrink.enqueue(1)
+        waiting = asyncio.create_task(job.result())
+        await job.status()
+    with pytest.raises(BrokerUnavailable, match=r"embedded server in .* was closed"):
+        await waiting

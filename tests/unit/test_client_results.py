@@ -149,6 +149,58 @@ async def test_no_time_at_all_is_enough_to_look() -> None:
     assert await job.result(timeout=0) == Picture("small", 3)
 
 
+ENDS = {
+    "done": (done({"name": "small", "width": 3}), None),
+    "dead": (dead("rejected"), JobFailed),
+    "dead, letter only": (dead("rejected", ttl=0), JobFailed),
+    "expired": (expired, JobExpired),
+    "not kept": (done(ttl=0), ResultsDisabled),
+}
+
+
+@pytest.mark.parametrize("ends", ENDS)
+@looped
+async def test_a_job_that_ends_during_the_last_look_is_never_a_timeout(monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
+    app, shrink = build()
+    job = await shrink.enqueue(3)
+    broker = await app.broker()
+    settle, error = ENDS[ends]
+    get = broker.results.get
+
+    async def get_before_it_ends(queue: str, job_id: str) -> bytes | None:
+        ending = await get(queue, job_id)
+        await work(app, settle)
+        return ending
+
+    monkeypatch.setattr(broker.results, "get", get_before_it_ends)
+    if error is None:
+        assert await job.result(timeout=0) == Picture("small", 3)
+    else:
+        with pytest.raises(error):
+            await job.result(timeout=0)
+
+
+@looped
+async def test_a_dead_job_that_is_replayed_while_its_letter_is_looked_for_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, shrink = build()
+    job = await shrink.enqueue(3)
+    await work(app, dead("rejected", ttl=0))
+    broker = await app.broker()
+    wait = broker.results.wait
+
+    async def wait_and_replay(*key: Any) -> bytes | None:
+        ending = await wait(*key)
+        if ending is None:
+            assert await app.dead.replay(job.id) == [job.id]
+            await work(app, done({"name": "small", "width": 3}))
+        return ending
+
+    monkeypatch.setattr(broker.results, "wait", wait_and_replay)
+    assert await job.result() == Picture("small", 3)
+
+
 @looped
 async def test_a_timeout_while_the_server_is_away_is_still_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     app, shrink = build()

@@ -88,13 +88,17 @@ class Client:
         self._clock = clock
         self._new_sender = new_sender
         self._broker: Broker | None = None
-        self._connecting = SharedAttempt(self._connect, "the client was closed while it connected")
+        self._connecting = SharedAttempt(self._connect, self._why_closed)
+        self._failed: BrokerUnavailable | None = None
+        """Why the last attempt to connect failed; ``None`` after one that did not."""
         self._outboxes: dict[str, Outbox] = {}
         self._until_shutdown: AsyncGenerator[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._beside: set[asyncio.Task[None]] = set()
         self._explained: dict[tuple[str, str], float] = {}
         """When a job of a queue and task was last explained, in loop time."""
+        self._closed = False
+        """Nothing connects any more: calls that are still in flight fail, and do not leave a connection behind."""
 
     async def broker(self) -> Broker:
         """The broker, open."""
@@ -103,6 +107,20 @@ class Client:
     async def _connect(self) -> Broker:
         if self._broker is not None:  # since the caller has looked
             return self._broker
+        if self._closed:
+            raise BrokerUnavailable(self._why_closed())
+        try:
+            broker = await self._open()
+        except BrokerUnavailable as error:
+            self._failed = error
+            raise
+        self._broker, self._failed = broker, None
+        # The loop's shutdown closes every async generator begun on it: ours closes the connections.
+        self._until_shutdown = self._close_at_shutdown()
+        await anext(self._until_shutdown)
+        return broker
+
+    async def _open(self) -> Broker:
         broker = await self._room.connect()
         broker.repaired = self._repaired
         self.opening.begin_anew()
@@ -111,10 +129,6 @@ class Client:
         except BaseException:
             await broker.close()
             raise
-        self._broker = broker
-        # The loop's shutdown closes every async generator begun on it: ours closes the connections.
-        self._until_shutdown = self._close_at_shutdown()
-        await anext(self._until_shutdown)
         return broker
 
     async def open_declared(self, addresses: Sequence[str]) -> Broker:
@@ -134,7 +148,7 @@ class Client:
             try:
                 return await verb(self._broker or await self._broker_by(deadline))
             except BrokerUnavailable:
-                if self.loop.time() + pause >= deadline:
+                if self._closed or self.loop.time() + pause >= deadline:
                     raise
                 await asyncio.sleep(pause)
         raise AssertionError("unreachable: pauses never end")
@@ -145,7 +159,25 @@ class Client:
             async with asyncio.timeout_at(deadline):
                 return await self.broker()
         except TimeoutError:
-            raise BrokerUnavailable(f"no connection to the server within {PATIENCE_SECONDS:g} s") from None
+            raise BrokerUnavailable(self.why_silent(PATIENCE_SECONDS)) from self._failed
+
+    def why_silent(self, seconds: float) -> str:
+        """Where the server is, and why a call got no answer within this time: as far as this client knows."""
+        where = self._room.where
+        if self._broker is not None:
+            return (
+                f"{where} did not answer within {seconds:g} s. Check that the server runs and is not overloaded, and that the "
+                "network carries its answers"
+            )
+        if self._failed is not None:
+            return f"no connection to {where} within {seconds:g} s. The last attempt failed: {self._failed}"
+        return (
+            f"no connection to {where} within {seconds:g} s: the first attempt has not ended. Check that the server is up, "
+            "that the address is right, and that no firewall drops the packets"
+        )
+
+    def _why_closed(self) -> str:
+        return f"the connection to {self._room.where} was closed while a call used it: its app was left, dropped or overridden"
 
     # -- sending -----------------------------------------------------------------------------------------------------------
 
@@ -236,7 +268,13 @@ class Client:
         """This client's one outbox for a queue."""
         outbox = self._outboxes.get(queue)
         if outbox is None:
-            outbox = Outbox(queue, self._new_sender(), partial(self._publish, queue), partial(self._unpublished, queue))
+            outbox = Outbox(
+                queue,
+                self._new_sender(),
+                partial(self._publish, queue),
+                partial(self._unpublished, queue),
+                lambda: self.why_silent(PATIENCE_SECONDS),
+            )
             self._outboxes[queue] = outbox
         return outbox
 
@@ -280,7 +318,10 @@ class Client:
         except ShardsChanged:
             noted = await broker.inspector.shards(whole(address))
             if noted == shards:  # somebody looks whether it can be changed: that ends
-                raise BrokerUnavailable(f"the number of shards of {whole(address)!r} is being changed") from None
+                raise BrokerUnavailable(
+                    f"the number of shards of {whole(address)!r} at {self._room.where} is being changed, so nothing was "
+                    "written. Publish again when the change is complete"
+                ) from None
             raise shards_changed(whole(address), noted, shards) from None
 
     # -- closing -----------------------------------------------------------------------------------------------------------
@@ -300,9 +341,13 @@ class Client:
         return True
 
     async def close(self) -> None:
-        """Wait for what is being sent, then let go of every connection. Idempotent."""
+        """Wait for what is being sent, then close every connection for good. Idempotent."""
         for outbox in list(self._outboxes.values()):
             await outbox.flush()
+        self._closed = True
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
         for task in self._beside:
             task.cancel()
         await self._connecting.cancel()
@@ -325,15 +370,19 @@ class Client:
             self.loop.call_soon_threadsafe(self._begin_to_close)
 
     def _begin_to_close(self) -> None:
-        if self._broker is not None:
+        if self._broker is not None or self._connecting.in_progress or self._outboxes:
             self._closing = self.loop.create_task(self.close())
+        else:
+            self._closed = True
 
     async def _close_at_shutdown(self) -> AsyncGenerator[None]:
         try:
             yield
         finally:
             self._until_shutdown = None
-            await self.close()
+            for outbox in list(self._outboxes.values()):
+                await outbox.flush()
+            await self._disconnect()  # and not for good: the loop may be run again
 
 
 def _status(address: str, job_id: str, broker: Broker) -> Awaitable[Status]:

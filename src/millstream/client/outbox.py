@@ -60,7 +60,12 @@ class Outbox:
     """
 
     def __init__(
-        self, queue: str, sender: str, publish: Publish, silent: Callable[[BrokerUnavailable], None] | None = None
+        self,
+        queue: str,
+        sender: str,
+        publish: Publish,
+        silent: Callable[[BrokerUnavailable], None] | None = None,
+        why_silent: Callable[[], str] | None = None,
     ) -> None:
         self.sender = sender
         """The incarnation: never used by another client or for another queue."""
@@ -70,7 +75,8 @@ class Outbox:
         self._publish = publish
         self._silent = silent
         """Told when a call does not return for so long that those who wait for it are answered without it."""
-        self._silence = f"the server of queue {queue!r} did not answer within {PATIENCE_SECONDS:g} s"
+        self._why_silent = why_silent or (lambda: f"the server did not answer within {PATIENCE_SECONDS:g} s")
+        """Returns where and why a call does not return."""
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Parcel] = deque()
         self._sending: list[Parcel] = []
@@ -112,7 +118,7 @@ class Outbox:
         except asyncio.CancelledError:
             if self._caller is caller or caller is None or caller.uncancel():
                 raise  # not by us, or not by us alone
-            return _unavailable(self._silence, [post])
+            return _unavailable(self._silence(), [post])
         except Exception as error:
             return error
         finally:
@@ -213,12 +219,15 @@ class Outbox:
         self._away_why = str(error)
         return self._away_since
 
+    def _silence(self) -> str:
+        return f"publishing to {self._queue!r}: {self._why_silent()}"
+
     def _look(self) -> None:
         """Answer those whose patience has run out, behind a call that does not return or several that failed."""
         self._timer = None
         now, away_since = self._loop.time(), self._away_since
         if now - (self._called_at if away_since is None else min(away_since, self._called_at)) >= PATIENCE_SECONDS:
-            reason = self._silence if away_since is None else self._away_why
+            reason = self._silence() if away_since is None else self._away_why
             if self._silent is not None and (self._sending or self._waiting or self._caller):
                 self._silent(BrokerUnavailable(reason))
             _give_up(self._sending, away_since or 0.0, now, reason)

@@ -67,13 +67,13 @@ class RedisBroker(Broker):
         id_ttl: float = 86_400.0,
         dead_max_age: float = 7 * 86_400.0,
         dead_max_count: int = 100_000,
-        safe_url: str = "",
+        where: str = "",
     ) -> None:
         self.capabilities = Capabilities(durable=True, shared=True)
         self._id_ttl_ms = wire.ms(id_ttl)
         self._dead_max_age_ms = wire.ms(dead_max_age)
         self._dead_max_count = dead_max_count
-        self._connector = Connector(url, safe_url=safe_url)
+        self._connector = Connector(url, where=where)
         self._commands = Link(self._connector)
         self._claiming: dict[tuple[str, str], Link] = {}
         self._following: set[Link] = set()

@@ -75,8 +75,8 @@ class ScriptMissing(BrokerError):
 class Connector:
     """Makes connections to one server. Where it is may be asked anew before each: the embedded one stops when unused."""
 
-    def __init__(self, url: str | Locate, *, safe_url: str = "") -> None:
-        self.where = safe_url or (url if isinstance(url, str) else "the server")
+    def __init__(self, url: str | Locate, *, where: str = "") -> None:
+        self.where = where or (url if isinstance(url, str) else "the server")
         self.moves = 0
         """How often a connection was left because its server was no primary any more."""
         self._diagnose_at = 0.0

@@ -154,7 +154,7 @@ class Link:
     def __init__(self, connector: Connector) -> None:
         self._connector = connector
         self._wire: Wire | None = None
-        self._preparing = SharedAttempt(self._prepare, "the connection was closed")
+        self._preparing = SharedAttempt(self._prepare, self._why_closed)
         self._closed = False
         self.server: dict[str, str] = {}
         """The server section of INFO, read on every connect: its run id tells one life of a server from the next."""
@@ -209,8 +209,11 @@ class Link:
         self._closed = True
         await self._preparing.cancel()
         if self._wire is not None:
-            self._wire.lose(BrokerUnavailable("the connection was closed"))
+            self._wire.lose(BrokerUnavailable(self._why_closed()))
             await asyncio.sleep(0)  # the transport lets go of its socket on the next turn of the loop
+
+    def _why_closed(self) -> str:
+        return f"this process closed its connection to {self._connector.where}, because the app or worker that used it ended"
 
     async def _usable(self) -> Wire:
         """A connection that was used a moment ago, was checked, or is new."""
@@ -221,7 +224,7 @@ class Link:
 
     async def _prepare(self) -> Wire:
         if self._closed:
-            raise BrokerUnavailable("the broker is closed")
+            raise BrokerUnavailable(self._why_closed())
         wire = self._wire
         if wire is not None and wire.lost is None and await wire.answers_ping():
             return wire

@@ -38,8 +38,6 @@ POLL_SECONDS, LONGEST_POLL_SECONDS = 0.02, 1.0
 
 _WAITING = 2
 
-CLOSED = "the broker was closed while waiting for a result"
-
 Key = tuple[str, str]
 """A queue, and the id of a job."""
 
@@ -76,7 +74,11 @@ class RedisResults(ResultStore):
                 await self._subscriber
             self._subscriber = None
         for key in self._waiting:
-            self._fail(key, BrokerUnavailable(CLOSED))
+            self._fail(key, self._why_closed())
+
+    def _why_closed(self) -> BrokerUnavailable:
+        where = self._connector.where
+        return BrokerUnavailable(f"the connection to {where} was closed while this call waited for a result: its app ended")
 
     # -- waiting -----------------------------------------------------------------------------------------------------------
 
@@ -86,7 +88,7 @@ class RedisResults(ResultStore):
             self._subscriber = asyncio.create_task(self._subscribe(), name="millstream-results")
         await self._tried.wait()
         if self._closed:
-            raise BrokerUnavailable(CLOSED)
+            raise self._why_closed()
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         futures = self._waiting.setdefault(key, set())
         futures.add(future)

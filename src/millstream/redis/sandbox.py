@@ -9,6 +9,7 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import RedisError
 
+from millstream.config import parse_url
 from millstream.errors import BrokerUnavailable
 from millstream.redis.keys import patterns
 
@@ -22,17 +23,18 @@ class Sandbox:
     def __init__(self, url: str, namespace: str) -> None:
         self._redis: Any = Redis.from_url(url, protocol=2)  # pyright: ignore[reportUnknownMemberType]
         self._namespace = namespace
+        self._where = parse_url(url).safe
 
     def used_memory(self) -> int:
         """Bytes, of the whole server."""
-        with _translated():
+        with self._translated():
             used: int = self._redis.info("memory")["used_memory"]
             return used
 
     def erase(self) -> int:
         """Delete every key of the namespace, and nothing else; how many there were."""
         erased = 0
-        with _translated():
+        with self._translated():
             for pattern in patterns(self._namespace):
                 cursor = -1
                 while cursor:
@@ -45,10 +47,9 @@ class Sandbox:
         """Close the connection."""
         self._redis.close()
 
-
-@contextmanager
-def _translated() -> Generator[None]:
-    try:
-        yield
-    except RedisError as error:
-        raise BrokerUnavailable(f"the server cannot be reached: {error}") from error
+    @contextmanager
+    def _translated(self) -> Generator[None]:
+        try:
+            yield
+        except RedisError as error:
+            raise BrokerUnavailable(f"{self._where} cannot be reached: {error}") from error
