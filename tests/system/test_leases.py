@@ -18,7 +18,7 @@ from tests.system.harness import Ledger, Workers, state, totals, until_done
 LONG = float(os.environ.get("MILLSTREAM_LONG", "5"))
 """Seconds: several leases, and longer than it takes to declare a worker dead that does not renew."""
 
-LEASE = 1.0
+LEASE = 2.0
 BEHIND = 500
 CONCURRENCY = 8
 HELD = 4 * CONCURRENCY
