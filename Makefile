@@ -30,8 +30,8 @@ test: $(STAMP) ## Run every test; ARGS go to pytest, as in make test ARGS="tests
 	@$(VENV)/bin/python -m pytest -n 4 $(ARGS)
 
 test-long: $(STAMP) ## Run what takes too long for make test: long random walks on Valkey and Redis, handlers of 40 seconds
-	@MILLSTREAM_MODEL_STEPS=100000 $(VENV)/bin/python -m pytest -n 4 tests/contract/test_state_machine.py -k redis_room $(ARGS)
-	@MILLSTREAM_MODEL_STEPS=100000 MILLSTREAM_MODEL_SERVER=redis $(VENV)/bin/python -m pytest -n 4 tests/contract/test_state_machine.py -k redis_room $(ARGS)
+	@MILLSTREAM_MODEL_STEPS=100000 $(VENV)/bin/python -m pytest -n 4 tests/contract/test_state_machine.py -k redis_backend $(ARGS)
+	@MILLSTREAM_MODEL_STEPS=100000 MILLSTREAM_MODEL_SERVER=redis $(VENV)/bin/python -m pytest -n 4 tests/contract/test_state_machine.py -k redis_backend $(ARGS)
 	@MILLSTREAM_LONG=40 $(VENV)/bin/python -m pytest -n 4 tests/system/test_leases.py $(ARGS)
 
 check: $(STAMP) ## Lint, format check, and both type checkers

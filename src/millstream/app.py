@@ -16,6 +16,7 @@ import msgspec
 
 from millstream.address import dead_address, shard_addresses, split_address, split_group, topic_address
 from millstream.address import whole as whole_address
+from millstream.backends import make_backend, where
 from millstream.backoff import START_SECONDS, patiently
 from millstream.batch import Batch
 from millstream.broadcast import Broadcast
@@ -45,7 +46,6 @@ from millstream.options import (
 from millstream.ordering import SHARDS, Key, KeyOf, OnFailure, consumers_option, order_rules
 from millstream.policy import RetryPolicy
 from millstream.queue import Queue
-from millstream.rooms import make_room, where
 from millstream.serving import Serving
 from millstream.settings import AppSettings, QueueSettings, TopicSettings, seconds, topic_name, whole
 from millstream.settings import name as checked_name
@@ -118,7 +118,7 @@ class Millstream:
         self._prefixes: dict[str, PrefixSubscription] = {}
         self.observers = Observers()
         self._clients = Clients(
-            lambda: make_room(self.url, self.settings),
+            lambda: make_backend(self.url, self.settings),
             MappingProxyType(self._queues),
             MappingProxyType(self._topics),
             MappingProxyType(self._prefixes),
@@ -607,7 +607,7 @@ class Millstream:
     async def _make_worker(self, queues: Sequence[str], concurrency: int, threads: int) -> Worker:
         return Worker(
             broker=await self.broker_to_serve(queues),
-            keeper=KeeperThread(self._clients.room.connect),
+            keeper=KeeperThread(self._clients.backend.connect),
             tasks=self._tasks,
             subscriptions=self.subscriptions_at(queues),
             prefixes=self._prefixes,
@@ -632,7 +632,7 @@ class Millstream:
             )
             worker = Worker(
                 broker=await self.broker_to_serve([subscription.address]),
-                keeper=KeeperThread(self._clients.room.connect),
+                keeper=KeeperThread(self._clients.backend.connect),
                 tasks={},
                 subscriptions={subscription.address: subscription},
                 settings=self.settings,
@@ -656,7 +656,7 @@ class Millstream:
         """Inside the block everything goes to another place: ``memory://`` in tests. UsageError if the URL makes no sense."""
         outer, self._url = self._url, parse_url(url)
         try:
-            with self._clients.override(make_room(self._url, self.settings)):
+            with self._clients.override(make_backend(self._url, self.settings)):
                 yield self
         finally:
             self._url = outer

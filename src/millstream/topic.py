@@ -113,7 +113,7 @@ class Topic(Generic[T]):
     def streams(self) -> Sequence[str]:
         """What the logs of its shards are called on the server, in their order; without shards it is one. Docs/ORDER.md says
         which of them is that of a key."""
-        from millstream.redis.keys import topic_keys  # an app alone loads no room
+        from millstream.redis.keys import topic_keys  # an app alone loads no backend
 
         names = shard_addresses(self.name, self.settings.shards)
         return [topic_keys(self._app.namespace, name)["log"] for name in names]

@@ -1,4 +1,4 @@
-"""Stories told on a real server: a room, and the server as another program sees it."""
+"""Stories told on a real server: a backend, and the server as another program sees it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from millstream.redis import RedisBroker
 from millstream.redis.keys import queue_keys, topic_keys
-from millstream.testing.room import PATIENCE, Room
+from millstream.testing.backend import PATIENCE, BackendUnderTest
 from millstream.testing.topic import TOPIC
 
 
@@ -37,7 +37,7 @@ class Server:
         return int(found[1]) if found else 0
 
 
-Story = Callable[[Room, Server], Coroutine[Any, Any, None]]
+Story = Callable[[BackendUnderTest, Server], Coroutine[Any, Any, None]]
 Tell = Callable[[Story], None]
 """Plays a story on a server, at an address of its own namespace."""
 
@@ -49,9 +49,12 @@ def teller(url: str, address: str) -> Tell:
         namespace = f"test-{uuid.uuid4().hex}"
 
         async def main() -> None:
-            async with asyncio.timeout(PATIENCE), Room(lambda: RedisBroker(url, namespace=namespace), address) as room:
-                assert isinstance(room.broker, RedisBroker)
-                await story(room, Server(room.broker, namespace, address))
+            async with (
+                asyncio.timeout(PATIENCE),
+                BackendUnderTest(lambda: RedisBroker(url, namespace=namespace), address) as backend,
+            ):
+                assert isinstance(backend.broker, RedisBroker)
+                await story(backend, Server(backend.broker, namespace, address))
 
         asyncio.run(main())
 

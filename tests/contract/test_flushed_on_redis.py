@@ -14,7 +14,7 @@ from millstream.broker import Post, Receipt
 from millstream.broker.contract import BEGINNING
 from millstream.errors import BrokerUnavailable
 from millstream.redis import RedisBroker
-from millstream.testing.room import PATIENCE
+from millstream.testing.backend import PATIENCE
 
 Story = Callable[[RedisBroker, Callable[[], Coroutine[Any, Any, None]]], Coroutine[Any, Any, None]]
 CREATED = Receipt.CREATED

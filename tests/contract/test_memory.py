@@ -1,4 +1,4 @@
-"""The memory room keeps the contract, from any thread."""
+"""The memory backend keeps the contract, from any thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millstream.broker import Post, Receipt
 from millstream.memory import MemoryBroker
 from millstream.outcome import Kind, Outcome
 from millstream.testing import BrokerContract, QueueContract
-from millstream.testing.room import DONE_ENDING, PATIENCE
+from millstream.testing.backend import DONE_ENDING, PATIENCE
 
 
 class InMemory:
@@ -55,32 +55,32 @@ def in_a_thread(coroutine: Callable[[], Coroutine[Any, Any, Any]]) -> Future[Any
 
 
 def test_a_publish_in_one_thread_ends_a_wait_in_another() -> None:
-    room = broker()
+    backend = broker()
     joined = threading.Event()
 
     async def work() -> bytes | None:
-        await room.join("q", "c", 30)
+        await backend.join("q", "c", 30)
         joined.set()
-        return (await room.claim("q", "c", 1, wait=PATIENCE)).entries[0].body
+        return (await backend.claim("q", "c", 1, wait=PATIENCE)).entries[0].body
 
     working = in_a_thread(work)
     assert joined.wait(PATIENCE)
-    asyncio.run(room.publish("q", [Post("a", b"body")]))
+    asyncio.run(backend.publish("q", [Post("a", b"body")]))
     assert working.result(PATIENCE) == b"body"
 
 
 def test_an_ending_in_one_thread_is_told_in_another() -> None:
-    room = broker()
+    backend = broker()
 
     async def work() -> None:
-        await room.join("q", "c", 30)
-        (entry,) = (await room.claim("q", "c", 1, wait=PATIENCE)).entries
-        await room.settle("q", "c", [Outcome(Kind.DONE, entry.ref, "a", result=DONE_ENDING, result_ttl=60)])
+        await backend.join("q", "c", 30)
+        (entry,) = (await backend.claim("q", "c", 1, wait=PATIENCE)).entries
+        await backend.settle("q", "c", [Outcome(Kind.DONE, entry.ref, "a", result=DONE_ENDING, result_ttl=60)])
 
     async def ask() -> bytes | None:
-        await room.publish("q", [Post("a", b"")])
+        await backend.publish("q", [Post("a", b"")])
         working = in_a_thread(work)
-        ending = await room.results.wait("q", "a", PATIENCE)
+        ending = await backend.results.wait("q", "a", PATIENCE)
         working.result(PATIENCE)
         return ending
 
@@ -88,19 +88,21 @@ def test_an_ending_in_one_thread_is_told_in_another() -> None:
 
 
 def test_many_threads_lose_and_double_nothing() -> None:
-    room = broker()
+    backend = broker()
     total = 400
 
     async def produce(sender: str) -> None:
         for serial in range(1, total // 4 + 1):
-            await room.publish("q", [Post(f"{sender}-{serial}", f"{sender}-{serial}".encode(), serial=serial)], sender=sender)
+            await backend.publish(
+                "q", [Post(f"{sender}-{serial}", f"{sender}-{serial}".encode(), serial=serial)], sender=sender
+            )
 
     async def consume(name: str) -> list[bytes | None]:
         done: list[bytes | None] = []
-        await room.join("q", name, 30)
-        while (await room.inspector.queue("q")).totals["done"] < total:
-            entries = (await room.claim("q", name, 7, wait=0.01)).entries
-            await room.settle("q", name, [Outcome(Kind.DONE, entry.ref, "") for entry in entries])
+        await backend.join("q", name, 30)
+        while (await backend.inspector.queue("q")).totals["done"] < total:
+            entries = (await backend.claim("q", name, 7, wait=0.01)).entries
+            await backend.settle("q", name, [Outcome(Kind.DONE, entry.ref, "") for entry in entries])
             done += [entry.body for entry in entries]
         return done
 
@@ -113,17 +115,17 @@ def test_many_threads_lose_and_double_nothing() -> None:
 
 
 def test_a_wait_in_a_loop_that_was_closed_harms_nobody() -> None:
-    room = broker()
+    backend = broker()
 
     async def abandon() -> None:
-        await room.join("q", "c", 30)
-        waiting = asyncio.create_task(room.claim("q", "c", 1, wait=PATIENCE))
+        await backend.join("q", "c", 30)
+        waiting = asyncio.create_task(backend.claim("q", "c", 1, wait=PATIENCE))
         await asyncio.sleep(0)
         waiting.cancel()
 
     asyncio.run(abandon())
-    asyncio.run(room.publish("q", [Post("a", b"")]))
-    assert asyncio.run(room.inspector.status("q", "a")) == "ready"
+    asyncio.run(backend.publish("q", [Post("a", b"")]))
+    assert asyncio.run(backend.inspector.status("q", "a")) == "ready"
 
 
 def test_brokers_of_one_name_and_namespace_share_their_queues() -> None:
@@ -149,32 +151,32 @@ def test_queues_go_with_the_last_broker_of_their_name() -> None:
 
 def test_a_clock_that_was_passed_in_rules_everything() -> None:
     now = 1000.0
-    room = MemoryBroker(id_ttl=50, clock=lambda: now)
+    backend = MemoryBroker(id_ttl=50, clock=lambda: now)
 
     async def begin() -> None:
-        await room.join("q", "c", 30)
-        await room.publish("q", [Post("a", b"", delay=5)])
+        await backend.join("q", "c", 30)
+        await backend.publish("q", [Post("a", b"", delay=5)])
 
     asyncio.run(begin())
     now = 1005.0
-    (entry,) = asyncio.run(room.claim("q", "c", 1)).entries
+    (entry,) = asyncio.run(backend.claim("q", "c", 1)).entries
     outcome = Outcome(Kind.DONE, entry.ref, "a", result=DONE_ENDING, result_ttl=10, given_id=True)
-    asyncio.run(room.settle("q", "c", [outcome]))
-    assert asyncio.run(room.inspector.status("q", "a")) == "done"
+    asyncio.run(backend.settle("q", "c", [outcome]))
+    assert asyncio.run(backend.inspector.status("q", "a")) == "done"
     now = 1015.0
-    assert asyncio.run(room.inspector.status("q", "a")) == "unknown"
-    assert asyncio.run(room.publish("q", [Post("a", b"")])) == [Receipt.EXISTS]
+    assert asyncio.run(backend.inspector.status("q", "a")) == "unknown"
+    assert asyncio.run(backend.publish("q", [Post("a", b"")])) == [Receipt.EXISTS]
     now = 1055.0
-    assert asyncio.run(room.publish("q", [Post("a", b"")])) == [Receipt.CREATED]
+    assert asyncio.run(backend.publish("q", [Post("a", b"")])) == [Receipt.CREATED]
 
 
 def test_what_has_expired_takes_no_room_for_ever() -> None:
     now = 0.0
-    room = MemoryBroker(id_ttl=1, clock=lambda: now)
+    backend = MemoryBroker(id_ttl=1, clock=lambda: now)
 
     async def live(number: int) -> None:
-        await room.publish("q", [Post(f"n{number}", b"")])
-        await room.cancel("q", f"n{number}")
+        await backend.publish("q", [Post(f"n{number}", b"")])
+        await backend.cancel("q", f"n{number}")
 
     async def main() -> None:
         nonlocal now
@@ -183,5 +185,5 @@ def test_what_has_expired_takes_no_room_for_ever() -> None:
             await live(number)
 
     asyncio.run(main())
-    with room._locked("q") as rules:
+    with backend._locked("q") as rules:
         assert len(rules.endings) + len(rules._given) < 5000

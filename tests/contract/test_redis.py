@@ -1,4 +1,4 @@
-"""The Redis room keeps the contract, on Valkey and on Redis."""
+"""The Redis backend keeps the contract, on Valkey and on Redis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two rooms walk through the same random histories, and after every step look the same.
+"""Two backends walk through the same random histories, and after every step look the same.
 
 ``MILLSTREAM_MODEL_STEPS`` is how many steps to walk at least; ``MILLSTREAM_MODEL_SERVER=redis`` walks on Redis, not Valkey.
 """
@@ -17,9 +17,9 @@ from millstream.memory.queue import MemoryQueue
 from millstream.memory.topic import MemoryTopic
 from millstream.redis import RedisBroker
 from tests.contract.machine import bugs
+from tests.contract.machine.backends import Twins
 from tests.contract.machine.owners import TwoOwners, TwoTopicOwners
-from tests.contract.machine.queue import TwoRooms
-from tests.contract.machine.rooms import Twins
+from tests.contract.machine.queue import TwoBackends
 from tests.contract.machine.topic import TwoTopics
 from tests.contract.machine.walk import walk
 
@@ -32,7 +32,7 @@ ENOUGH = 30_000
 OPTIONS: dict[str, Any] = {"id_ttl": 1e6, "dead_max_age": 60.0, "dead_max_count": 4}
 
 HISTORIES: dict[str, type[Twins]] = {
-    "queue": TwoRooms,
+    "queue": TwoBackends,
     "topic": TwoTopics,
     "owners": TwoOwners,
     "topic-owners": TwoTopicOwners,
@@ -44,7 +44,7 @@ def memory() -> MemoryBroker:
 
 
 @pytest.mark.parametrize("histories", HISTORIES)
-def test_the_redis_room_behaves_as_the_memory_room(histories: str, request: pytest.FixtureRequest) -> None:
+def test_the_redis_backend_behaves_as_the_memory_backend(histories: str, request: pytest.FixtureRequest) -> None:
     server = "redis_server" if os.environ.get("MILLSTREAM_MODEL_SERVER") == "redis" else "valkey_server"
     url = request.getfixturevalue(server)
 
@@ -77,7 +77,7 @@ def test_a_planted_bug_is_found(rules: type[MemoryQueue]) -> None:
         _rules = rules
 
     with pytest.raises(AssertionError):
-        walk(memory, lambda: Buggy(**OPTIONS), ENOUGH, TwoRooms, phases=[Phase.generate], derandomize=True)
+        walk(memory, lambda: Buggy(**OPTIONS), ENOUGH, TwoBackends, phases=[Phase.generate], derandomize=True)
 
 
 @pytest.mark.parametrize("rules", [bugs.Crowded, bugs.Level, bugs.Backward], ids=lambda rules: rules.__name__)
@@ -90,7 +90,7 @@ def test_a_bug_planted_where_owners_are_is_found(rules: type[MemoryQueue]) -> No
 
 
 @pytest.mark.parametrize("rules", [bugs.Crowded, bugs.Backward], ids=lambda rules: rules.__name__)
-def test_what_must_never_be_is_seen_without_another_room_to_compare(rules: type[MemoryQueue]) -> None:
+def test_what_must_never_be_is_seen_without_another_backend_to_compare(rules: type[MemoryQueue]) -> None:
     class Buggy(MemoryBroker):
         _rules = rules
 

@@ -18,10 +18,10 @@ from millstream.errors import LeaseLost
 from millstream.outcome import Kind
 from millstream.redis import RedisBroker
 from millstream.redis.keys import GROUP, queue_keys, topic_keys
-from millstream.testing.room import PATIENCE, Room, ids
+from millstream.testing.backend import PATIENCE, BackendUnderTest, ids
 from millstream.testing.topic import TOPIC, A, B, begin, claim, emit, emit_serials, end, finish, group_state, state, take
 
-Story = Callable[[Room, "Log"], Coroutine[Any, Any, None]]
+Story = Callable[[BackendUnderTest, "Log"], Coroutine[Any, Any, None]]
 
 
 class Log:
@@ -48,9 +48,9 @@ def tell(request: pytest.FixtureRequest) -> Callable[[Story], None]:
         namespace = f"test-{uuid.uuid4().hex}"
 
         async def main() -> None:
-            async with asyncio.timeout(PATIENCE), Room(lambda: RedisBroker(url, namespace=namespace)) as room:
-                assert isinstance(room.broker, RedisBroker)
-                await story(room, Log(room.broker, namespace))
+            async with asyncio.timeout(PATIENCE), BackendUnderTest(lambda: RedisBroker(url, namespace=namespace)) as backend:
+                assert isinstance(backend.broker, RedisBroker)
+                await story(backend, Log(backend.broker, namespace))
 
         asyncio.run(main())
 
@@ -64,18 +64,18 @@ Tell = Callable[[Story], None]
 
 
 def test_a_group_whose_place_was_destroyed_goes_on_from_its_note(tell: Tell, caplog: pytest.LogCaptureFixture) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await begin(room, "a", "b")
-        await emit(room, "1", "2", "3", "4")
-        await end(room, "a", await take(room, "a", 2))
-        await take(room, "a", 1)
-        room.at(2)
-        await claim(room, "b", 0)
-        noted = (await take(room, "b", 2))[-1].ref.decode().removeprefix("L")
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await begin(backend, "a", "b")
+        await emit(backend, "1", "2", "3", "4")
+        await end(backend, "a", await take(backend, "a", 2))
+        await take(backend, "a", 1)
+        backend.at(2)
+        await claim(backend, "b", 0)
+        noted = (await take(backend, "b", 2))[-1].ref.decode().removeprefix("L")
         await log.destroy_place("a")
-        await emit(room, "5")
-        assert ids(await take(room, "a")) == ["3", "4", "5"]
-        assert ids(await take(room, "b")) == ["3", "4", "5"]
+        await emit(backend, "5")
+        assert ids(await take(backend, "a")) == ["3", "4", "5"]
+        assert ids(await take(backend, "b")) == ["3", "4", "5"]
         (report,) = [record for record in caplog.records if record.levelno == logging.ERROR]
         assert f"'a' of topic {TOPIC!r}" in report.getMessage() and noted in report.getMessage()
 
@@ -83,26 +83,26 @@ def test_a_group_whose_place_was_destroyed_goes_on_from_its_note(tell: Tell, cap
 
 
 def test_what_a_group_without_its_place_was_not_given_stays(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await begin(room, "a", "b")
-        await emit(room, "1", "2", "3")
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await begin(backend, "a", "b")
+        await emit(backend, "1", "2", "3")
         await log.destroy_place("a")
-        await finish(room, "b")
+        await finish(backend, "b")
         for second in (2, 4):
-            room.at(second)
-            await claim(room, "b")
-        assert ids(await take(room, "a")) == ["1", "2", "3"]
+            backend.at(second)
+            await claim(backend, "b")
+        assert ids(await take(backend, "a")) == ["1", "2", "3"]
 
     tell(story)
 
 
 def test_a_group_that_began_at_the_end_and_lost_its_place_goes_on_there(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await emit(room, "1")
-        await begin(room, "a", start=END)
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await emit(backend, "1")
+        await begin(backend, "a", start=END)
         await log.destroy_place("a")
-        await emit(room, "2")
-        assert ids(await take(room, "a")) == ["2"]
+        await emit(backend, "2")
+        assert ids(await take(backend, "a")) == ["2"]
 
     tell(story)
 
@@ -110,21 +110,21 @@ def test_a_group_that_began_at_the_end_and_lost_its_place_goes_on_there(tell: Te
 def test_a_deleted_log_whose_clock_went_back_is_given_from_its_beginning_to_every_group(
     tell: Tell, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story(room: Room, log: Log) -> None:
-        room.at(10)
-        await begin(room, "a", "b")
-        await emit(room, "1", "2")
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        backend.at(10)
+        await begin(backend, "a", "b")
+        await emit(backend, "1", "2")
         for group in ("a", "b"):
-            await finish(room, group)
-        room.at(12)
-        await claim(room, "a")
+            await finish(backend, group)
+        backend.at(12)
+        await claim(backend, "a")
         await log.call("DEL", log.key)
-        room.at(0)
-        await emit(room, "3", "4")
-        assert await finish(room, "a") == ["3", "4"]
-        room.at(2)
-        await claim(room, "a")
-        assert await finish(room, "b") == ["3", "4"]
+        backend.at(0)
+        await emit(backend, "3", "4")
+        assert await finish(backend, "a") == ["3", "4"]
+        backend.at(2)
+        await claim(backend, "a")
+        assert await finish(backend, "b") == ["3", "4"]
         said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
         assert ["goes on from the beginning" in each for each in said] == [True, True]
 
@@ -133,139 +133,139 @@ def test_a_deleted_log_whose_clock_went_back_is_given_from_its_beginning_to_ever
 
 @pytest.mark.parametrize("to", [END, "9000000000000-0"])
 def test_a_group_that_was_moved_forward_and_loses_its_place_is_given_again_what_it_held(tell: Tell, to: str) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await begin(room, "a", keep_count=10)
-        await emit(room, "1", "2", "3", "4", "5")
-        one, *_ = await take(room, "a", 3)
-        await end(room, "a", [one])
-        await room.broker.seek(A, to)
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await begin(backend, "a", keep_count=10)
+        await emit(backend, "1", "2", "3", "4", "5")
+        one, *_ = await take(backend, "a", 3)
+        await end(backend, "a", [one])
+        await backend.broker.seek(A, to)
         await log.destroy_place("a")
-        assert ids(await take(room, "a")) == ["2", "3", "4", "5"]
+        assert ids(await take(backend, "a")) == ["2", "3", "4", "5"]
 
     tell(story)
 
 
 def test_a_claim_that_finds_its_place_destroyed_takes_retries_too(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await begin(room, "a")
-        await room.join("left", queue=A)
-        await emit(room, "retried", "orphaned")
-        retried, orphaned = await take(room, "a")
-        await end(room, "a", [retried, orphaned], Kind.RETRY)
-        await room.take("left", 1, queue=A)
-        await room.broker.leave(A, "left")
-        room.at(2)
-        await claim(room, "a", 0)
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await begin(backend, "a")
+        await backend.join("left", queue=A)
+        await emit(backend, "retried", "orphaned")
+        retried, orphaned = await take(backend, "a")
+        await end(backend, "a", [retried, orphaned], Kind.RETRY)
+        await backend.take("left", 1, queue=A)
+        await backend.broker.leave(A, "left")
+        backend.at(2)
+        await claim(backend, "a", 0)
         await log.destroy_place("a")
-        assert sorted(ids(await take(room, "a"))) == ["orphaned", "retried"]
+        assert sorted(ids(await take(backend, "a"))) == ["orphaned", "retried"]
 
     tell(story)
 
 
 def test_a_group_without_its_place_can_be_moved(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await begin(room, "a")
-        await emit(room, "1", "2")
-        await take(room, "a")
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await begin(backend, "a")
+        await emit(backend, "1", "2")
+        await take(backend, "a")
         await log.destroy_place("a")
-        assert await room.broker.seek(A, BEGINNING)
-        assert ids(await take(room, "a")) == ["1", "2"]
+        assert await backend.broker.seek(A, BEGINNING)
+        assert ids(await take(backend, "a")) == ["1", "2"]
 
     tell(story)
 
 
 def test_a_group_without_its_place_is_seen(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await begin(room, "a")
-        await emit(room, "1")
-        place = (await group_state(room, "a")).place
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await begin(backend, "a")
+        await emit(backend, "1")
+        place = (await group_state(backend, "a")).place
         await log.destroy_place("a")
-        seen = await group_state(room, "a")
+        seen = await group_state(backend, "a")
         assert (seen.place, seen.lag, seen.consumers) == (place, None, 1)
 
     tell(story)
 
 
 def test_after_everything_was_flushed_a_consumer_joins_again_and_goes_on(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await begin(room, "a", "b")
-        await emit(room, "1", "2")
-        held = await take(room, "a")
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await begin(backend, "a", "b")
+        await emit(backend, "1", "2")
+        held = await take(backend, "a")
         await log.call("FLUSHALL")
-        await emit(room, "3")
+        await emit(backend, "3")
         with pytest.raises(LeaseLost):
-            await end(room, "a", held)
+            await end(backend, "a", held)
         with pytest.raises(LeaseLost):
-            await claim(room, "a")
-        assert await room.broker.renew(B, {"b": 30.0}) == {"b"}
-        await room.join("a", queue=A)
-        assert ids(await take(room, "a")) == ["3"]
+            await claim(backend, "a")
+        assert await backend.broker.renew(B, {"b": 30.0}) == {"b"}
+        await backend.join("a", queue=A)
+        assert ids(await take(backend, "a")) == ["3"]
 
     tell(story)
 
 
-async def names_of_groups(room: Room) -> list[str]:
-    return [group.name for group in (await state(room)).groups]
+async def names_of_groups(backend: BackendUnderTest) -> list[str]:
+    return [group.name for group in (await state(backend)).groups]
 
 
 @pytest.mark.parametrize("others_first", [True, False])
 def test_after_everything_was_flushed_who_joins_first_makes_all_it_knew_of_the_topic(tell: Tell, others_first: bool) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await begin(room, "a", keep_count=2)
-        await begin(room, "b", start=END)
-        await room.broker.open_topic(TOPIC, {}, followed=True)
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await begin(backend, "a", keep_count=2)
+        await begin(backend, "b", start=END)
+        await backend.broker.open_topic(TOPIC, {}, followed=True)
         await log.call("FLUSHALL")
-        other = await room.another()
+        other = await backend.another()
         await other.open_topic(TOPIC, {"a": BEGINNING} if others_first else {})
-        await emit(room, "1", "2", "3")
-        await room.join("a", queue=A)
-        assert await finish(room, "a") == ["1", "2", "3"]
-        room.at(2)
-        await claim(room, "a")
-        await room.join("b", queue=B)
-        assert await finish(room, "b") == ["1", "2", "3"]
-        room.at(4)
-        await claim(room, "a")
-        seen = await state(room)
+        await emit(backend, "1", "2", "3")
+        await backend.join("a", queue=A)
+        assert await finish(backend, "a") == ["1", "2", "3"]
+        backend.at(2)
+        await claim(backend, "a")
+        await backend.join("b", queue=B)
+        assert await finish(backend, "b") == ["1", "2", "3"]
+        backend.at(4)
+        await claim(backend, "a")
+        seen = await state(backend)
         assert (seen.length, seen.followed) == (2, True)
 
     tell(story)
 
 
 def test_after_everything_was_flushed_who_opens_the_topic_again_makes_all_it_knew_of_it(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await begin(room, "a", start=END)
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await begin(backend, "a", start=END)
         await log.call("FLUSHALL")
-        await emit(room, "1")
-        await room.broker.open_topic(TOPIC, {"a": END, "c": END})
-        assert [(group.name, group.lag) for group in (await state(room)).groups] == [("a", 1), ("c", 0)]
+        await emit(backend, "1")
+        await backend.broker.open_topic(TOPIC, {"a": END, "c": END})
+        assert [(group.name, group.lag) for group in (await state(backend)).groups] == [("a", 1), ("c", 0)]
 
     tell(story)
 
 
 def test_a_group_that_was_removed_is_not_made_again_with_the_others(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await begin(room, "a", "b", "c")
-        await (await room.another()).remove_group(B)
-        await room.broker.leave(A, "a")
-        await room.join("a", queue=A)  # nothing was flushed: it concerns this group alone
-        assert await names_of_groups(room) == ["a", "c"]
-        await room.broker.remove_group(B)
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await begin(backend, "a", "b", "c")
+        await (await backend.another()).remove_group(B)
+        await backend.broker.leave(A, "a")
+        await backend.join("a", queue=A)  # nothing was flushed: it concerns this group alone
+        assert await names_of_groups(backend) == ["a", "c"]
+        await backend.broker.remove_group(B)
         await log.call("FLUSHALL")
-        await room.join("a", queue=A)
-        assert await names_of_groups(room) == ["a", "c"]
+        await backend.join("a", queue=A)
+        assert await names_of_groups(backend) == ["a", "c"]
 
     tell(story)
 
 
 def test_a_group_by_prefix_that_others_declare_is_theirs_to_make_again(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await (await room.another()).open_prefix(TOPIC, "audit", BEGINNING)
-        await begin(room, "a")
-        assert await names_of_groups(room) == ["a", "audit"]
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await (await backend.another()).open_prefix(TOPIC, "audit", BEGINNING)
+        await begin(backend, "a")
+        assert await names_of_groups(backend) == ["a", "audit"]
         await log.call("FLUSHALL")
-        await room.join("a", queue=A)
-        assert await names_of_groups(room) == ["a"]
+        await backend.join("a", queue=A)
+        assert await names_of_groups(backend) == ["a"]
 
     tell(story)
 
@@ -277,15 +277,15 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_what_was_flushed_is_told_once_of_each_group_also_if_others_made_it_first(
     tell: Tell, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await begin(room, "a", "b")
-        await room.join("letters", queue=dead_address(A))
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await begin(backend, "a", "b")
+        await backend.join("letters", queue=dead_address(A))
         await log.call("FLUSHALL")
-        await (await room.another()).open_topic(TOPIC, {"a": BEGINNING})
-        await room.join("letters", queue=dead_address(A))
+        await (await backend.another()).open_topic(TOPIC, {"a": BEGINNING})
+        await backend.join("letters", queue=dead_address(A))
         for again in ("1", "2"):
-            await room.join("a" + again, queue=A)
-            await room.join("b" + again, queue=B)
+            await backend.join("a" + again, queue=A)
+            await backend.join("b" + again, queue=B)
         said = errors(caplog)
         assert ["was gone" in each for each in said] == [True, True]
         assert f"'a' of topic {TOPIC!r}" in said[0] and f"'b' of topic {TOPIC!r}" in said[1]
@@ -298,14 +298,14 @@ def test_what_was_flushed_is_told_once_of_each_group_also_if_others_made_it_firs
 def test_a_consumer_group_that_a_join_makes_again_is_told(
     tell: Tell, caplog: pytest.LogCaptureFixture, letters: bool, other: bool
 ) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await begin(room, "a")
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await begin(backend, "a")
         address = dead_address(A) if letters else A
-        await room.join("first", queue=address)
+        await backend.join("first", queue=address)
         assert errors(caplog) == []
         await log.call("XGROUP", "DESTROY", queue_keys(log.namespace, address)["stream"], GROUP)
-        await (await room.another() if other else room.broker).join(address, "second", 30)
-        await room.claim("first", queue=address)
+        await (await backend.another() if other else backend.broker).join(address, "second", 30)
+        await backend.claim("first", queue=address)
         (said,) = errors(caplog)
         assert f"had lost the consumer group of {'its dead letters' if letters else 'what it tries again'}" in said
 
@@ -313,12 +313,12 @@ def test_a_consumer_group_that_a_join_makes_again_is_told(
 
 
 def test_a_group_that_was_removed_and_is_joined_anew_was_not_lost(tell: Tell, caplog: pytest.LogCaptureFixture) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await begin(room, "a")
-        await room.join("letters", queue=dead_address(A))
-        await room.broker.remove_group(A)
-        await room.join("letters", queue=dead_address(A))
-        await begin(room, "a")
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await begin(backend, "a")
+        await backend.join("letters", queue=dead_address(A))
+        await backend.broker.remove_group(A)
+        await backend.join("letters", queue=dead_address(A))
+        await begin(backend, "a")
         assert errors(caplog) == []
 
     tell(story)
@@ -327,20 +327,20 @@ def test_a_group_that_was_removed_and_is_joined_anew_was_not_lost(tell: Tell, ca
 # -- groups by prefix ------------------------------------------------------------------------------------------------------
 
 
-async def taken_by_prefix(room: Room, topic: str) -> list[str]:
+async def taken_by_prefix(backend: BackendUnderTest, topic: str) -> list[str]:
     address = group_address(topic, "audit")
-    await room.join(f"c-{topic}", queue=address)
-    return ids(await room.take(f"c-{topic}", queue=address))
+    await backend.join(f"c-{topic}", queue=address)
+    return ids(await backend.take(f"c-{topic}", queue=address))
 
 
 def test_a_prefix_begins_where_it_says_also_if_others_open_topics_at_that_moment(
     tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(room: Room, log: Log) -> None:
-        assert isinstance(room.broker, RedisBroker)
-        other, run = await room.another(), room.broker._openings._run
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        assert isinstance(backend.broker, RedisBroker)
+        other, run = await backend.another(), backend.broker._openings._run
         await other.open_topic("orders.eu", {})
-        await emit(room, "old", topic="orders.eu")
+        await emit(backend, "old", topic="orders.eu")
 
         async def run_and_let_others_open(name: str, *args: Any, **options: Any) -> Any:
             answer = await run(name, *args, **options)
@@ -350,13 +350,13 @@ def test_a_prefix_begins_where_it_says_also_if_others_open_topics_at_that_moment
                 await other.emit("orders.us", [Post("first", b"first")])
             return answer
 
-        monkeypatch.setattr(room.broker._openings, "_run", run_and_let_others_open)
-        assert await room.broker.open_prefix("orders.", "audit", END) == ["orders.eu", "orders.us"]
+        monkeypatch.setattr(backend.broker._openings, "_run", run_and_let_others_open)
+        assert await backend.broker.open_prefix("orders.", "audit", END) == ["orders.eu", "orders.us"]
         monkeypatch.undo()
         for topic in ("orders.eu", "orders.us"):
-            await emit(room, "new", topic=topic)
-        assert await taken_by_prefix(room, "orders.eu") == ["new"]
-        assert await taken_by_prefix(room, "orders.us") == ["first", "new"]
+            await emit(backend, "new", topic=topic)
+        assert await taken_by_prefix(backend, "orders.eu") == ["new"]
+        assert await taken_by_prefix(backend, "orders.us") == ["first", "new"]
 
     tell(story)
 
@@ -364,11 +364,11 @@ def test_a_prefix_begins_where_it_says_also_if_others_open_topics_at_that_moment
 def test_a_prefix_that_is_removed_leaves_no_group_also_if_others_open_topics_at_that_moment(
     tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(room: Room, log: Log) -> None:
-        assert isinstance(room.broker, RedisBroker)
-        other, run = await room.another(), room.broker._openings._run
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        assert isinstance(backend.broker, RedisBroker)
+        other, run = await backend.another(), backend.broker._openings._run
         await other.open_topic("orders.eu", {})
-        await room.broker.open_prefix("orders.", "audit", BEGINNING)
+        await backend.broker.open_prefix("orders.", "audit", BEGINNING)
 
         async def run_and_let_others_open(name: str, *args: Any, **options: Any) -> Any:
             answer = await run(name, *args, **options)
@@ -377,8 +377,8 @@ def test_a_prefix_that_is_removed_leaves_no_group_also_if_others_open_topics_at_
                     await other.open_topic(topic, {})
             return answer
 
-        monkeypatch.setattr(room.broker._openings, "_run", run_and_let_others_open)
-        assert await room.broker.remove_prefix("orders.", "audit")
+        monkeypatch.setattr(backend.broker._openings, "_run", run_and_let_others_open)
+        assert await backend.broker.remove_prefix("orders.", "audit")
         for topic in ("orders.eu", "orders.us"):
             assert (await other.inspector.topic(topic)).groups == []
 
@@ -386,13 +386,13 @@ def test_a_prefix_that_is_removed_leaves_no_group_also_if_others_open_topics_at_
 
 
 def test_a_prefix_that_was_flushed_gets_all_of_the_topics_that_came_since(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await room.broker.open_prefix("orders.", "audit", END)
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await backend.broker.open_prefix("orders.", "audit", END)
         await log.call("FLUSHALL")
-        await (await room.another()).open_topic("orders.eu", {})
-        await emit(room, "1", topic="orders.eu")
-        assert await room.broker.open_prefix("orders.", "audit", END) == ["orders.eu"]
-        assert await taken_by_prefix(room, "orders.eu") == ["1"]
+        await (await backend.another()).open_topic("orders.eu", {})
+        await emit(backend, "1", topic="orders.eu")
+        assert await backend.broker.open_prefix("orders.", "audit", END) == ["orders.eu"]
+        assert await taken_by_prefix(backend, "orders.eu") == ["1"]
 
     tell(story)
 
@@ -401,16 +401,16 @@ def test_a_prefix_that_was_flushed_gets_all_of_the_topics_that_came_since(tell: 
 
 
 def test_what_one_go_cannot_remove_from_a_long_log_the_next_claims_remove_without_a_pause(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await begin(room, "a")
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await begin(backend, "a")
         for first in range(1, 25_000, 1_000):
-            await emit_serials(room, "sender", *range(first, first + 1_000))
-        await room.broker.seek(A, END)
-        room.at(2)
+            await emit_serials(backend, "sender", *range(first, first + 1_000))
+        await backend.broker.seek(A, END)
+        backend.at(2)
         goes = 1
-        while (given := await claim(room, "a", 0)).next_due == 0:
+        while (given := await claim(backend, "a", 0)).next_due == 0:
             goes += 1
-        assert (given.next_due, (await state(room)).length) == (None, 0)
+        assert (given.next_due, (await state(backend)).length) == (None, 0)
         assert goes > 1
 
     tell(story)
@@ -420,68 +420,68 @@ def test_what_one_go_cannot_remove_from_a_long_log_the_next_claims_remove_withou
 
 
 def test_foreign_entries_come_as_raw_ones_and_the_rest_goes_on(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await begin(room, "a", "b")
-        await emit(room, "1")
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await begin(backend, "a", "b")
+        await emit(backend, "1")
         await log.write("user", "7", "name", "Ada")
         await log.write("d", "body", "and", "more")
-        room.run_clock()
-        await emit(room, "2")
+        backend.run_clock()
+        await emit(backend, "2")
         for group in ("a", "b"):
-            entries = await take(room, group)
+            entries = await take(backend, group)
             assert [entry.body for entry in entries] == [b"1", None, None, b"2"]
             raw = [msgspec.msgpack.decode(entry.raw) for entry in entries[1:3]]
             assert raw == [[b"user", b"7", b"name", b"Ada"], [b"d", b"body", b"and", b"more"]]
-            await end(room, group, entries[1:3], Kind.DEAD, body=b"what was found")
-            assert await end(room, group, entries) == 2
+            await end(backend, group, entries[1:3], Kind.DEAD, body=b"what was found")
+            assert await end(backend, group, entries) == 2
 
     tell(story)
 
 
 def test_a_foreign_entry_survives_a_crash(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await begin(room, "a")
-        await room.join("next", queue=A)
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await begin(backend, "a")
+        await backend.join("next", queue=A)
         await log.write("user", "7")
-        await take(room, "a")
-        await room.broker.leave(A, "a")
-        (entry,) = await room.take("next", queue=A)
+        await take(backend, "a")
+        await backend.broker.leave(A, "a")
+        (entry,) = await backend.take("next", queue=A)
         assert (entry.body, entry.crashes, msgspec.msgpack.decode(entry.raw)) == (None, 1, [b"user", b"7"])
 
     tell(story)
 
 
 def test_an_event_that_was_deleted_while_it_was_held_leaves_a_letter_if_its_holder_dies(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await begin(room, "a")
-        await room.join("next", queue=A)
-        await emit(room, "1", "2")
-        held = await take(room, "a")
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await begin(backend, "a")
+        await backend.join("next", queue=A)
+        await emit(backend, "1", "2")
+        held = await take(backend, "a")
         await log.call("XDEL", log.key, held[0].ref.removeprefix(b"L"))
-        await room.broker.leave(A, "a")
-        assert ids(await room.take("next", queue=A)) == ["2"]
-        (letter,) = await room.broker.inspector.dead_letters(A)
+        await backend.broker.leave(A, "a")
+        assert ids(await backend.take("next", queue=A)) == ["2"]
+        (letter,) = await backend.broker.inspector.dead_letters(A)
         assert letter.letter.reason == "malformed"
 
     tell(story)
 
 
 def test_the_group_of_another_program_holds_the_log_and_is_not_ours_to_remove(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await begin(room, "a")
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await begin(backend, "a")
         await log.call("XGROUP", "CREATE", log.key, "theirs", "0")
-        await emit(room, "1")
-        await finish(room, "a")
-        room.at(2)
-        await claim(room, "a")
-        assert (await state(room)).length == 1
-        assert not await room.broker.remove_group(group_address(TOPIC, "theirs"))
-        assert not await room.broker.seek(group_address(TOPIC, "theirs"), END)
-        assert [group.name for group in (await state(room)).groups] == ["a"]
+        await emit(backend, "1")
+        await finish(backend, "a")
+        backend.at(2)
+        await claim(backend, "a")
+        assert (await state(backend)).length == 1
+        assert not await backend.broker.remove_group(group_address(TOPIC, "theirs"))
+        assert not await backend.broker.seek(group_address(TOPIC, "theirs"), END)
+        assert [group.name for group in (await state(backend)).groups] == ["a"]
         await log.call("XREADGROUP", "GROUP", "theirs", "c", "NOACK", "STREAMS", log.key, ">")
-        room.at(4)
-        await claim(room, "a")
-        assert (await state(room)).length == 0
+        backend.at(4)
+        await claim(backend, "a")
+        assert (await state(backend)).length == 0
 
     tell(story)
 
@@ -490,38 +490,40 @@ def test_the_group_of_another_program_holds_the_log_and_is_not_ours_to_remove(te
 
 
 def test_a_removed_group_leaves_no_key(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await begin(room, "a", "b")
-        await emit(room, "1", "2", "3")
-        dead, retried, last = await take(room, "a")
-        await end(room, "a", [dead], Kind.DEAD)
-        await end(room, "a", [retried], Kind.RETRY, delay=60)
-        await room.broker.pause(A)
-        await room.join("c", "left", queue=dead_address(A))  # a consumer of the dead letters, one that left some, and a token
-        await room.broker.resume(A)
-        await room.take("left", queue=dead_address(A))
-        await room.broker.leave(dead_address(A), "left")
-        await room.broker.release(dead_address(A), "c", [e.ref for e in await room.take("c", queue=dead_address(A))])
-        await end(room, "a", [last], Kind.DEAD)
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await begin(backend, "a", "b")
+        await emit(backend, "1", "2", "3")
+        dead, retried, last = await take(backend, "a")
+        await end(backend, "a", [dead], Kind.DEAD)
+        await end(backend, "a", [retried], Kind.RETRY, delay=60)
+        await backend.broker.pause(A)
+        await backend.join(
+            "c", "left", queue=dead_address(A)
+        )  # a consumer of the dead letters, one that left some, and a token
+        await backend.broker.resume(A)
+        await backend.take("left", queue=dead_address(A))
+        await backend.broker.leave(dead_address(A), "left")
+        await backend.broker.release(dead_address(A), "c", [e.ref for e in await backend.take("c", queue=dead_address(A))])
+        await end(backend, "a", [last], Kind.DEAD)
         assert [key for key in await log.call("KEYS", f"*{log.namespace}*") if b":g:a:dead:" in key] != []
-        assert await room.broker.remove_group(A)
+        assert await backend.broker.remove_group(A)
         keys = await log.call("KEYS", f"*{log.namespace}*")
         assert [key for key in keys if b":g:a:" in key] == []
-        assert ids(await take(room, "b")) == ["1", "2", "3"]
+        assert ids(await take(backend, "b")) == ["1", "2", "3"]
 
     tell(story)
 
 
 def test_a_long_log_is_trimmed_in_a_few_claims(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        await begin(room, "a")
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        await begin(backend, "a")
         for n in range(45):
             posts = [Post(f"s-{i}", b"x", serial=i) for i in range(n * 1000 + 1, n * 1000 + 1001)]
-            await room.broker.emit(TOPIC, posts, sender="s")
-        await room.broker.seek(A, END)
+            await backend.broker.emit(TOPIC, posts, sender="s")
+        await backend.broker.seek(A, END)
         for _ in range(4):
-            await claim(room, "a", 0)
-        assert (await state(room)).length == 0
+            await claim(backend, "a", 0)
+        assert (await state(backend)).length == 0
 
     tell(story)
 
@@ -529,147 +531,147 @@ def test_a_long_log_is_trimmed_in_a_few_claims(tell: Tell) -> None:
 # -- those who follow, when the log is not what it was ---------------------------------------------------------------------
 
 
-async def read(room: Room, after: Position, count: int = 1000) -> tuple[list[str], int, Position]:
-    followed = await room.broker.follow(TOPIC, after, count)
+async def read(backend: BackendUnderTest, after: Position, count: int = 1000) -> tuple[list[str], int, Position]:
+    followed = await backend.broker.follow(TOPIC, after, count)
     return ids(followed.entries), followed.missed, followed.position
 
 
-async def begin_to_follow(room: Room) -> Position:
-    return (await room.broker.follow(TOPIC, None, 1)).position
+async def begin_to_follow(backend: BackendUnderTest) -> Position:
+    return (await backend.broker.follow(TOPIC, None, 1)).position
 
 
 @pytest.mark.parametrize("seen_empty", [True, False])
 @pytest.mark.parametrize("flushed", [True, False])
 def test_after_the_log_was_lost_who_follows_is_told_and_reads_the_new_one(tell: Tell, flushed: bool, seen_empty: bool) -> None:
-    async def story(room: Room, log: Log) -> None:
-        at = await begin_to_follow(room)
-        await emit(room, "1", "2", "3")
-        _, _, at = await read(room, at)
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        at = await begin_to_follow(backend)
+        await emit(backend, "1", "2", "3")
+        _, _, at = await read(backend, at)
         await log.call(*(("FLUSHALL",) if flushed else ("DEL", log.key)))
         if seen_empty:
-            found, missed, at = await read(room, at)
+            found, missed, at = await read(backend, at)
             assert (found, missed) == ([], UNKNOWN)
-        room.at(1)
-        await emit(room, "4", "5")
-        found, missed, at = await read(room, at)
+        backend.at(1)
+        await emit(backend, "4", "5")
+        found, missed, at = await read(backend, at)
         assert (found, missed) == (["4", "5"], 0 if seen_empty else UNKNOWN)
-        await emit(room, "6")
-        assert (await read(room, at))[:2] == (["6"], 0)
+        await emit(backend, "6")
+        assert (await read(backend, at))[:2] == (["6"], 0)
 
     tell(story)
 
 
 def test_a_new_log_that_is_longer_than_the_old_one_is_told_from_it(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        at = await begin_to_follow(room)
-        await emit(room, "1")
-        _, _, at = await read(room, at)
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        at = await begin_to_follow(backend)
+        await emit(backend, "1")
+        _, _, at = await read(backend, at)
         await log.call("DEL", log.key)
-        room.at(1)
-        await emit(room, *"23456789")
-        found, missed, at = await read(room, at, 3)
+        backend.at(1)
+        await emit(backend, *"23456789")
+        found, missed, at = await read(backend, at, 3)
         assert (found, missed) == (["2", "3", "4"], UNKNOWN)
-        assert (await read(room, at))[:2] == (["5", "6", "7", "8", "9"], 0)
+        assert (await read(backend, at))[:2] == (["5", "6", "7", "8", "9"], 0)
 
     tell(story)
 
 
 def test_a_flushed_log_whose_clock_went_back_is_read_from_its_beginning(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        room.at(10)
-        at = await begin_to_follow(room)
-        await emit(room, "1")
-        _, _, at = await read(room, at)
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        backend.at(10)
+        at = await begin_to_follow(backend)
+        await emit(backend, "1")
+        _, _, at = await read(backend, at)
         await log.call("FLUSHALL")
-        room.at(0)
-        await emit(room, "2", "3")
-        found, missed, at = await read(room, at)
+        backend.at(0)
+        await emit(backend, "2", "3")
+        found, missed, at = await read(backend, at)
         assert (found, missed) == (["2", "3"], UNKNOWN)
 
     tell(story)
 
 
 def test_a_deleted_log_whose_clock_went_back_is_a_gap_that_nobody_can_count(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        room.at(10)
-        at = await begin_to_follow(room)
-        await emit(room, "1")
-        _, _, at = await read(room, at)
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        backend.at(10)
+        at = await begin_to_follow(backend)
+        await emit(backend, "1")
+        _, _, at = await read(backend, at)
         await log.call("DEL", log.key)
-        room.at(0)
-        await emit(room, "2", "3", "4")
-        found, missed, at = await read(room, at)
+        backend.at(0)
+        await emit(backend, "2", "3", "4")
+        found, missed, at = await read(backend, at)
         assert (found, missed) == ([], UNKNOWN)
-        await emit(room, "5")
-        assert (await read(room, at))[:2] == (["5"], 0)
+        await emit(backend, "5")
+        assert (await read(backend, at))[:2] == (["5"], 0)
 
     tell(story)
 
 
 def test_a_log_that_lost_its_end_is_not_read_again(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        at = await begin_to_follow(room)
-        await emit(room, "1", "2")
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        at = await begin_to_follow(backend)
+        await emit(backend, "1", "2")
         kept = await log.call("DUMP", log.key)
-        room.at(1)
-        await emit(room, "3", "4")
-        _, _, at = await read(room, at)
+        backend.at(1)
+        await emit(backend, "3", "4")
+        _, _, at = await read(backend, at)
         await log.call("RESTORE", log.key, 0, kept, "REPLACE")
-        found, missed, later = await read(room, at)
+        found, missed, later = await read(backend, at)
         assert (found, missed) == ([], UNKNOWN)
-        room.at(2)
-        await emit(room, "5", "6", "7")
-        assert (await read(room, later))[:2] == (["5", "6", "7"], 0)
-        found, missed, later = await read(room, at, 1)  # one who looks only now
+        backend.at(2)
+        await emit(backend, "5", "6", "7")
+        assert (await read(backend, later))[:2] == (["5", "6", "7"], 0)
+        found, missed, later = await read(backend, at, 1)  # one who looks only now
         assert (found, missed) == (["5"], 0)
-        found, missed, later = await read(room, later)
+        found, missed, later = await read(backend, later)
         assert (found, missed) == (["6", "7"], UNKNOWN)
 
     tell(story)
 
 
 def test_who_follows_counts_what_another_program_deleted(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        at = await begin_to_follow(room)
-        await emit(room, *"123456")
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        at = await begin_to_follow(backend)
+        await emit(backend, *"123456")
         entries = await log.call("XRANGE", log.key, "-", "+")
-        _, _, at = await read(room, at, 1)
+        _, _, at = await read(backend, at, 1)
         for number in (2, 3, 5):
             await log.call("XDEL", log.key, entries[number][0])
-        found, missed, at = await read(room, at, 1)
+        found, missed, at = await read(backend, at, 1)
         assert (found, missed) == (["2"], 0)
-        assert (await read(room, at))[:2] == (["5"], 3)
+        assert (await read(backend, at))[:2] == (["5"], 3)
 
     tell(story)
 
 
 def test_a_flushed_topic_is_known_to_be_followed_once_someone_has_read_on(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        at = await begin_to_follow(room)
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        at = await begin_to_follow(backend)
         await log.call("FLUSHALL")
-        await read(room, at)
-        assert await emit(room, "1", "2", max_length=1) == [Receipt.CREATED] * 2
+        await read(backend, at)
+        assert await emit(backend, "1", "2", max_length=1) == [Receipt.CREATED] * 2
 
     tell(story)
 
 
 def test_a_foreign_entry_is_read_by_who_follows_as_a_raw_one(tell: Tell) -> None:
-    async def story(room: Room, log: Log) -> None:
-        at = await begin_to_follow(room)
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        at = await begin_to_follow(backend)
         await log.write("user", "7")
-        (entry,) = (await room.broker.follow(TOPIC, at, 10)).entries
+        (entry,) = (await backend.broker.follow(TOPIC, at, 10)).entries
         assert (entry.body, msgspec.msgpack.decode(entry.raw)) == (None, [b"user", b"7"])
 
     tell(story)
 
 
 def test_looking_for_topics_again_brings_only_what_is_new(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(room: Room, log: Log) -> None:
-        assert isinstance(room.broker, RedisBroker)
+    async def story(backend: BackendUnderTest, log: Log) -> None:
+        assert isinstance(backend.broker, RedisBroker)
         names = [f"orders.{n:04d}" for n in range(1500)]
         for name in (*names, "other"):
-            await room.broker._openings._run("declare", None, "topics", name)
-        run, brought = room.broker._openings._run, list[str]()
+            await backend.broker._openings._run("declare", None, "topics", name)
+        run, brought = backend.broker._openings._run, list[str]()
 
         async def count(name: str, *args: Any, **options: Any) -> Any:
             answer = await run(name, *args, **options)
@@ -677,14 +679,14 @@ def test_looking_for_topics_again_brings_only_what_is_new(tell: Tell, monkeypatc
                 brought.extend(map(bytes.decode, answer[-1]))
             return answer
 
-        known = set(await room.broker.open_prefix("orders.", "audit", BEGINNING))
+        known = set(await backend.broker.open_prefix("orders.", "audit", BEGINNING))
         assert known == set(names)
-        monkeypatch.setattr(room.broker._openings, "_run", count)
-        assert await room.broker.open_prefix("orders.", "audit", BEGINNING, known) == []
+        monkeypatch.setattr(backend.broker._openings, "_run", count)
+        assert await backend.broker.open_prefix("orders.", "audit", BEGINNING, known) == []
         assert brought == []
-        await (await room.another()).open_topic("orders.new", {})
-        assert await room.broker.open_prefix("orders.", "audit", BEGINNING, known) == ["orders.new"]
+        await (await backend.another()).open_topic("orders.new", {})
+        assert await backend.broker.open_prefix("orders.", "audit", BEGINNING, known) == ["orders.new"]
         assert brought == ["orders.new"]
-        assert await room.broker.open_prefix("orders.", "audit", BEGINNING) == [*names, "orders.new"]
+        assert await backend.broker.open_prefix("orders.", "audit", BEGINNING) == [*names, "orders.new"]
 
     tell(story)

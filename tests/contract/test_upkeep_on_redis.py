@@ -13,7 +13,7 @@ import pytest
 from millstream.broker import WorkerInfo
 from millstream.redis import RedisBroker
 from millstream.redis.keys import GROUP, namespace_keys, queue_keys, topic_keys
-from millstream.testing.room import PATIENCE, Room, ids
+from millstream.testing.backend import PATIENCE, BackendUnderTest, ids
 from millstream.testing.topic import TOPIC, A, begin, claim, emit, finish, state, take
 
 SECONDS = 5
@@ -49,7 +49,7 @@ class Server:
         return {name.decode() for name in await self._call("SMEMBERS", namespace_keys(self._namespace)["workers"])}
 
 
-Story = Callable[[Room, Server], Coroutine[Any, Any, Any]]
+Story = Callable[[BackendUnderTest, Server], Coroutine[Any, Any, Any]]
 
 
 @pytest.fixture(params=["valkey_server", "redis_server"])
@@ -60,9 +60,9 @@ def tell(request: pytest.FixtureRequest) -> Callable[[Story], Any]:
         namespace = f"test-{uuid.uuid4().hex}"
 
         async def main() -> Any:
-            async with asyncio.timeout(PATIENCE), Room(lambda: RedisBroker(url, namespace=namespace)) as room:
-                assert isinstance(room.broker, RedisBroker)
-                return await story(room, Server(room.broker, namespace))
+            async with asyncio.timeout(PATIENCE), BackendUnderTest(lambda: RedisBroker(url, namespace=namespace)) as backend:
+                assert isinstance(backend.broker, RedisBroker)
+                return await story(backend, Server(backend.broker, namespace))
 
         return asyncio.run(main())
 
@@ -73,43 +73,43 @@ Tell = Callable[[Story], Any]
 
 
 def test_forty_consumers_do_not_sweep_more_often_than_one(tell: Tell) -> None:
-    async def sweep(room: Room, server: Server, consumers: int) -> Counter[str]:
+    async def sweep(backend: BackendUnderTest, server: Server, consumers: int) -> Counter[str]:
         names = [f"c{n}" for n in range(consumers)]
-        await begin(room, "a", "b")
-        await room.join(*names, lease=1e6, queue=A)
+        await begin(backend, "a", "b")
+        await backend.join(*names, lease=1e6, queue=A)
         before = await server.calls(*SWEEPS)
         for second in range(SECONDS):
-            room.at(second)
-            await emit(room, *[f"{second}-{n}" for n in range(consumers)])
+            backend.at(second)
+            await emit(backend, *[f"{second}-{n}" for n in range(consumers)])
             for _ in range(2):
                 for name in names:
-                    await room.settle(name, await room.take(name, 1, queue=A), queue=A)
-            await finish(room, "b")
+                    await backend.settle(name, await backend.take(name, 1, queue=A), queue=A)
+            await finish(backend, "b")
         return await server.calls(*SWEEPS) - before
 
-    alone = tell(lambda room, server: sweep(room, server, 1))
-    together = tell(lambda room, server: sweep(room, server, 40))
+    alone = tell(lambda backend, server: sweep(backend, server, 1))
+    together = tell(lambda backend, server: sweep(backend, server, 40))
     assert alone["xtrim"] >= SECONDS - 1
     assert together["xinfo|groups"] == alone["xinfo|groups"] <= SECONDS + 1
     assert together["xtrim"] <= 2 * SECONDS and together["xrange"] <= SECONDS
 
 
 def test_what_lapsed_is_taken_over_by_one_call_however_many_look(tell: Tell) -> None:
-    async def story(room: Room, server: Server) -> None:
+    async def story(backend: BackendUnderTest, server: Server) -> None:
         names = [f"c{n}" for n in range(40)]
-        await begin(room, "a")
-        await room.join(*names, lease=1e6, queue=A)
-        await room.join("dead", lease=10, queue=A)
-        await emit(room, "1", "2", "3")
-        await room.take("dead", queue=A)
+        await begin(backend, "a")
+        await backend.join(*names, lease=1e6, queue=A)
+        await backend.join("dead", lease=10, queue=A)
+        await emit(backend, "1", "2", "3")
+        await backend.take("dead", queue=A)
         for second in (11, 13):
-            room.at(second)
+            backend.at(second)
             for name in names:
-                await room.claim(name, 0, queue=A)
+                await backend.claim(name, 0, queue=A)
         before = await server.calls("xclaim")
         taken: list[str] = []
         for name in names:
-            taken += ids(await room.take(name, queue=A))
+            taken += ids(await backend.take(name, queue=A))
         assert taken == ["1", "2", "3"]
         assert (await server.calls("xclaim") - before)["xclaim"] == 1
 
@@ -117,52 +117,52 @@ def test_what_lapsed_is_taken_over_by_one_call_however_many_look(tell: Tell) -> 
 
 
 def test_nothing_to_do_is_looked_for_without_touching_a_single_entry(tell: Tell) -> None:
-    async def story(room: Room, server: Server) -> None:
+    async def story(backend: BackendUnderTest, server: Server) -> None:
         names = [f"c{n}" for n in range(40)]
-        await begin(room, "a")
-        await room.join(*names, lease=1e6, queue=A)
-        await emit(room, *[f"n{n}" for n in range(100)])
-        await take(room, "a")
-        await emit(room, "later", delay=1000)
-        await claim(room, "a", 0)
+        await begin(backend, "a")
+        await backend.join(*names, lease=1e6, queue=A)
+        await emit(backend, *[f"n{n}" for n in range(100)])
+        await take(backend, "a")
+        await emit(backend, "later", delay=1000)
+        await claim(backend, "a", 0)
         touching = ("xclaim", "xautoclaim", "xadd", "xdel", "xack", "hget", "zrem", *SWEEPS)
         before = await server.calls(*touching)
         for name in names:
-            await room.claim(name, 0, queue=A)
+            await backend.claim(name, 0, queue=A)
         assert await server.calls(*touching) - before == Counter()
 
     tell(story)
 
 
 def test_no_name_of_a_consumer_outlives_it(tell: Tell) -> None:
-    async def story(room: Room, server: Server) -> None:
-        await begin(room, "a")
-        await room.join("clean", lease=1e6, queue=A)
-        await room.join("killed", lease=10, queue=A)
-        await emit(room, "1", "2", "3")
+    async def story(backend: BackendUnderTest, server: Server) -> None:
+        await begin(backend, "a")
+        await backend.join("clean", lease=1e6, queue=A)
+        await backend.join("killed", lease=10, queue=A)
+        await emit(backend, "1", "2", "3")
         for name in ("clean", "killed"):
-            assert len(await room.take(name, 1, queue=A)) == 1
-        await room.broker.leave(A, "clean", blameless=True)
+            assert len(await backend.take(name, 1, queue=A)) == 1
+        await backend.broker.leave(A, "clean", blameless=True)
         for second in (11, 13):
-            room.at(second)
-            await claim(room, "a", 0)
-        assert await finish(room, "a") == ["1", "2", "3"]
+            backend.at(second)
+            await claim(backend, "a", 0)
+        assert await finish(backend, "a") == ["1", "2", "3"]
         assert await server.consumers() == {"a"}
-        room.at(15)
-        await claim(room, "a", 0)
-        assert (await state(room)).length == 0
+        backend.at(15)
+        await claim(backend, "a", 0)
+        assert (await state(backend)).length == 0
 
     tell(story)
 
 
 def test_workers_that_fell_silent_leave_the_registry_though_nobody_reads_it(tell: Callable[[Story], Any]) -> None:
-    async def story(room: Room, server: Server) -> None:
+    async def story(backend: BackendUnderTest, server: Server) -> None:
         for n in range(200):
-            await room.broker.register(WorkerInfo(f"gone-{n}", "host", n, "0.1", ["q"], 1.5, {}), 0.001)
+            await backend.broker.register(WorkerInfo(f"gone-{n}", "host", n, "0.1", ["q"], 1.5, {}), 0.001)
         await asyncio.sleep(0.002)
         # each call looks at eight of them, by chance
         for _ in range(1000):
-            await room.broker.register(WorkerInfo("alive", "host", 1, "0.1", ["q"], 1.5, {}), 30.0)
+            await backend.broker.register(WorkerInfo("alive", "host", 1, "0.1", ["q"], 1.5, {}), 30.0)
             if await server.registered() == {"alive"}:
                 return
         raise AssertionError(await server.registered())

@@ -176,7 +176,7 @@ def refusal(processes: int, worker: str | None = None) -> str:
     return str(caught.value)
 
 
-def test_a_room_in_memory_has_no_worker_to_scale() -> None:
+def test_a_backend_in_memory_has_no_worker_to_scale() -> None:
     with jobs.app.override("memory://"):
         assert "memory:// is inside one process" in refusal(2)
 

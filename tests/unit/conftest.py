@@ -1,4 +1,4 @@
-"""The rooms in which apps and clients are tested."""
+"""The backends in which apps and clients are tested."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def embedded_url() -> Iterator[str]:
 
 
 @pytest.fixture(params=["memory", "embedded"])
-def every_room(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The test runs in the memory room, and on a real server."""
+def every_backend(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The test runs in the memory backend, and on a real server."""
     if request.param == "embedded":
         place.url = request.getfixturevalue("embedded_url")
     yield

@@ -1,4 +1,4 @@
-"""Short words for the tests of apps and clients: a room and a loop per test, and a hand that plays the worker."""
+"""Short words for the tests of apps and clients: a backend and a loop per test, and a hand that plays the worker."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from millstream.client.outbox import MAX_BYTES, MAX_POSTS
 from millstream.errors import BrokerUnavailable, BulkError, IdConflict, PayloadTooLarge, QueueFull, UsageError
 from tests.unit.stage import Wire, done, looped, new_app, published, work
 
-pytestmark = pytest.mark.usefixtures("every_room")
+pytestmark = pytest.mark.usefixtures("every_backend")
 
 
 def build() -> tuple[Millstream, Any, Any]:

@@ -15,7 +15,7 @@ from millstream.broker import Post
 from millstream.errors import EventsMissed, TopicFull, UsageError
 from tests.unit.stage import looped, place, until
 
-pytestmark = pytest.mark.usefixtures("every_room")
+pytestmark = pytest.mark.usefixtures("every_backend")
 
 
 @dataclass

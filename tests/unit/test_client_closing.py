@@ -32,7 +32,7 @@ def build(url: str = "memory://") -> tuple[Millstream, Any]:
     return app, shrink
 
 
-class Rooms:
+class Backends:
     """Counts what is opened and closed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,30 +50,30 @@ class Rooms:
 
 
 @pytest.fixture
-def rooms(monkeypatch: pytest.MonkeyPatch) -> Rooms:
-    return Rooms(monkeypatch)
+def backends(monkeypatch: pytest.MonkeyPatch) -> Backends:
+    return Backends(monkeypatch)
 
 
-def test_the_end_of_the_loop_closes_what_nobody_closed(rooms: Rooms) -> None:
+def test_the_end_of_the_loop_closes_what_nobody_closed(backends: Backends) -> None:
     _, shrink = build()
     for turn in (1, 2):
         asyncio.run(shrink.enqueue(1))
-        assert (rooms.opened, rooms.closed) == (turn, turn)
+        assert (backends.opened, backends.closed) == (turn, turn)
 
 
 @looped
-async def test_concurrent_first_uses_open_one_client(rooms: Rooms) -> None:
+async def test_concurrent_first_uses_open_one_client(backends: Backends) -> None:
     app, shrink = build()
     await asyncio.gather(*[shrink.enqueue(i) for i in range(5)], app.broker(), app.inspector.queues())
-    assert rooms.opened == 1
+    assert backends.opened == 1
 
 
 @looped
-async def test_concurrent_first_uses_share_one_failure(rooms: Rooms, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_first_uses_share_one_failure(backends: Backends, monkeypatch: pytest.MonkeyPatch) -> None:
     opening = asyncio.Event()
 
     async def fail(_: MemoryBroker) -> None:
-        rooms.opened += 1
+        backends.opened += 1
         await opening.wait()
         raise BrokerUnavailable("nobody is there")
 
@@ -84,23 +84,23 @@ async def test_concurrent_first_uses_share_one_failure(rooms: Rooms, monkeypatch
     opening.set()
     answers = await asyncio.gather(*uses, return_exceptions=True)
     assert [str(answer) for answer in answers] == ["nobody is there"] * 7
-    assert rooms.opened == 1
+    assert backends.opened == 1
 
 
 @looped
-async def test_leaving_the_last_block_closes_and_the_next_use_opens_again(rooms: Rooms) -> None:
+async def test_leaving_the_last_block_closes_and_the_next_use_opens_again(backends: Backends) -> None:
     app, shrink = build()
     async with app:
-        assert rooms.opened == 0, "entering alone needs no server"
+        assert backends.opened == 0, "entering alone needs no server"
         await shrink.enqueue(1)
         async with app as same:
             assert same is app
             await shrink.enqueue(2)
-        assert rooms.closed == 0
+        assert backends.closed == 0
         await shrink.enqueue(3)
-    assert (rooms.opened, rooms.closed) == (1, 1)
+    assert (backends.opened, backends.closed) == (1, 1)
     await shrink.enqueue(4)
-    assert rooms.opened == 2
+    assert backends.opened == 2
 
 
 @looped
@@ -113,7 +113,7 @@ async def test_leaving_waits_for_what_is_being_sent() -> None:
     assert await published(app) == {"default": 1}
 
 
-def test_an_app_that_was_entered_and_dropped_warns(rooms: Rooms) -> None:
+def test_an_app_that_was_entered_and_dropped_warns(backends: Backends) -> None:
     async def use() -> None:
         app, shrink = build()
         await app.__aenter__()
@@ -125,7 +125,7 @@ def test_an_app_that_was_entered_and_dropped_warns(rooms: Rooms) -> None:
             gc.collect()
 
     asyncio.run(main())
-    assert rooms.closed == 1, "and is closed all the same"
+    assert backends.closed == 1, "and is closed all the same"
 
 
 def test_an_app_that_was_entered_in_a_loop_that_is_gone_warns() -> None:
@@ -157,17 +157,17 @@ def test_a_worker_that_was_entered_and_dropped_warns_and_is_stopped(caplog: pyte
         asyncio.run(main())
 
 
-def test_an_app_that_was_only_used_is_dropped_in_silence(rooms: Rooms) -> None:
+def test_an_app_that_was_only_used_is_dropped_in_silence(backends: Backends) -> None:
     async def main() -> None:
         await build()[1].enqueue(1)
         gc.collect()
-        while not rooms.closed:
+        while not backends.closed:
             await asyncio.sleep(0)
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         asyncio.run(main())
-    assert rooms.closed == 1
+    assert backends.closed == 1
 
 
 @looped
@@ -186,7 +186,7 @@ async def test_a_server_that_was_away_is_tried_again_by_the_next_use(monkeypatch
 
 
 @looped
-async def test_override_swaps_the_room_and_brings_it_back(rooms: Rooms) -> None:
+async def test_override_swaps_the_backend_and_brings_it_back(backends: Backends) -> None:
     app, shrink = build("redis://no.such.host:1")
     with app.override("memory://") as same:
         assert same is app
@@ -194,10 +194,10 @@ async def test_override_swaps_the_room_and_brings_it_back(rooms: Rooms) -> None:
         assert await job.status() == "ready"
         assert app.url.safe == "memory://"
         with app.override("memory://"):
-            assert await job.status() == "unknown", "a room of its own"
+            assert await job.status() == "unknown", "a backend of its own"
         assert await job.status() == "ready"
     assert app.url.safe.startswith("redis://")
-    while rooms.closed < 2:
+    while backends.closed < 2:
         await asyncio.sleep(0)
 
 
@@ -235,7 +235,7 @@ def test_override_refuses_a_url_that_makes_no_sense() -> None:
     assert app.url.scheme == "memory"
 
 
-def test_memory_rooms_of_the_same_name_are_one_and_those_without_are_private() -> None:
+def test_memory_backends_of_the_same_name_are_one_and_those_without_are_private() -> None:
     (a, shrink_a), (b, _) = build("memory://shared-by-a-test"), build("memory://shared-by-a-test")
     (_, shrink_c), (d, _) = build(), build()
     shrink_a.enqueue_sync(1)
@@ -268,7 +268,7 @@ async def closed_by_the_client(connection: socket.socket) -> bool:
 
 @pytest.mark.parametrize("use", ["broker", "queues"])
 @looped
-async def test_an_attempt_to_connect_is_ended_when_its_room_is_left(
+async def test_an_attempt_to_connect_is_ended_when_its_backend_is_left(
     monkeypatch: pytest.MonkeyPatch, silent_server: socket.socket, use: str
 ) -> None:
     monkeypatch.setattr(connect_module, "CONNECT_TIMEOUT", FOREVER)

@@ -24,7 +24,7 @@ from millstream.errors import (
 )
 from tests.unit.stage import dead, done, expired, looped, new_app, until, work
 
-pytestmark = pytest.mark.usefixtures("every_room")
+pytestmark = pytest.mark.usefixtures("every_backend")
 
 
 @dataclass

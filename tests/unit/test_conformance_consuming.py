@@ -19,7 +19,7 @@ from millstream.message import Message, encode_message
 from millstream.outcome import Kind, Outcome
 from tests.unit.stage import PATIENCE, looped, new_app, until, until_idle
 
-pytestmark = pytest.mark.usefixtures("every_room")
+pytestmark = pytest.mark.usefixtures("every_backend")
 
 SOON = RetryPolicy(2, delay=0.001, jitter=False)
 

@@ -18,7 +18,7 @@ from millstream.invalid import InvalidArguments
 from millstream.redis import RedisBroker
 from tests.unit.stage import PATIENCE, looped, new_app, place
 
-pytestmark = pytest.mark.usefixtures("every_room")
+pytestmark = pytest.mark.usefixtures("every_backend")
 
 
 async def until(happened: Callable[[], bool]) -> None:

@@ -13,7 +13,7 @@ from millstream import Batch, Consumer, Delivery, Millstream, RetryPolicy, Topic
 from millstream.errors import UsageError
 from tests.unit.stage import PATIENCE, looped, new_app, until
 
-pytestmark = pytest.mark.usefixtures("every_room")
+pytestmark = pytest.mark.usefixtures("every_backend")
 
 
 def make(**settings: Any) -> tuple[Millstream, Topic[int]]:

@@ -11,7 +11,7 @@ from millstream import Millstream
 from millstream.errors import UsageError
 from tests.unit.stage import dead, done, looped, new_app, work
 
-pytestmark = pytest.mark.usefixtures("every_room")
+pytestmark = pytest.mark.usefixtures("every_backend")
 
 
 def build() -> tuple[Millstream, Any, Any]:

@@ -20,7 +20,7 @@ from millstream.forward import Forwarder
 from millstream.message import decode_message
 from tests.unit.stage import PATIENCE, looped, new_app
 
-pytestmark = pytest.mark.usefixtures("every_room")
+pytestmark = pytest.mark.usefixtures("every_backend")
 
 GROUP = "orders>billing"
 DEAD = dead_address(GROUP)

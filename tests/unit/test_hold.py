@@ -32,14 +32,14 @@ def busy(hold: Hold, clock: Clock, kind: int, rate: float) -> None:
     for _ in range(20):
         clock.now += 0.1
         hold.started[kind] += int(rate * 0.1)
-        hold.room((kind,), buffered=True)
+        hold.capacity((kind,), buffered=True)
 
 
 def test_a_fresh_worker_claims_free_slots_only() -> None:
     async def main() -> None:
         hold = Hold(32, 8, Clock())
-        assert hold.room((ASYNC,), buffered=True) == 32
-        assert hold.room((THREAD,), buffered=True) == 8
+        assert hold.capacity((ASYNC,), buffered=True) == 32
+        assert hold.capacity((THREAD,), buffered=True) == 8
 
     run(main())
 
@@ -49,7 +49,7 @@ def test_slow_handlers_buffer_nothing() -> None:
         clock = Clock()
         hold = Hold(4, 8, clock)
         busy(hold, clock, ASYNC, rate=6)  # 6 jobs a second: less than one within the time the buffer looks ahead
-        assert hold.room((ASYNC,), buffered=True) == 4
+        assert hold.capacity((ASYNC,), buffered=True) == 4
 
     run(main())
 
@@ -59,11 +59,11 @@ def test_quick_handlers_are_claimed_ahead_of_but_never_beyond_the_bound() -> Non
         clock = Clock()
         hold = Hold(4, 8, clock)
         busy(hold, clock, ASYNC, rate=1_000)
-        assert 50 < hold.room((ASYNC,), buffered=True) <= 4 + 1_000 * BUFFER_SECONDS
+        assert 50 < hold.capacity((ASYNC,), buffered=True) <= 4 + 1_000 * BUFFER_SECONDS
         busy(hold, clock, ASYNC, rate=1_000_000)
-        assert hold.room((ASYNC,), buffered=True) == BATCH
+        assert hold.capacity((ASYNC,), buffered=True) == BATCH
         hold.unsettled = 4 + BUFFER_MAX + 2 * BATCH
-        assert hold.room((ASYNC,), buffered=True) <= 0
+        assert hold.capacity((ASYNC,), buffered=True) <= 0
 
     run(main())
 
@@ -73,7 +73,7 @@ def test_a_queue_that_may_not_buffer_gets_free_slots_only() -> None:
         clock = Clock()
         hold = Hold(4, 8, clock)
         busy(hold, clock, ASYNC, rate=100_000)
-        assert hold.room((ASYNC,), buffered=False) == 4
+        assert hold.capacity((ASYNC,), buffered=False) == 4
 
     run(main())
 
@@ -82,9 +82,9 @@ def test_what_a_claim_in_flight_asks_for_is_not_promised_twice() -> None:
     async def main() -> None:
         hold = Hold(10, 8, Clock())
         hold.ask((ASYNC,), 7)
-        assert hold.room((ASYNC,), buffered=True) == 3
+        assert hold.capacity((ASYNC,), buffered=True) == 3
         hold.ask((ASYNC,), -7)
-        assert hold.room((ASYNC,), buffered=True) == 10
+        assert hold.capacity((ASYNC,), buffered=True) == 10
 
     run(main())
 
@@ -160,8 +160,8 @@ def test_full_threads_hold_up_no_coroutines_of_a_mixed_queue_unless_what_came_la
     async def main() -> None:
         hold = Hold(10, 2, Clock())
         hold.free[THREAD] = 0
-        assert 0 < hold.room((ASYNC, THREAD), buffered=True) < 10
-        assert hold.room((ASYNC, THREAD), buffered=True, careful=True) <= 0
+        assert 0 < hold.capacity((ASYNC, THREAD), buffered=True) < 10
+        assert hold.capacity((ASYNC, THREAD), buffered=True, careful=True) <= 0
 
     run(main())
 
@@ -170,12 +170,12 @@ def test_a_mixed_queue_is_read_on_twice_as_far_each_time_but_not_without_end() -
     async def main() -> None:
         hold, job = Hold(5_000, 2, Clock()), cast(CurrentJob, None)
         hold.free[THREAD] = 0
-        for waiting, room in ((0, 4), (4, 4), (8, 8), (100, 100), (READ_PAST - 50, 50), (READ_PAST, 0)):
+        for waiting, capacity in ((0, 4), (4, 4), (8, 8), (100, 100), (READ_PAST - 50, 50), (READ_PAST, 0)):
             hold.ready[THREAD].clear()
             hold.ready[THREAD].extend([job] * waiting)
-            assert hold.room((ASYNC, THREAD), buffered=True) == room
+            assert hold.capacity((ASYNC, THREAD), buffered=True) == capacity
         hold.ready[THREAD].clear()
-        assert hold.room((ASYNC, THREAD), buffered=True, past=40) == 40  # so many are in front that may not be buffered
+        assert hold.capacity((ASYNC, THREAD), buffered=True, past=40) == 40  # so many are in front that may not be buffered
 
     run(main())
 
@@ -195,11 +195,11 @@ def test_a_queue_that_waits_for_threads_is_not_in_the_way_of_one_that_needs_coro
 def test_a_few_threads_do_not_bound_a_queue_that_is_mostly_coroutines() -> None:
     async def main() -> None:
         hold, lane = Hold(100, 8, Clock()), Lane("q", kinds=(ASYNC, THREAD))
-        assert hold.room(lane.kinds, buffered=True, shares=lane.shares) == 8  # for all we know all need threads
+        assert hold.capacity(lane.kinds, buffered=True, shares=lane.shares) == 8  # for all we know all need threads
         for _ in range(50):
             lane.note(0, 8)
-        assert hold.room(lane.kinds, buffered=True, shares=lane.shares) == 100
+        assert hold.capacity(lane.kinds, buffered=True, shares=lane.shares) == 100
         lane.note(8, 16)
-        assert hold.room(lane.kinds, buffered=True, shares=lane.shares) == 16  # half of which may need threads
+        assert hold.capacity(lane.kinds, buffered=True, shares=lane.shares) == 16  # half of which may need threads
 
     run(main())

@@ -14,10 +14,10 @@ from millstream.errors import JobFailed, JobNotFound, ResultTimeout, UsageError
 from millstream.message import Attempt
 from tests.unit.stage import dead, looped, new_app, until, work
 
-in_every_room = pytest.mark.usefixtures("every_room")
+in_every_backend = pytest.mark.usefixtures("every_backend")
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_job_is_found_by_its_id_in_whichever_queue_it_is() -> None:
     app = new_app()
@@ -37,7 +37,7 @@ async def test_a_job_is_found_by_its_id_in_whichever_queue_it_is() -> None:
             assert await app.job(narrow.id).result(timeout=20) == 1
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_job_that_no_queue_knows_is_not_found() -> None:
     app = new_app()
@@ -52,7 +52,7 @@ async def test_a_job_that_no_queue_knows_is_not_found() -> None:
                 await job.result(timeout=0)
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_an_id_that_several_queues_know_needs_a_queue() -> None:
     app = new_app()
@@ -76,7 +76,7 @@ def test_looking_a_job_up_does_no_io(tmp_path: Path) -> None:
     assert app.job("x").id == "x"
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_job_tells_what_is_known_of_it() -> None:
     app = new_app()
@@ -106,7 +106,7 @@ async def test_a_job_tells_what_is_known_of_it() -> None:
         assert (attempt.error_type, attempt.error, attempt.worker, attempt.number) == ("ValueError", "no luck", worker.id, 1)
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_running_job_names_its_worker_and_a_done_one_its_task_and_times() -> None:
     app = new_app()
@@ -133,7 +133,7 @@ async def test_a_running_job_names_its_worker_and_a_done_one_its_task_and_times(
         assert done.ended_at is not None and abs(done.ended_at - before) < timedelta(seconds=20)
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_an_override_of_the_time_a_result_is_kept_does_not_change_when_it_ended() -> None:
     app = new_app()
@@ -150,7 +150,7 @@ async def test_an_override_of_the_time_a_result_is_kept_does_not_change_when_it_
         assert all(end is not None and abs(end - datetime.now(UTC)) < timedelta(seconds=60) for end in ends)
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_worker_says_which_tasks_it_knows_and_how_many_slots_are_in_use() -> None:
     app = new_app()
@@ -183,7 +183,7 @@ async def test_a_worker_says_which_tasks_it_knows_and_how_many_slots_are_in_use(
 # -- waiting for a result ------------------------------------------------------------------------------------------------------
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_timeout_says_why_the_job_has_not_ended_and_where_it_is() -> None:
     app = new_app()
@@ -201,7 +201,7 @@ async def test_a_timeout_says_why_the_job_has_not_ended_and_where_it_is() -> Non
         assert app.settings.namespace in app.where
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_looking_at_a_dead_job_whose_ending_is_not_kept_says_that_it_failed() -> None:
     app = new_app()
@@ -216,7 +216,7 @@ async def test_looking_at_a_dead_job_whose_ending_is_not_kept_says_that_it_faile
             await job.result(timeout=0)
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_dead_job_whose_letter_was_purged_still_says_why_it_died() -> None:
     app = new_app()
@@ -240,7 +240,7 @@ def test_where_holds_no_password_and_names_the_embedded_folder(tmp_path: Path, m
     assert Millstream("embedded://").where == f"embedded server in {tmp_path.resolve()}"
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_what_is_due_in_any_shard_is_due_in_the_queue() -> None:
     app = new_app()

@@ -13,7 +13,7 @@ from millstream.worker.services.keeper import Keeper
 from tests.unit.stage import looped
 
 
-class Room:
+class Backend:
     """A broker of which only the renewals are asked."""
 
     def __init__(self) -> None:
@@ -34,8 +34,8 @@ class Room:
             await asyncio.sleep(0)
 
 
-def keeping(room: Room) -> asyncio.Task[None]:
-    keeper = Keeper(cast(Any, room))
+def keeping(backend: Backend) -> asyncio.Task[None]:
+    keeper = Keeper(cast(Any, backend))
     for queue in ("a", "b", "c"):
         keeper.keep(queue, f"consumer-{queue}", 0.01)
     return asyncio.create_task(keeper.run())
@@ -43,10 +43,10 @@ def keeping(room: Room) -> asyncio.Task[None]:
 
 @looped
 async def test_no_queue_waits_for_the_renewal_of_another() -> None:
-    room = Room()
-    running = keeping(room)
-    await room.until_asked(3)
-    assert sorted(room.asked) == ["a", "b", "c"]
+    backend = Backend()
+    running = keeping(backend)
+    await backend.until_asked(3)
+    assert sorted(backend.asked) == ["a", "b", "c"]
     running.cancel()
 
 
@@ -54,12 +54,12 @@ async def test_no_queue_waits_for_the_renewal_of_another() -> None:
 async def test_one_queue_that_cannot_be_renewed_keeps_no_other_from_it_and_is_said_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    room = Room()
-    room.away, room.lost = {"a"}, {"consumer-b"}
-    running = keeping(room)
+    backend = Backend()
+    backend.away, backend.lost = {"a"}, {"consumer-b"}
+    running = keeping(backend)
     for _ in range(9):
-        room.answers.release()
-    await room.until_asked(7)
-    assert sorted(room.asked) == ["a", "a", "a", "b", "c", "c", "c"], "what is lost is not asked for again"
+        backend.answers.release()
+    await backend.until_asked(7)
+    assert sorted(backend.asked) == ["a", "a", "a", "b", "c", "c", "c"], "what is lost is not asked for again"
     running.cancel()
     assert caplog.text.count("leases cannot be renewed") == 1

@@ -13,7 +13,7 @@ from millstream.broker import Broker, Post
 from millstream.errors import BrokerUnavailable, UsageError
 from tests.unit.stage import looped, new_app
 
-pytestmark = pytest.mark.usefixtures("every_room")
+pytestmark = pytest.mark.usefixtures("every_backend")
 
 
 async def lose_reply(app: Millstream, monkeypatch: pytest.MonkeyPatch, verb: str) -> Callable[[], int]:

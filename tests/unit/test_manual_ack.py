@@ -15,7 +15,7 @@ from millstream import Batch, Delivery, Millstream, RetryPolicy, Topic, current_
 from millstream.errors import LeaseLost, UsageError
 from tests.unit.stage import PATIENCE, looped, new_app, until
 
-pytestmark = pytest.mark.usefixtures("every_room")
+pytestmark = pytest.mark.usefixtures("every_backend")
 
 LEASE = 1.0
 

@@ -313,7 +313,7 @@ class Order:
     number: int
 
 
-@pytest.mark.usefixtures("every_room")
+@pytest.mark.usefixtures("every_backend")
 @looped
 async def test_each_failed_attempt_of_a_job_is_told() -> None:
     app = new_app(retry=SOON)
@@ -335,7 +335,7 @@ async def test_each_failed_attempt_of_a_job_is_told() -> None:
         assert datetime.now(UTC) >= seen.problems[0].at
 
 
-@pytest.mark.usefixtures("every_room")
+@pytest.mark.usefixtures("every_backend")
 @looped
 async def test_a_failed_handler_of_events_is_told_with_topic_and_group_and_a_batch_once() -> None:
     app = new_app(retry=0)
@@ -576,7 +576,7 @@ async def test_a_lost_lease_is_told(server: Server) -> None:
     assert len(seen.problems) == 1
 
 
-@pytest.mark.usefixtures("every_room")
+@pytest.mark.usefixtures("every_backend")
 @looped
 async def test_a_job_whose_worker_died_is_told_as_a_crash_when_it_is_claimed_again(caplog: pytest.LogCaptureFixture) -> None:
     app = new_app()

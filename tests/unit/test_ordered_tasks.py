@@ -27,7 +27,7 @@ from tests.unit.stage import looped, new_app, place, until
 
 SOON = RetryPolicy(3, delay=0.001, jitter=False)
 
-in_every_room = pytest.mark.usefixtures("every_room")
+in_every_backend = pytest.mark.usefixtures("every_backend")
 
 
 def beside(app: Millstream | None = None) -> Millstream:
@@ -99,7 +99,7 @@ def test_ordered_tasks_of_one_queue_say_the_same_about_failures() -> None:
 # -- keys ------------------------------------------------------------------------------------------------------------------
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_key_function_is_given_the_parameters_by_name_with_defaults_however_they_were_passed() -> None:
     app = beside()
@@ -123,7 +123,7 @@ async def test_a_key_function_is_given_the_parameters_by_name_with_defaults_howe
     ]
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_job_whose_key_function_fails_is_refused_by_name_and_nothing_is_written() -> None:
     app = beside()
@@ -149,7 +149,7 @@ async def test_a_job_whose_key_function_fails_is_refused_by_name_and_nothing_is_
 # -- order -----------------------------------------------------------------------------------------------------------------
 
 
-@in_every_room
+@in_every_backend
 @pytest.mark.parametrize("shards", [0, 3])
 @looped
 async def test_jobs_of_a_key_run_one_at_a_time_and_in_order_through_retries(shards: int) -> None:
@@ -181,7 +181,7 @@ async def test_jobs_of_a_key_run_one_at_a_time_and_in_order_through_retries(shar
         assert numbers == [n for n in range(310) if f"c{n % 13}" == customer]
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_task_without_order_is_spread_over_all_shards_and_a_given_id_is_known_in_one() -> None:
     app = beside()
@@ -210,7 +210,7 @@ async def test_a_task_without_order_is_spread_over_all_shards_and_a_given_id_is_
         assert (state.ready, state.scheduled, state.shards, mail.shards) == (41, 4, 4, 4)
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_queue_may_get_its_shards_after_its_tasks_are_declared() -> None:
     app = beside()
@@ -224,7 +224,7 @@ async def test_a_queue_may_get_its_shards_after_its_tasks_are_declared() -> None
         assert (await app.inspector.queue(f"mail:{shard}")).ready == 1
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_call_may_go_to_another_queue_with_and_without_shards() -> None:
     app = beside()
@@ -243,7 +243,7 @@ async def test_a_call_may_go_to_another_queue_with_and_without_shards() -> None:
         assert await send.options(queue="wide").job(wide.id).result(timeout=20) == 1
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_max_length_is_divided_among_the_shards() -> None:
     app = beside()
@@ -259,7 +259,7 @@ async def test_max_length_is_divided_among_the_shards() -> None:
 # -- jobs ------------------------------------------------------------------------------------------------------------------
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_job_is_found_in_whichever_shard_it_is_with_its_status_and_result() -> None:
     app = beside()
@@ -290,7 +290,7 @@ def job_number(job_id: str, jobs: list[Any]) -> int:
     return next(n for n, job in enumerate(jobs) if job.id == job_id)
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_job_that_no_shard_knows_is_unknown_at_once() -> None:
     app = beside()
@@ -308,7 +308,7 @@ async def test_a_job_that_no_shard_knows_is_unknown_at_once() -> None:
                 await job.result(timeout=0.01)
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_dead_job_of_a_shard_says_why_and_is_replayed() -> None:
     app = beside()
@@ -337,7 +337,7 @@ async def test_a_dead_job_of_a_shard_says_why_and_is_replayed() -> None:
 # -- looking after ---------------------------------------------------------------------------------------------------------
 
 
-@in_every_room
+@in_every_backend
 @pytest.mark.parametrize("shards", [0, 3])
 @looped
 async def test_a_stopped_key_of_a_queue_is_shown_and_goes_on_when_it_is_cleared(shards: int) -> None:
@@ -371,7 +371,7 @@ async def test_a_stopped_key_of_a_queue_is_shown_and_goes_on_when_it_is_cleared(
             await until(lambda: got == [0, 1, 2])
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_queue_of_shards_is_paused_and_resumed_as_one() -> None:
     app = beside()
@@ -390,7 +390,7 @@ async def test_a_queue_of_shards_is_paused_and_resumed_as_one() -> None:
         assert not (await app.inspector.queue("mail")).paused
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_jobs_of_all_shards_are_listed_page_by_page() -> None:
     app = beside()
@@ -406,7 +406,7 @@ async def test_jobs_of_all_shards_are_listed_page_by_page() -> None:
         assert (await app.inspector.jobs("mail", "scheduled", limit=1))[0].id == jobs[0].id
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_the_shards_of_a_queue_are_changed_when_nothing_is_on_its_way() -> None:
     app = beside()
@@ -444,7 +444,7 @@ async def test_the_shards_of_a_queue_are_changed_when_nothing_is_on_its_way() ->
             assert (await plain.inspector.queue("mail")).shards == 0
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_queue_that_has_shards_is_not_used_without_them() -> None:
     app = beside()

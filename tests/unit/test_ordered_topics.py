@@ -19,7 +19,7 @@ from tests.unit.stage import looped, new_app, place, until, until_idle
 
 SOON = RetryPolicy(3, delay=0.001, jitter=False)
 
-in_every_room = pytest.mark.usefixtures("every_room")
+in_every_backend = pytest.mark.usefixtures("every_backend")
 
 
 @dataclass
@@ -152,7 +152,7 @@ def test_options_of_order_are_none_of_a_group_by_prefix() -> None:
 # -- publishing ------------------------------------------------------------------------------------------------------------
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_each_event_goes_to_the_shard_of_its_key_and_the_ids_come_in_the_order_of_the_call() -> None:
     app, orders = make(shards=4)
@@ -176,7 +176,7 @@ async def test_each_event_goes_to_the_shard_of_its_key_and_the_ids_come_in_the_o
     assert (group.name, group.ready, group.lag, group.place) == ("billing", 500, 500, "")
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_an_event_whose_key_function_fails_is_refused_by_name_and_nothing_is_written() -> None:
     app = new_app()
@@ -201,7 +201,7 @@ async def test_an_event_whose_key_function_fails_is_refused_by_name_and_nothing_
         assert (await app.inspector.topic("orders")).length == 2
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_bound_event_and_one_with_options_keep_their_place_in_the_order() -> None:
     app, orders = make()
@@ -221,7 +221,7 @@ async def test_a_bound_event_and_one_with_options_keep_their_place_in_the_order(
     assert got == [0, 1, 2]
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_max_length_is_divided_among_the_shards() -> None:
     app, orders = make(shards=4, max_length=10)
@@ -233,7 +233,7 @@ async def test_max_length_is_divided_among_the_shards() -> None:
         await orders.publish(Order(4, other))
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_publish_waits_while_somebody_looks_whether_the_shards_can_change() -> None:
     app, orders = make(shards=2)
@@ -259,7 +259,7 @@ async def test_a_publish_waits_while_somebody_looks_whether_the_shards_can_chang
     assert {(problem.during, problem.topic, problem.address) for problem in problems} == {("publish", "orders", shard)}
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_change_in_the_middle_of_many_is_told_for_each_that_was_not_sent() -> None:
     app, orders = make(shards=2)
@@ -274,7 +274,7 @@ async def test_a_change_in_the_middle_of_many_is_told_for_each_that_was_not_sent
         assert [(await app.inspector.topic(f"orders:{shard}")).length for shard in range(2)].count(1) == 1
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_publishing_from_two_loops_to_one_topic_works_with_sync_twins() -> None:
     app, orders = make()
@@ -291,7 +291,7 @@ async def test_publishing_from_two_loops_to_one_topic_works_with_sync_twins() ->
 # -- handling --------------------------------------------------------------------------------------------------------------
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_events_of_a_key_are_handled_one_at_a_time_and_in_order_through_retries() -> None:
     app, orders = make()
@@ -321,7 +321,7 @@ async def test_events_of_a_key_are_handled_one_at_a_time_and_in_order_through_re
     assert together > 1
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_any_bytes_may_be_a_key_none_at_all_too() -> None:
     app = beside(None)
@@ -358,7 +358,7 @@ async def test_any_bytes_may_be_a_key_none_at_all_too() -> None:
         assert await group.stopped_keys() == []
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_consumer_in_the_users_own_process_takes_all_shards() -> None:
     app, orders = make()
@@ -378,7 +378,7 @@ async def test_a_consumer_in_the_users_own_process_takes_all_shards() -> None:
     assert mine == sorted(mine)
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_what_follows_a_dead_event_goes_on_if_it_is_skipped() -> None:
     app, orders = make()
@@ -424,7 +424,7 @@ async def dead_are(app: Millstream, orders: Topic[Order], count: int) -> None:
             await asyncio.sleep(0.01)
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_stopped_key_is_shown_and_goes_on_in_order_when_it_is_cleared() -> None:
     app, orders = make()
@@ -454,7 +454,7 @@ async def test_a_stopped_key_is_shown_and_goes_on_in_order_when_it_is_cleared() 
         assert await group.dead.list() == []
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_key_cleared_without_replay_goes_on_with_what_is_new() -> None:
     app, orders = make()
@@ -471,7 +471,7 @@ async def test_a_key_cleared_without_replay_goes_on_with_what_is_new() -> None:
         assert len(await group.dead.list()) == 3
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_what_waits_behind_a_retry_is_bounded_and_shown_as_blocked() -> None:
     app = new_app(retry=RetryPolicy(5, delay=60.0, jitter=False))
@@ -499,7 +499,7 @@ async def test_what_waits_behind_a_retry_is_bounded_and_shown_as_blocked() -> No
         assert [view.status for view in blocked] == ["blocked"] * 3
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_dead_letters_of_all_shards_are_listed_shown_replayed_and_purged_as_one() -> None:
     app, orders = make()
@@ -537,7 +537,7 @@ async def test_dead_letters_of_all_shards_are_listed_shown_replayed_and_purged_a
             await until(lambda: len(got) == 29)
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_code_handles_the_dead_letters_of_all_shards() -> None:
     app, orders = make()
@@ -568,7 +568,7 @@ async def test_code_handles_the_dead_letters_of_all_shards() -> None:
     assert {(letter.topic, letter.group, letter.queue) for letter in buried} == {("orders", "billing", "orders>billing")}
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_dead_letters_of_an_ordered_topic_go_to_another_ordered_topic() -> None:
     app, orders = make()
@@ -593,7 +593,7 @@ async def test_dead_letters_of_an_ordered_topic_go_to_another_ordered_topic() ->
         assert min(lengths) > 0
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_broadcast_is_given_all_shards_and_each_key_in_order() -> None:
     app, orders = make(shards=3)
@@ -612,7 +612,7 @@ async def test_a_broadcast_is_given_all_shards_and_each_key_in_order() -> None:
         assert numbers == [event.number for event in events if event.customer == customer]
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_group_by_prefix_is_in_every_shard_and_keeps_the_order_of_keys() -> None:
     app, orders = make()
@@ -646,7 +646,7 @@ async def test_a_group_by_prefix_is_in_every_shard_and_keeps_the_order_of_keys()
 # -- looking after ---------------------------------------------------------------------------------------------------------
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_a_group_of_all_shards_is_paused_skipped_rewound_and_removed() -> None:
     app, orders = make(retention=timedelta(hours=1))
@@ -683,7 +683,7 @@ async def test_a_group_of_all_shards_is_paused_skipped_rewound_and_removed() -> 
         assert await app.inspector.addresses() == []
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_the_concurrency_of_a_group_holds_for_all_its_shards_together() -> None:
     app, orders = make(shards=8)
@@ -705,7 +705,7 @@ async def test_the_concurrency_of_a_group_holds_for_all_its_shards_together() ->
     assert most <= 2
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_the_number_of_shards_stays_while_a_group_was_moved_back() -> None:
     app, orders = make(shards=2, retention=100)
@@ -730,7 +730,7 @@ async def test_the_number_of_shards_stays_while_a_group_was_moved_back() -> None
             await orders.reshard(4)
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_another_number_of_shards_is_refused_for_publishers_and_workers_and_names_the_way_out() -> None:
     app, orders = make(shards=4)
@@ -756,7 +756,7 @@ async def test_another_number_of_shards_is_refused_for_publishers_and_workers_an
             assert (await other.inspector.topic("orders")).length == 1  # whoever looks is not kept from it
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_an_unordered_topic_with_something_in_it_gets_no_shards_by_declaring_them() -> None:
     app = beside(None)
@@ -770,7 +770,7 @@ async def test_an_unordered_topic_with_something_in_it_gets_no_shards_by_declari
                 await orders.publish(Order(2))
 
 
-@in_every_room
+@in_every_backend
 @looped
 async def test_the_number_of_shards_changes_when_nothing_is_on_its_way_and_groups_come_along() -> None:
     app, orders = make(shards=2)

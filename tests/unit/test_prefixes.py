@@ -12,7 +12,7 @@ from millstream.errors import UsageError
 from millstream.worker.services import discovery
 from tests.unit.stage import looped, new_app, place, until
 
-pytestmark = pytest.mark.usefixtures("every_room")
+pytestmark = pytest.mark.usefixtures("every_backend")
 
 
 @pytest.fixture(autouse=True)

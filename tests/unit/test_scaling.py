@@ -362,7 +362,7 @@ def test_a_probe_that_dies_opens_it_again_and_one_that_serves_closes_it() -> Non
 
 
 class Floor:
-    """A memory room with one consumer, and a clock for the gauge."""
+    """A memory backend with one consumer, and a clock for the gauge."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self.broker, self.clock, self._serial = broker, Clock(), 0

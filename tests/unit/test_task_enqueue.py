@@ -12,7 +12,7 @@ from millstream.client import outbox
 from millstream.errors import BrokerUnavailable, IdConflict, PayloadTooLarge, QueueFull, UsageError
 from tests.unit.stage import done, looped, new_app, published, work
 
-pytestmark = pytest.mark.usefixtures("every_room")
+pytestmark = pytest.mark.usefixtures("every_backend")
 
 
 def build(**options: Any) -> tuple[Millstream, Any]:

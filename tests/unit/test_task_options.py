@@ -12,7 +12,7 @@ from millstream.errors import UsageError
 from millstream.message import CallOverrides
 from tests.unit.stage import done, looped, new_app, work
 
-pytestmark = pytest.mark.usefixtures("every_room")
+pytestmark = pytest.mark.usefixtures("every_backend")
 
 
 def build() -> tuple[Millstream, Any]:

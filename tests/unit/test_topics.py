@@ -18,7 +18,7 @@ from millstream.errors import BulkError, PayloadTooLarge, TopicFull, UsageError
 from millstream.memory import MemoryBroker
 from tests.unit.stage import PATIENCE, looped, new_app, place, until
 
-pytestmark = pytest.mark.usefixtures("every_room")
+pytestmark = pytest.mark.usefixtures("every_backend")
 
 SOON = RetryPolicy(2, delay=0.001, jitter=False)
 
@@ -624,7 +624,7 @@ async def test_topics_and_prefixes_may_be_declared_while_the_app_connects() -> N
             declare()
             return await super().open_prefix(prefix, group, start, known)
 
-    class SlowRoom:
+    class SlowBackend:
         where = "nowhere"
 
         async def connect(self) -> MemoryBroker:
@@ -632,7 +632,7 @@ async def test_topics_and_prefixes_may_be_declared_while_the_app_connects() -> N
 
     for _ in range(2):
         declare()
-    with app._clients.override(SlowRoom()):
+    with app._clients.override(SlowBackend()):
         await app.broker()
         opened = set(await app.inspector.topics())
         await app.topic("topic4", int).publish(1)

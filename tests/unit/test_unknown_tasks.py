@@ -39,7 +39,7 @@ async def test_a_job_that_ran_is_not_unknown_any_more(ends: Exception) -> None:
 async def nothing() -> None: ...
 
 
-@pytest.mark.usefixtures("every_room")
+@pytest.mark.usefixtures("every_backend")
 @looped
 async def test_one_worker_that_knows_a_task_runs_all_its_jobs_although_three_others_do_not_know_it() -> None:
     namespace = f"test-{secrets.token_hex(6)}"

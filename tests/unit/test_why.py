@@ -129,7 +129,7 @@ def test_a_worker_that_does_not_know_the_task_is_no_help_however_idle_it_is() ->
     assert why(job(), worker(running=(2, 0)), worker("idle", tasks={})).code == "busy"
 
 
-def test_one_worker_with_room_is_enough() -> None:
+def test_one_worker_with_backend_is_enough() -> None:
     assert why(job(), worker(running=(2, 0)), worker("idle")).code == "ready"
 
 

@@ -1,4 +1,4 @@
-"""A worker in this process, on the memory room: what becomes of jobs."""
+"""A worker in this process, on the memory backend: what becomes of jobs."""
 
 from __future__ import annotations
 

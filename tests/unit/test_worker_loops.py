@@ -30,7 +30,7 @@ async def until_lapsed(app: Millstream, address: str) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.usefixtures("every_room")
+@pytest.mark.usefixtures("every_backend")
 @pytest.mark.parametrize("how", ["limit", "batch", "manual", "consume"])
 @looped
 async def test_a_worker_at_its_limit_still_finds_out_that_another_died(how: str) -> None:
@@ -85,7 +85,7 @@ async def _one_that_dies(app: Millstream) -> None:
 
 @pytest.fixture
 def on_a_server(embedded_url: str) -> Iterator[None]:
-    """Where every call gives way to others, as it does not in the memory room."""
+    """Where every call gives way to others, as it does not in the memory backend."""
     place.url = embedded_url
     yield
     place.url = "memory://"
@@ -240,7 +240,7 @@ async def two_workers_die_with_it(app: Millstream, queue: str = "default", count
         await broker.leave(queue, name)
 
 
-@pytest.mark.usefixtures("every_room")
+@pytest.mark.usefixtures("every_backend")
 @looped
 async def test_a_suspect_stops_new_work_for_a_moment_only_although_a_long_job_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suspects, "DRAIN_SECONDS", 0.05)
@@ -298,7 +298,7 @@ async def test_a_suspect_is_left_to_others_while_every_slot_is_taken(monkeypatch
             go_on.set()
 
 
-@pytest.mark.usefixtures("every_room")
+@pytest.mark.usefixtures("every_backend")
 @looped
 async def test_a_suspect_needs_a_free_slot_of_its_own_kind_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suspects, "DRAIN_SECONDS", 0.05)
@@ -360,7 +360,7 @@ async def test_a_suspect_is_left_to_others_while_every_slot_of_its_kind_is_taken
                 go_on.set()
 
 
-@pytest.mark.usefixtures("every_room")
+@pytest.mark.usefixtures("every_backend")
 @pytest.mark.parametrize("batch", [None, Batch(size=2)], ids=["single", "batch"])
 @looped
 async def test_suspects_of_a_group_wait_for_its_limit_and_run_one_at_a_time(

@@ -398,10 +398,10 @@ class Troupe(Supervisor):
         self.script = script
         self.spawned = 0
         self.leases: set[tuple[str, str]] = set()
-        self._room = broker
+        self._backend = broker
 
     async def _open(self, hello: wire.Hello) -> Any:
-        return self._room
+        return self._backend
 
     async def start(self, orders: wire.Orders) -> Child:
         scripted = self.script[self.spawned]
@@ -415,7 +415,7 @@ class Troupe(Supervisor):
             child.hello = wire.Hello("memory://", "n", 60.0, 0.0, 0.0, ["default"], [], [])
             child.served_since = child.started
             child.leases = set(self.leases)
-            self._office = Office(self, cast(Any, self._room), self._reporter)
+            self._office = Office(self, cast(Any, self._backend), self._reporter)
         child.listening = asyncio.create_task(asyncio.sleep(0))
         return child
 

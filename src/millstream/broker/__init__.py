@@ -1,6 +1,6 @@
-"""The promise every room keeps: what can happen to a job, each verb one whole, atomic transition for a batch.
+"""The promise every backend keeps: what can happen to a job, each verb one whole, atomic transition for a batch.
 
-Rooms (``millstream.memory``, ``millstream.redis``) implement it; ``millstream.testing.BrokerContract`` proves that they do.
+Backends (``millstream.memory``, ``millstream.redis``) implement it; ``millstream.testing.BrokerContract`` proves that they do.
 Durations are seconds; entry references and bodies are opaque bytes.
 """
 

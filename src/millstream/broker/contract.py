@@ -142,7 +142,7 @@ class Entry(msgspec.Struct, gc=False):
 
 
 def entry_name(ref: bytes) -> str:
-    """What people are told of a claim: its entry. A room may put more into a ref, behind a slash."""
+    """What people are told of a claim: its entry. A backend may put more into a ref, behind a slash."""
     return ref.partition(b"/")[0].decode("ascii", "replace")
 
 
@@ -190,7 +190,7 @@ class Followed(msgspec.Struct, gc=False):
 
 
 class Capabilities(msgspec.Struct, frozen=True):
-    """What this room and its server can do."""
+    """What this backend and its server can do."""
 
     durable: bool
     shared: bool
@@ -200,7 +200,7 @@ class Capabilities(msgspec.Struct, frozen=True):
 
 
 class Broker(ABC):
-    """A room: everything that can happen to a job, atomically, and nothing about users' types.
+    """A backend: everything that can happen to a job, atomically, and nothing about users' types.
 
     Any verb may raise BrokerUnavailable (try again later) or BrokerRefused (never). Every verb may be sent again after a lost
     reply: publish recognises serials and given ids, settle and release skip what is settled, the rest is idempotent.

@@ -118,7 +118,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     cursor: str
     """Where ``dead_letters`` goes on after this one."""
     source: str = ""
-    """The claim it died of, as the room names it."""
+    """The claim it died of, as the backend names it."""
     key: bytes | None = None
     """Its place is among those of this key; None: it is in no order."""
 
@@ -127,7 +127,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """One job as the server has it. Moments are epoch seconds, server time; None where there is none."""
 
     id: str
-    """Empty for an entry that is no message of ours: a room may know of it only what it holds."""
+    """Empty for an entry that is no message of ours: a backend may know of it only what it holds."""
     queue: str
     status: Status
     body: bytes = b""

@@ -4,7 +4,7 @@ It knows brokers, messages and codecs; tasks and jobs, which users hold, stand o
 """
 
 from millstream.client.background import run_sync, twin
-from millstream.client.client import Client, Room
+from millstream.client.client import Backend, Client
 from millstream.client.clients import Clients
 from millstream.client.inspector import ClientInspector
 from millstream.client.keeping import clear_key, reshard, seek
@@ -12,10 +12,10 @@ from millstream.client.opening import open_topic
 from millstream.client.template import Template, new_request
 
 __all__ = [
+    "Backend",
     "Client",
     "ClientInspector",
     "Clients",
-    "Room",
     "Template",
     "clear_key",
     "new_request",

@@ -41,7 +41,7 @@ AT_ONCE = 200
 """Queues that are searched for a job at a time."""
 
 
-class Room(Protocol):
+class Backend(Protocol):
     """Where an app's queues are."""
 
     @property
@@ -64,7 +64,7 @@ class Client:
 
     def __init__(
         self,
-        room: Room,
+        backend: Backend,
         queues: Mapping[str, QueueSettings],
         topics: Mapping[str, TopicDeclaration],
         prefixes: Mapping[str, PrefixDeclaration],
@@ -77,7 +77,7 @@ class Client:
         """How many ``async with`` blocks are open."""
         self.loop = asyncio.get_running_loop()
         self.reporter = Reporter(observers, log)
-        self._room = room
+        self._backend = backend
         self._queues = queues
         self._topics = topics
         self.opening = Opening(queues, topics, prefixes)
@@ -121,7 +121,7 @@ class Client:
         return broker
 
     async def _open(self) -> Broker:
-        broker = await self._room.connect()
+        broker = await self._backend.connect()
         broker.repaired = self._repaired
         self.opening.begin_anew()
         try:
@@ -163,7 +163,7 @@ class Client:
 
     def why_silent(self, seconds: float) -> str:
         """Where the server is, and why a call got no answer within this time: as far as this client knows."""
-        where = self._room.where
+        where = self._backend.where
         if self._broker is not None:
             return (
                 f"{where} did not answer within {seconds:g} s. Check that the server runs and is not overloaded, and that the "
@@ -177,7 +177,9 @@ class Client:
         )
 
     def _why_closed(self) -> str:
-        return f"the connection to {self._room.where} was closed while a call used it: its app was left, dropped or overridden"
+        return (
+            f"the connection to {self._backend.where} was closed while a call used it: its app was left, dropped or overridden"
+        )
 
     # -- sending -----------------------------------------------------------------------------------------------------------
 
@@ -319,7 +321,7 @@ class Client:
             noted = await broker.inspector.shards(whole(address))
             if noted == shards:  # somebody looks whether it can be changed: that ends
                 raise BrokerUnavailable(
-                    f"the number of shards of {whole(address)!r} at {self._room.where} is being changed, so nothing was "
+                    f"the number of shards of {whole(address)!r} at {self._backend.where} is being changed, so nothing was "
                     "written. Publish again when the change is complete"
                 ) from None
             raise shards_changed(whole(address), noted, shards) from None

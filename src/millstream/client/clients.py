@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 
-from millstream.client.client import Client, Room
+from millstream.client.client import Backend, Client
 from millstream.client.opening import PrefixDeclaration, TopicDeclaration
 from millstream.observers import Observers
 from millstream.settings import QueueSettings
@@ -26,17 +26,17 @@ class Clients:
 
     def __init__(
         self,
-        choose_room: Callable[[], Room],
+        choose_backend: Callable[[], Backend],
         queues: Mapping[str, QueueSettings],
         topics: Mapping[str, TopicDeclaration],
         prefixes: Mapping[str, PrefixDeclaration],
         observers: Observers,
     ) -> None:
-        self._choose_room = choose_room
+        self._choose_backend = choose_backend
         self._topics = topics
         self._prefixes = prefixes
         self._observers = observers
-        self._room: Room | None = None
+        self._backend: Backend | None = None
         self._queues = queues
         self._inherited: list[object] = []
         self._begin()
@@ -49,16 +49,16 @@ class Clients:
         self._abandoned.atexit = False
 
     @property
-    def room(self) -> Room:
+    def backend(self) -> Backend:
         """Where the queues are, chosen at first use."""
-        if self._room is None:
-            self._room = self._choose_room()
-        return self._room
+        if self._backend is None:
+            self._backend = self._choose_backend()
+        return self._backend
 
     @property
     def where(self) -> str:
         """Where the queues are, in words, for messages."""
-        return self.room.where
+        return self.backend.where
 
     def here(self) -> Client:
         """The client of the running loop."""
@@ -74,15 +74,15 @@ class Clients:
             del self._by_loop[client.loop]
 
     @contextmanager
-    def override(self, room: Room) -> Generator[None]:
-        """Everything inside goes to another room, through clients of its own, which are closed at the end."""
-        outer = self._room, self._by_loop
-        self._room, self._by_loop = room, {}
+    def override(self, backend: Backend) -> Generator[None]:
+        """Everything inside goes to another backend, through clients of its own, which are closed at the end."""
+        outer = self._backend, self._by_loop
+        self._backend, self._by_loop = backend, {}
         try:
             yield
         finally:
             inner = self._by_loop
-            self._room, self._by_loop = outer
+            self._backend, self._by_loop = outer
             for client in inner.values():
                 client.close_soon()
 
@@ -96,7 +96,7 @@ class Clients:
             if other.is_closed():
                 self._by_loop.pop(other, None)
                 _warn_if_entered(client)
-        client = self._by_loop[loop] = Client(self.room, self._queues, self._topics, self._prefixes, self._observers)
+        client = self._by_loop[loop] = Client(self.backend, self._queues, self._topics, self._prefixes, self._observers)
         return client
 
 

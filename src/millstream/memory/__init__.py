@@ -1,6 +1,6 @@
-"""The reference room: the Broker contract in plain Python, for tests and as the model the other rooms are held against.
+"""The reference backend: the Broker contract in plain Python, for tests and as the model the other backends are held against.
 
-Everything is lost with the process. No rule is clever here: where this room and another differ, this one is read first.
+Everything is lost with the process. No rule is clever here: where this backend and another differ, this one is read first.
 """
 
 from millstream.memory.broker import MemoryBroker

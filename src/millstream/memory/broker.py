@@ -1,4 +1,4 @@
-"""The memory room's Broker: one lock around the rules of ``queue.py`` and ``topic.py``, the clocks, and the waiting."""
+"""The memory backend's Broker: one lock around the rules of ``queue.py`` and ``topic.py``, the clocks, and the waiting."""
 
 from __future__ import annotations
 
@@ -355,7 +355,7 @@ class MemoryBroker(Broker):
     def set_clock(self, now: float | None) -> None:
         """Stop this broker's queue time at ``now``, in epoch seconds, or let it run again: for tests.
 
-        What is kept for a while (endings, given ids, senders, workers) still goes by the real clock, as in every room.
+        What is kept for a while (endings, given ids, senders, workers) still goes by the real clock, as in every backend.
         """
         with self._state.lock:
             self._set_to = now

@@ -1,4 +1,4 @@
-"""Reading the memory room."""
+"""Reading the memory backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory room's mailbox."""
+"""The memory backend's mailbox."""
 
 from __future__ import annotations
 

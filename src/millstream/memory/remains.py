@@ -26,7 +26,7 @@ _DIED_OF: dict[DeadReason, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Keeping:
-    """How long a room keeps what has ended. Seconds."""
+    """How long a backend keeps what has ended. Seconds."""
 
     id_ttl: float
     dead_max_age: float

@@ -1,4 +1,4 @@
-"""Waiting for endings in the memory room."""
+"""Waiting for endings in the memory backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the memory room holds: plain records and two small containers. The rules are in ``queue.py`` and ``topic.py``."""
+"""What the memory backend holds: plain records and two small containers. The rules are in ``queue.py`` and ``topic.py``."""
 
 from __future__ import annotations
 

@@ -71,8 +71,8 @@ class MemoryTopic:
         known = self._senders.get(sender, now.wall) or Sender()
         # where nobody asks for order nobody is blocked, and nobody counts
         blocked = self._blocked() if any(post.key is not None for post in posts) else 0
-        room = None if max_length is None else max_length - blocked
-        receipts = [self._accept(post, known, room, now, keeping) for post in posts]
+        limit = None if max_length is None else max_length - blocked
+        receipts = [self._accept(post, known, limit, now, keeping) for post in posts]
         if known.mark:
             self._senders.put(sender, known, now.wall + keeping.id_ttl, now.wall)
         if Receipt.CREATED in receipts:
@@ -83,12 +83,12 @@ class MemoryTopic:
             self.wake()
         return receipts
 
-    def _accept(self, post: Post, sender: Sender, room: int | None, now: Moment, keeping: Keeping) -> Receipt:
+    def _accept(self, post: Post, sender: Sender, limit: int | None, now: Moment, keeping: Keeping) -> Receipt:
         if self._accepted_before(post, sender, now):
             own = not post.serial and post.request and self._given.get(post.id, now.wall) == post.request
             return Receipt.CREATED if own else Receipt.EXISTS
         kept = len(self._delayed) if self._drops_oldest else len(self._log) + len(self._delayed)
-        if room is not None and kept >= room:
+        if limit is not None and kept >= limit:
             return Receipt.FULL
         if post.serial:
             sender.accept(post.serial)

@@ -1,4 +1,4 @@
-"""The Redis room: the Broker contract on Redis 7.0+ and Valkey 7.2+. Nothing outside this folder spells a key or a command."""
+"""The Redis backend: the Broker contract on Redis 7.0+ and Valkey 7.2+. No other folder spells a key or a command."""
 
 from millstream.redis.broker import RedisBroker
 

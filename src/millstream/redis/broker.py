@@ -184,8 +184,8 @@ class RedisBroker(Broker):
         records: list[Any] = []
         for p in posts:
             records += (p.id, p.body, wire.serial(p), *wire.times(p), p.task, wire.key_of(p))
-        room = -1 if max_length is None else max_length
-        reply = await self._accept("publish", queue, shards, sender, room, self._id_ttl_ms, shards, *records)
+        limit = -1 if max_length is None else max_length
+        reply = await self._accept("publish", queue, shards, sender, limit, self._id_ttl_ms, shards, *records)
         return wire.receipts(reply, queue, shards)
 
     async def emit(
@@ -194,18 +194,18 @@ class RedisBroker(Broker):
         if not posts:
             return []
         address = topic_address(topic)
-        room = -1 if max_length is None else max_length
+        limit = -1 if max_length is None else max_length
         if (mark := wire.mark_before(posts)) >= 0:
             bodies, keys = [p.body for p in posts], wire.keys_of(posts)
             marks = (mark, mark + len(bodies), shards, len(keys))
-            if await self._run("emit_next", address, sender, self._id_ttl_ms, room, *marks, *bodies, *keys) > 0:
+            if await self._run("emit_next", address, sender, self._id_ttl_ms, limit, *marks, *bodies, *keys) > 0:
                 if shards:
                     self._sharded.add(address)
                 return [Receipt.CREATED] * len(posts)
         records: list[Any] = []
         for p in posts:
             records += (p.id, p.body, wire.serial(p), *wire.times(p), wire.key_of(p))
-        reply = await self._accept("emit", address, shards, sender, room, self._id_ttl_ms, shards, *records)
+        reply = await self._accept("emit", address, shards, sender, limit, self._id_ttl_ms, shards, *records)
         return wire.receipts(reply, topic, shards)
 
     async def _accept(self, script: str, address: str, shards: int, *args: Any) -> bytes:

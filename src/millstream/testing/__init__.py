@@ -1,4 +1,4 @@
-"""For those who write a room: the contract every Broker keeps, as tests. Needs pytest."""
+"""For those who write a backend: the contract every Broker keeps, as tests. Needs pytest."""
 
 from millstream.testing.contract import BrokerContract, QueueContract
 

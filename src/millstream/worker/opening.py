@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from millstream.address import spoken
+from millstream.backends import where
 from millstream.config import parse_url
-from millstream.rooms import where
 from millstream.worker import wire
 from millstream.worker.plan import Plan
 

@@ -18,12 +18,12 @@ from typing import Any
 import msgspec
 
 from millstream import logs
+from millstream.backends import make_backend
 from millstream.backoff import START_SECONDS, patiently
 from millstream.broker import Broker
 from millstream.config import parse_url
 from millstream.errors import BrokerError, BrokerUnavailable, WorkerCrashed
 from millstream.reporter import Reporter
-from millstream.rooms import make_room
 from millstream.settings import AppSettings
 from millstream.worker import codes, roles, wire
 from millstream.worker.children import Child, heard_out, spawn
@@ -243,7 +243,7 @@ def main() -> None:
 
     async def open_broker(hello: wire.Hello) -> Broker:
         settings = AppSettings(namespace=hello.namespace, id_ttl=hello.id_ttl)
-        return await make_room(parse_url(hello.url), settings).connect()
+        return await make_backend(parse_url(hello.url), settings).connect()
 
     configure_logging()
     plan = msgspec.json.decode(roles.take(roles.PLAN), type=Plan)

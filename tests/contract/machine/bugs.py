@@ -1,4 +1,4 @@
-"""Bugs that are planted in the memory room, to see that the histories find them."""
+"""Bugs that are planted in the memory backend, to see that the histories find them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Random histories of something with shards: who attends, who owns which shard, what is published to it, how many there are.
 
-Beside that both rooms answer the same: of a shard at most one consumer has a lease, its number is larger than all before it,
+Beside that both backends answer the same: of a shard at most one consumer has a lease, its number is larger than all before it,
 and of each key messages are given for the first time in the order in which they were published.
 """
 
@@ -15,11 +15,11 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from millstream.address import group_address, shard_name, topic_address
 from millstream.broker import OrderRules, Post, Receipt
-from tests.contract.machine.rooms import (
+from tests.contract.machine.backends import (
     LISTED,
     LOST,
+    BackendUnderTest,
     Claimed,
-    Room,
     Twins,
     Way,
     claim,
@@ -82,8 +82,8 @@ class TwoOwners(Twins):
         """Where they are published, as fences name it."""
         return shard_name(self.whole, number)
 
-    async def accept(self, room: Room, shard: int, posts: Sequence[Post], of: int) -> list[Receipt]:
-        return await room.publish(self.shard(shard), posts, shards=of)
+    async def accept(self, backend: BackendUnderTest, shard: int, posts: Sequence[Post], of: int) -> list[Receipt]:
+        return await backend.publish(self.shard(shard), posts, shards=of)
 
     # -- publishers --------------------------------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class TwoOwners(Twins):
             name = f"n-{self.sent}"
             self.keys[name] = key
             posts.append(Post(name, name.encode(), "t", key=key))
-        self.same(lambda room, _: self.accept(room, shard, posts, of))
+        self.same(lambda backend, _: self.accept(backend, shard, posts, of))
 
     # -- owners ------------------------------------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class TwoOwners(Twins):
     def sit(self, shard: int, lease: float, order: OrderRules | None) -> None:
         self.joined += 1
         name = f"c{self.joined}"
-        epoch = self.same(lambda room, _: room.join(self.shard(shard), name, lease, seats=1, order=order))
+        epoch = self.same(lambda backend, _: backend.join(self.shard(shard), name, lease, seats=1, order=order))
         if epoch:
             assert all(epoch > owner.epoch for owner in self.owners if owner.shard == shard)
             self.owners.append(Owner(shard, name, epoch))
@@ -141,7 +141,7 @@ class TwoOwners(Twins):
             return
         if new:
             self.publish(shard, new, 2)
-        answers = self.both(lambda room, _: claim(room, self.shard(shard), owner.consumer, count))
+        answers = self.both(lambda backend, _: claim(backend, self.shard(shard), owner.consumer, count))
         assert seen(answers[0]) == seen(answers[1])
         if answers[0] != LOST:
             claimed = pairs(answers, owner.consumer)
@@ -153,9 +153,9 @@ class TwoOwners(Twins):
         if not ends:
             return
 
-        def settle(room: Room, side: int) -> Coroutine[Any, Any, int]:
+        def settle(backend: BackendUnderTest, side: int) -> Coroutine[Any, Any, int]:
             outcomes = [way.outcome(each, side, False, self.sent) for each, way in ends]
-            return room.settle(self.shard(shard), owner.consumer, outcomes)
+            return backend.settle(self.shard(shard), owner.consumer, outcomes)
 
         assert (self.same(settle) == LOST) == (answers[0] == LOST)
         owner.held = [each for each in owner.held if each not in [end[0] for end in ends]]
@@ -170,13 +170,13 @@ class TwoOwners(Twins):
     def give_up(self, shard: int, back: int, blameless: bool) -> None:
         owner = self.owner(shard, back)
         if owner is not None:
-            self.same(lambda room, _: room.leave(self.shard(shard), owner.consumer, blameless=blameless))
+            self.same(lambda backend, _: backend.leave(self.shard(shard), owner.consumer, blameless=blameless))
 
     @rule(shard=shards, back=st.sampled_from([0, 0, 1]), lease=leases)
     def renew(self, shard: int, back: int, lease: float) -> None:
         owner = self.owner(shard, back)
         if owner is not None:
-            self.same(lambda room, _: room.renew(self.shard(shard), {owner.consumer: lease}))
+            self.same(lambda backend, _: backend.renew(self.shard(shard), {owner.consumer: lease}))
 
     @rule(passed=seconds)
     def time_passes(self, passed: float) -> None:
@@ -185,52 +185,52 @@ class TwoOwners(Twins):
     @precondition(lambda self: self.owners)
     @rule(shard=shards, key=st.sampled_from(KEYS))
     def clear_key(self, shard: int, key: bytes) -> None:
-        self.same(lambda room, _: room.clear_key(self.shard(shard), key, replay=False))
+        self.same(lambda backend, _: backend.clear_key(self.shard(shard), key, replay=False))
 
     # -- who shares the shards ---------------------------------------------------------------------------------------------
 
     @rule(worker=workers, lease=leases)
     def attend(self, worker: str, lease: float) -> None:
-        attendance = self.same(lambda room, _: room.attend(self.table, worker, lease))
+        attendance = self.same(lambda backend, _: backend.attend(self.table, worker, lease))
         assert worker in attendance.members
 
     @rule(there=st.lists(workers, unique=True), lease=leases)
     def renew_attendance(self, there: list[str], lease: float) -> None:
-        self.same(lambda room, _: room.renew(self.table, dict.fromkeys(there, lease)))
+        self.same(lambda backend, _: backend.renew(self.table, dict.fromkeys(there, lease)))
 
     @rule(worker=workers)
     def leave_the_table(self, worker: str) -> None:
-        self.same(lambda room, _: room.leave(self.table, worker))
+        self.same(lambda backend, _: backend.leave(self.table, worker))
 
     # -- how many shards there are -----------------------------------------------------------------------------------------
 
     @rule(of=numbers, anew=st.booleans())
     def note_shards(self, of: int, anew: bool) -> None:
-        self.same(lambda room, _: room.note_shards(self.whole, of, anew=anew))
+        self.same(lambda backend, _: backend.note_shards(self.whole, of, anew=anew))
 
     @rule(shard=shards, of=st.sampled_from([2, 2, 2, 2, 0, 3]))
     def fence(self, shard: int, of: int) -> None:
-        self.same(lambda room, _: room.fence_shard(self.fenced(shard), of))
+        self.same(lambda backend, _: backend.fence_shard(self.fenced(shard), of))
 
     @rule(of=st.sampled_from([2, 2, 2, 2, 2, 2, 0, 1, 3]))
     def reshard(self, of: int) -> None:
-        self.same(lambda room, _: room.reshard(self.whole, of))
+        self.same(lambda backend, _: backend.reshard(self.whole, of))
 
     # -- what is seen ------------------------------------------------------------------------------------------------------
 
     @invariant()
-    def both_rooms_look_the_same(self) -> None:
+    def both_backends_look_the_same(self) -> None:
         type(self).walked += 1
         self.same(self.look)
 
-    async def look(self, room: Room, _: int) -> list[Any]:
-        inspector = room.inspector
+    async def look(self, backend: BackendUnderTest, _: int) -> list[Any]:
+        inspector = backend.inspector
         told: list[Any] = [await inspector.shards(self.whole), await inspector.queues(), await inspector.topics()]
         for shard in map(self.shard, range(SHARDS)):
             state = await inspector.queue(shard)
             assert state.consumers <= 1
             told += [state, [seen_letter(letter) for letter in await inspector.dead_letters(shard)]]
-            told += [await inspector.stopped_keys(shard), *[await listed(room, shard, status) for status in LISTED]]
+            told += [await inspector.stopped_keys(shard), *[await listed(backend, shard, status) for status in LISTED]]
         return told
 
 
@@ -246,5 +246,5 @@ class TwoTopicOwners(TwoOwners):
     def fenced(self, number: int) -> str:
         return topic_address(shard_name("orders", number))
 
-    async def accept(self, room: Room, shard: int, posts: Sequence[Post], of: int) -> list[Receipt]:
-        return await room.emit(shard_name("orders", shard), posts, shards=of)
+    async def accept(self, backend: BackendUnderTest, shard: int, posts: Sequence[Post], of: int) -> list[Receipt]:
+        return await backend.emit(shard_name("orders", shard), posts, shards=of)

@@ -12,12 +12,12 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from millstream.broker import Entry, OrderRules, Post, Receipt
 from millstream.outcome import Kind
-from millstream.testing.room import QUEUE
-from tests.contract.machine.rooms import (
+from millstream.testing.backend import QUEUE
+from tests.contract.machine.backends import (
     LISTED,
     LOST,
+    BackendUnderTest,
     Claimed,
-    Room,
     Twins,
     Way,
     claim,
@@ -49,7 +49,7 @@ rules_of_order = st.sampled_from(
 )
 
 
-class TwoRooms(Twins):
+class TwoBackends(Twins):
     """The histories of a queue. Hypothesis leaves rules out of most of them, so important moves are part of several rules."""
 
     queue = QUEUE
@@ -95,14 +95,16 @@ class TwoRooms(Twins):
     # -- producers ---------------------------------------------------------------------------------------------------------
 
     def send(self, posts: Sequence[Post], sender: str, max_length: int | None) -> None:
-        receipts = self.same(lambda room, _: self.accept(room, posts, sender, max_length))
+        receipts = self.same(lambda backend, _: self.accept(backend, posts, sender, max_length))
         for post, receipt in zip(posts, receipts, strict=True):
             self.ids.setdefault(post.id, post.serial == 0)
             if post.serial and receipt is not Receipt.FULL:
                 self.accepted.add(post.id)
 
-    async def accept(self, room: Room, posts: Sequence[Post], sender: str, max_length: int | None) -> list[Receipt]:
-        return await room.publish(self.queue, posts, sender=sender, max_length=max_length)
+    async def accept(
+        self, backend: BackendUnderTest, posts: Sequence[Post], sender: str, max_length: int | None
+    ) -> list[Receipt]:
+        return await backend.publish(self.queue, posts, sender=sender, max_length=max_length)
 
     @initialize(palette=palettes)
     def choose_keys(self, palette: tuple[bytes | None, ...]) -> None:
@@ -175,7 +177,7 @@ class TwoRooms(Twins):
     @rule(back=st.integers(0, 20))
     def cancel(self, back: int) -> None:
         names = ["never", *self.ids]
-        self.same(lambda room, _: room.cancel(self.queue, names[-1 - back % len(names)]))
+        self.same(lambda backend, _: backend.cancel(self.queue, names[-1 - back % len(names)]))
 
     # -- consumers ---------------------------------------------------------------------------------------------------------
 
@@ -192,12 +194,12 @@ class TwoRooms(Twins):
         # names rise and fall, so that the order of joining is not the order of names
         name = f"c{len(self.consumers) * 37 % 100:02}-{len(self.consumers)}"
         self.consumers.append(name)
-        if self.same(lambda room, _: room.join(self.queue, name, lease, seats=seats, order=order)):
+        if self.same(lambda backend, _: backend.join(self.queue, name, lease, seats=seats, order=order)):
             self.leased.append(name)
 
     def claim(self, consumer: str, count: int, alone: bool = False, suspect_after: int = 2) -> list[Claimed]:
         left, right = self.both(
-            lambda room, _: claim(room, self.queue, consumer, count, alone=alone, suspect_after=suspect_after)
+            lambda backend, _: claim(backend, self.queue, consumer, count, alone=alone, suspect_after=suspect_after)
         )
         assert seen(left) == seen(right)
         if left == LOST:
@@ -219,9 +221,9 @@ class TwoRooms(Twins):
         self.claim(self.consumer(back), count, alone, suspect_after)
 
     def settle(self, consumer: str, ends: Sequence[tuple[Claimed, Way]], turn: int) -> None:
-        def verb(room: Room, side: int) -> Coroutine[Any, Any, int]:
+        def verb(backend: BackendUnderTest, side: int) -> Coroutine[Any, Any, int]:
             outcomes = [way.outcome(claimed, side, self.ids[claimed.id], turn) for claimed, way in ends]
-            return room.settle(self.queue, consumer, outcomes)
+            return backend.settle(self.queue, consumer, outcomes)
 
         if self.same(verb) == LOST:
             self.lost(consumer)
@@ -257,8 +259,10 @@ class TwoRooms(Twins):
         consumer = self.consumer(back)
         picked = self.pick(which) if anyones else self.held(consumer, which)
         if picked:
-            self.same(lambda room, side: room.release(self.queue, consumer, [claimed.entries[side].ref for claimed in picked]))
-            # rooms may rely on it: nobody settles what he gave back
+            self.same(
+                lambda backend, side: backend.release(self.queue, consumer, [claimed.entries[side].ref for claimed in picked])
+            )
+            # backends may rely on it: nobody settles what he gave back
             given_back = {claimed.entries[0].ref for claimed in picked}
             self.claimed = [c for c in self.claimed if c.consumer != consumer or c.entries[0].ref not in given_back]
 
@@ -267,7 +271,7 @@ class TwoRooms(Twins):
         consumer = self.consumer(back)
         holding = self.held(consumer, which)
         left, right = self.both(
-            lambda room, side: room.recover(self.queue, consumer, {claimed.entries[side].ref for claimed in holding})
+            lambda backend, side: backend.recover(self.queue, consumer, {claimed.entries[side].ref for claimed in holding})
         )
         if LOST in (left, right):
             assert left == right
@@ -279,13 +283,13 @@ class TwoRooms(Twins):
     @rule(backs=st.lists(recent, max_size=4), lease=leases)
     def renew(self, backs: list[int], lease: float) -> None:
         terms = {self.consumer(back): lease for back in backs}
-        for consumer in self.same(lambda room, _: room.renew(self.queue, terms)):
+        for consumer in self.same(lambda backend, _: backend.renew(self.queue, terms)):
             self.lost(consumer)
 
     @rule(back=recent, blameless=st.booleans())
     def leave(self, back: int, blameless: bool) -> None:
         consumer = self.consumer(back)
-        self.same(lambda room, _: room.leave(self.queue, consumer, blameless=blameless))
+        self.same(lambda backend, _: backend.leave(self.queue, consumer, blameless=blameless))
         self.lost(consumer)
 
     @rule(new=new_keys, count=st.integers(1, 4), lives=st.integers(1, 3), blameless=st.sampled_from([False, False, True]))
@@ -307,34 +311,34 @@ class TwoRooms(Twins):
         watcher = self.consumer(back)
         for passed in (first, second):
             self.time_passes(passed)
-            self.same(lambda room, _: room.renew(self.queue, {watcher: 10.0}))
+            self.same(lambda backend, _: backend.renew(self.queue, {watcher: 10.0}))
             self.claim(watcher, 0)
 
     # -- operators ---------------------------------------------------------------------------------------------------------
 
     @rule(back=recent, resumed=st.sampled_from([True, True, True, False]))
     def pause_and_resume(self, back: int, resumed: bool) -> None:
-        self.same(lambda room, _: room.pause(self.queue))
+        self.same(lambda backend, _: backend.pause(self.queue))
         self.claim(self.consumer(back), 3)
         if resumed:
-            self.same(lambda room, _: room.resume(self.queue))
+            self.same(lambda backend, _: backend.resume(self.queue))
 
     @rule()
     def resume(self) -> None:
-        self.same(lambda room, _: room.resume(self.queue))
+        self.same(lambda backend, _: backend.resume(self.queue))
 
     @precondition(lambda self: self.ids)
     @rule(which=some)
     def promote(self, which: list[int]) -> None:
         names = ["never", *self.ids]
         promoted = [names[-1 - back % len(names)] for back in which]
-        self.same(lambda room, _: room.promote(self.queue, promoted))
+        self.same(lambda backend, _: backend.promote(self.queue, promoted))
 
     @precondition(lambda self: self.dead)
     @rule(which=some, purge=st.booleans())
     def replay_or_purge(self, which: list[int], purge: bool) -> None:
         names = ["never", *(self.dead[-1 - back % len(self.dead)] for back in which)]
-        self.same(lambda room, _: room.purge(self.queue, names) if purge else room.replay(self.queue, names))
+        self.same(lambda backend, _: backend.purge(self.queue, names) if purge else backend.replay(self.queue, names))
 
     @rule(key=a_key, replay=st.booleans())
     def clear_key(self, key: int, replay: bool) -> None:
@@ -342,7 +346,7 @@ class TwoRooms(Twins):
 
     def clear(self, key: bytes | None, replay: bool) -> None:
         if key is not None:
-            self.same(lambda room, _: room.clear_key(self.queue, key, replay=replay))
+            self.same(lambda backend, _: backend.clear_key(self.queue, key, replay=replay))
 
     @rule(
         new=some_keys,
@@ -367,20 +371,20 @@ class TwoRooms(Twins):
     # -- what is seen ------------------------------------------------------------------------------------------------------
 
     @invariant()
-    def both_rooms_look_the_same(self) -> None:
+    def both_backends_look_the_same(self) -> None:
         type(self).walked += 1
         self.same(self.look)
 
-    async def look(self, room: Room, _: int) -> tuple[Any, ...]:
-        inspector = room.inspector
+    async def look(self, backend: BackendUnderTest, _: int) -> tuple[Any, ...]:
+        inspector = backend.inspector
         everything: list[Awaitable[Any]] = [inspector.queue(self.queue), inspector.dead_letters(self.queue)]
         everything += [inspector.stopped_keys(self.queue)]
         everything += [inspector.status(self.queue, name) for name in self.ids]
-        everything += [room.results.get(self.queue, name) for name in self.ids]
+        everything += [backend.results.get(self.queue, name) for name in self.ids]
         state, letters, stopped, *rest = await asyncio.gather(*everything)
         self.dead += [letter.id for letter in letters if letter.id not in self.dead]
         named = list(zip([*self.ids, *self.ids], rest, strict=True))
-        by_state = [await listed(room, self.queue, status) for status in LISTED]
+        by_state = [await listed(backend, self.queue, status) for status in LISTED]
         return state, [seen_letter(letter) for letter in letters], stopped, named, by_state
 
 

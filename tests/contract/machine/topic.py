@@ -12,11 +12,10 @@ from hypothesis.stateful import initialize, precondition, rule
 from millstream.address import group_address
 from millstream.broker import Followed, Position, Post, Receipt
 from millstream.broker.contract import BEGINNING, END, Place
-from tests.contract.machine.queue import TwoRooms, new_keys
-from tests.contract.machine.rooms import (
+from tests.contract.machine.backends import (
     LOST,
+    BackendUnderTest,
     Claimed,
-    Room,
     Way,
     claim,
     delays,
@@ -28,6 +27,7 @@ from tests.contract.machine.rooms import (
     seen,
     ways,
 )
+from tests.contract.machine.queue import TwoBackends, new_keys
 
 TOPIC = "t"
 FOLLOWED = "f"
@@ -40,7 +40,7 @@ def _followed(answer: Followed) -> tuple[Any, ...]:
     return plain(answer.entries), answer.missed, answer.position.entry, answer.position.number, answer.next_due
 
 
-class TwoTopics(TwoRooms):
+class TwoTopics(TwoBackends):
     """The same histories in a group of a topic, to which everything is emitted, beside another group that works too."""
 
     queue = group_address(TOPIC, "g")
@@ -52,66 +52,68 @@ class TwoTopics(TwoRooms):
         """A group was moved to where a server cannot tell how many events come after."""
         self.places: list[str] = []
         self.following: list[tuple[str, list[Position]]] = []
-        """Those who follow: a topic, and where they are in each room."""
+        """Those who follow: a topic, and where they are in each backend."""
         self.emitted = 0
 
-    async def accept(self, room: Room, posts: Sequence[Post], sender: str, max_length: int | None) -> list[Receipt]:
-        return await room.emit(TOPIC, posts, sender=sender, max_length=max_length)
+    async def accept(
+        self, backend: BackendUnderTest, posts: Sequence[Post], sender: str, max_length: int | None
+    ) -> list[Receipt]:
+        return await backend.emit(TOPIC, posts, sender=sender, max_length=max_length)
 
     @initialize(place=ends_of_the_log, keep=st.sampled_from([None, 5.0]), keep_count=st.sampled_from([None, 4]))
     def open_topic(self, place: Place, keep: float | None, keep_count: int | None) -> None:
         groups: dict[str, Place] = {"g": BEGINNING, "h": place}
-        self.same(lambda room, _: room.open_topic(TOPIC, groups, keep=keep, keep_count=keep_count))
+        self.same(lambda backend, _: backend.open_topic(TOPIC, groups, keep=keep, keep_count=keep_count))
         for topic in (TOPIC, FOLLOWED):
             self.begin_to_follow(topic)
-        self.same(lambda room, _: room.join(self.other, "other", 1e6))
+        self.same(lambda backend, _: backend.join(self.other, "other", 1e6))
 
     @rule(new=new_keys, count=st.integers(0, 5), how=st.lists(ways, max_size=5))
     def other_group_works(self, new: list[int], count: int, how: list[Way]) -> None:
         self.fill(new)
-        left, right = self.both(lambda room, _: claim(room, self.other, "other", count))
+        left, right = self.both(lambda backend, _: claim(backend, self.other, "other", count))
         assert seen(left) == seen(right)
         if left == LOST:
-            self.same(lambda room, _: room.join(self.other, "other", 1e6))
+            self.same(lambda backend, _: backend.join(self.other, "other", 1e6))
             return
         claimed = pairs((left, right), "other")
         ends = list(zip(claimed, how, strict=False))
         ends.sort(key=lambda end: not end[1].in_bulk(self.ids[end[0].id]))
 
-        def settle(room: Room, side: int) -> Coroutine[Any, Any, int]:
-            return room.settle(self.other, "other", [way.outcome(c, side, self.ids[c.id], self.turn) for c, way in ends])
+        def settle(backend: BackendUnderTest, side: int) -> Coroutine[Any, Any, int]:
+            return backend.settle(self.other, "other", [way.outcome(c, side, self.ids[c.id], self.turn) for c, way in ends])
 
         self.same(settle)
         rest = claimed[len(ends) :]
-        self.same(lambda room, side: room.release(self.other, "other", [c.entries[side].ref for c in rest]))
+        self.same(lambda backend, side: backend.release(self.other, "other", [c.entries[side].ref for c in rest]))
 
     def settle_and_remember(self, consumer: str, ends: Sequence[tuple[Claimed, Way]]) -> None:
-        # an event given again may be beside its retry: which of the two ends first is for no room to say
+        # an event given again may be beside its retry: which of the two ends first is for no backend to say
         super().settle_and_remember(consumer, list({claimed.id: (claimed, way) for claimed, way in ends}.values()))
 
     @rule()
     def remove_the_other_group(self) -> None:
-        self.same(lambda room, _: room.remove_group(self.other))
+        self.same(lambda backend, _: backend.remove_group(self.other))
 
     @rule(topic=st.sampled_from([TOPIC, FOLLOWED]))
     def begin_to_follow(self, topic: str) -> None:
-        positions = [followed.position for followed in self.both(lambda room, _: room.follow(topic, None, 1))]
+        positions = [followed.position for followed in self.both(lambda backend, _: backend.follow(topic, None, 1))]
         self.following.append((topic, positions))
 
     @rule(new=new_keys, back=recent, count=st.integers(1, 5))
     def follow(self, new: list[int], back: int, count: int) -> None:
         self.fill(new)
         topic, positions = self.following[-1 - back % len(self.following)]
-        left, right = self.both(lambda room, side: room.follow(topic, positions[side], count))
+        left, right = self.both(lambda backend, side: backend.follow(topic, positions[side], count))
         positions[:] = [left.position, right.position]
         assert _followed(left) == _followed(right)
 
     @rule(new=st.integers(1, 5), delay=delays, max_length=max_lengths, keep_count=st.sampled_from([None, 0, 2]))
     def emit_to_those_who_follow(self, new: int, delay: float, max_length: int | None, keep_count: int | None) -> None:
-        self.same(lambda room, _: room.open_topic(FOLLOWED, {}, keep_count=keep_count))
+        self.same(lambda backend, _: backend.open_topic(FOLLOWED, {}, keep_count=keep_count))
         posts = [Post(f"f{n}", f"f{n}".encode(), delay=delay) for n in range(self.emitted, self.emitted + new)]
         self.emitted += new
-        self.same(lambda room, _: room.emit(FOLLOWED, posts, max_length=max_length))
+        self.same(lambda backend, _: backend.emit(FOLLOWED, posts, max_length=max_length))
 
     @rule(to=ends_of_the_log)
     def seek(self, to: str) -> None:
@@ -130,17 +132,17 @@ class TwoTopics(TwoRooms):
         self.blurred = True
 
     def move(self, to: Place) -> None:
-        self.same(lambda room, _: room.seek(self.queue, to))
+        self.same(lambda backend, _: backend.seek(self.queue, to))
         # what is given again belongs to whoever gets it: nobody settles what he was given before
         self.claimed = [claimed for claimed in self.claimed if not claimed.entries[0].ref.startswith(b"L")]
         self.again.clear()
 
-    async def look(self, room: Room, _: int) -> tuple[Any, ...]:
-        topic = await room.inspector.topic(TOPIC)
+    async def look(self, backend: BackendUnderTest, _: int) -> tuple[Any, ...]:
+        topic = await backend.inspector.topic(TOPIC)
         self.places += [group.place for group in topic.groups if group.name == "g" and group.place not in self.places]
-        state, *rest = await super().look(room, _)
+        state, *rest = await super().look(backend, _)
         if self.blurred:
             state = msgspec.structs.replace(state, ready=0)
             unknown = [msgspec.structs.replace(group, lag=None, ready=0) for group in topic.groups]
             topic = msgspec.structs.replace(topic, groups=unknown)
-        return state, topic, await room.inspector.topic(FOLLOWED), *rest
+        return state, topic, await backend.inspector.topic(FOLLOWED), *rest

@@ -7,21 +7,21 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.contract.machine.rooms import MakeRoom, Twins
+from tests.contract.machine.backends import MakeBackend, Twins
 
 # steps in one history
 STEPS = 60
 
 
-def walk(left: MakeRoom, right: MakeRoom, steps: int, histories: type[Twins], **options: Any) -> int:
+def walk(left: MakeBackend, right: MakeBackend, steps: int, histories: type[Twins], **options: Any) -> int:
     """Walk at least so many steps; how many it were."""
 
-    class Rooms(histories):  # type: ignore[misc, valid-type]
-        make_rooms = (left, right)
+    class Backends(histories):  # type: ignore[misc, valid-type]
+        make_backends = (left, right)
         walked = 0
 
-    while Rooms.walked < steps:
-        examples = max(10, (steps - Rooms.walked) // STEPS)
+    while Backends.walked < steps:
+        examples = max(10, (steps - Backends.walked) // STEPS)
         profile = settings(
             max_examples=examples,
             stateful_step_count=STEPS,
@@ -31,5 +31,5 @@ def walk(left: MakeRoom, right: MakeRoom, steps: int, histories: type[Twins], **
             report_multiple_bugs=False,
             **options,
         )
-        run_state_machine_as_test(Rooms, settings=profile)
-    return Rooms.walked
+        run_state_machine_as_test(Backends, settings=profile)
+    return Backends.walked

@@ -11,14 +11,14 @@ if not one_of(ARGV[5]) then return '-' end
 local followed = redis.call('HEXISTS', LOG_META, 'followed') == 1
 local grouped = redis.call('SCARD', GROUPS) > 0
 local drops = followed and not grouped
-local room = math.huge
+local limit = math.huge
 local receipts, created, ready, earlier = {}, 0, false, false
 local state = sender ~= '' and load_sender(sender)
 if bound >= 0 then
-  room = bound - redis.call('ZCARD', LOG_DUE) - (drops and 0 or redis.call('XLEN', LOG))
+  limit = bound - redis.call('ZCARD', LOG_DUE) - (drops and 0 or redis.call('XLEN', LOG))
   for i = 11, #ARGV, 6 do
     if ARGV[i] ~= '' then  -- where nobody asks for order nobody is blocked
-      room = room - most_blocked()
+      limit = limit - most_blocked()
       break
     end
   end
@@ -36,7 +36,7 @@ local function receipt(id, serial, request)
     local by, number = string.match(id, '^(.*)%-([1-9]%d*)$')
     if by and #number < 15 and accepted(load_sender(by), tonumber(number)) then return 2 end
   end
-  if room <= 0 then return 3 end
+  if limit <= 0 then return 3 end
   return 1
 end
 for i = 6, #ARGV, 6 do
@@ -54,11 +54,11 @@ for i = 6, #ARGV, 6 do
       if key then redis.call('HSET', LOG_KEYED, id, key) end
       redis.call('ZADD', LOG_DUE, due, id)
       earlier = earlier or not first or due < tonumber(first)
-      room = room - 1
+      limit = limit - 1
     else
       record(id, body, expires, key)
       ready = true
-      if not drops then room = room - 1 end
+      if not drops then limit = limit - 1 end
     end
     if serial > 0 then accept(state, serial) else redis.call('SET', GIVEN .. id, request, 'PX', id_ttl_ms) end
     created = created + 1

@@ -5,14 +5,14 @@
 --       key ('': none, else behind a 'k') (serial: 0 if the caller gave the id, or a newline, 'r' and the name of its request; due,
 --       expires: 0, '+ms' from now, or a moment in ms)
 -- Returns one digit each: 1 created, 2 exists, 3 full, 4 conflict, 5 created by this request before; then 'n' if nothing was ever published before; or '-' if there is another number of shards.
-local sender, room, id_ttl_ms = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local sender, limit, id_ttl_ms = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local receipts, created, ready, earlier = {}, 0, false, false
 if not one_of(ARGV[5]) then return '-' end
 local state = sender ~= '' and load_sender(sender)
-if room >= 0 then
-  room = room - redis.call('XLEN', STREAM) - redis.call('HLEN', HELD)
+if limit >= 0 then
+  limit = limit - redis.call('XLEN', STREAM) - redis.call('HLEN', HELD)
 else
-  room = math.huge
+  limit = math.huge
 end
 
 local function receipt(id, serial, task, request)
@@ -29,7 +29,7 @@ local function receipt(id, serial, task, request)
     local by, number = string.match(id, '^(.*)%-([1-9]%d*)$')
     if by and #number < 15 and accepted(load_sender(by), tonumber(number)) then return 2 end
   end
-  if room <= 0 then return 3 end
+  if limit <= 0 then return 3 end
   return 1
 end
 for i = 6, #ARGV, 7 do
@@ -49,7 +49,7 @@ for i = 6, #ARGV, 7 do
       ready = true
     end
     if serial > 0 then accept(state, serial) else redis.call('SET', GIVEN .. id, task .. request) end
-    room = room - 1
+    limit = limit - 1
     created = created + 1
   end
 end

@@ -9,245 +9,245 @@ from millstream.broker import Post, Receipt
 from millstream.broker.contract import BEGINNING
 from millstream.errors import ShardsChanged, ShardsInUse
 from millstream.outcome import Kind
-from millstream.testing.room import Promises, Room, ids, promise
+from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
 
 CREATED = Receipt.CREATED
 MAIL, ORDERS = "mail", "orders"
 
 
-async def publish(room: Room, shard: int, name: str, shards: int, **fields: object) -> list[Receipt]:
+async def publish(backend: BackendUnderTest, shard: int, name: str, shards: int, **fields: object) -> list[Receipt]:
     posts = [Post(name, name.encode(), "t", **fields)]  # type: ignore[arg-type]
-    return await room.broker.publish(shard_name(MAIL, shard), posts, shards=shards)
+    return await backend.broker.publish(shard_name(MAIL, shard), posts, shards=shards)
 
 
-async def emit(room: Room, shard: int, name: str, shards: int, **fields: object) -> list[Receipt]:
+async def emit(backend: BackendUnderTest, shard: int, name: str, shards: int, **fields: object) -> list[Receipt]:
     posts = [Post(name, name.encode(), **fields)]  # type: ignore[arg-type]
-    return await room.broker.emit(shard_name(ORDERS, shard), posts, shards=shards)
+    return await backend.broker.emit(shard_name(ORDERS, shard), posts, shards=shards)
 
 
 class ShardPromises(Promises):
     @promise()
-    async def test_the_number_of_shards_is_what_was_noted_first(self, room: Room) -> None:
-        assert await room.broker.inspector.shards(MAIL) == 0
-        assert await room.broker.note_shards(MAIL, 8) == 8
-        assert await room.broker.note_shards(MAIL, 4) == 8
-        other = await room.another()
+    async def test_the_number_of_shards_is_what_was_noted_first(self, backend: BackendUnderTest) -> None:
+        assert await backend.broker.inspector.shards(MAIL) == 0
+        assert await backend.broker.note_shards(MAIL, 8) == 8
+        assert await backend.broker.note_shards(MAIL, 4) == 8
+        other = await backend.another()
         assert await other.inspector.shards(MAIL) == 8
 
     @promise()
-    async def test_the_number_of_shards_can_be_noted_anew(self, room: Room) -> None:
-        await room.broker.note_shards(MAIL, 8)
-        assert await room.broker.note_shards(MAIL, 4, anew=True) == 4
-        assert await room.broker.inspector.shards(MAIL) == 4
+    async def test_the_number_of_shards_can_be_noted_anew(self, backend: BackendUnderTest) -> None:
+        await backend.broker.note_shards(MAIL, 8)
+        assert await backend.broker.note_shards(MAIL, 4, anew=True) == 4
+        assert await backend.broker.inspector.shards(MAIL) == 4
 
     @promise()
-    async def test_what_has_no_shards_any_more_can_get_some(self, room: Room) -> None:
-        await room.broker.note_shards(MAIL, 8)
-        assert await room.broker.note_shards(MAIL, 0, anew=True) == 0
-        assert await room.broker.inspector.shards(MAIL) == 0
-        assert await room.broker.note_shards(MAIL, 3) == 3
+    async def test_what_has_no_shards_any_more_can_get_some(self, backend: BackendUnderTest) -> None:
+        await backend.broker.note_shards(MAIL, 8)
+        assert await backend.broker.note_shards(MAIL, 0, anew=True) == 0
+        assert await backend.broker.inspector.shards(MAIL) == 0
+        assert await backend.broker.note_shards(MAIL, 3) == 3
 
     @promise()
-    async def test_a_queue_and_a_topic_of_one_name_have_shards_of_their_own(self, room: Room) -> None:
-        await room.broker.note_shards(MAIL, 8)
-        await room.broker.note_shards(topic_address(MAIL), 4)
-        assert await room.broker.inspector.shards(MAIL) == 8
-        assert await room.broker.inspector.shards(topic_address(MAIL)) == 4
+    async def test_a_queue_and_a_topic_of_one_name_have_shards_of_their_own(self, backend: BackendUnderTest) -> None:
+        await backend.broker.note_shards(MAIL, 8)
+        await backend.broker.note_shards(topic_address(MAIL), 4)
+        assert await backend.broker.inspector.shards(MAIL) == 8
+        assert await backend.broker.inspector.shards(topic_address(MAIL)) == 4
 
     # -- fences ------------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_the_first_publish_to_a_shard_notes_of_how_many_it_is_one(self, room: Room) -> None:
-        assert await publish(room, 3, "a", shards=8) == [CREATED]
+    async def test_the_first_publish_to_a_shard_notes_of_how_many_it_is_one(self, backend: BackendUnderTest) -> None:
+        assert await publish(backend, 3, "a", shards=8) == [CREATED]
         with pytest.raises(ShardsChanged, match="mail"):
-            await publish(room, 3, "b", shards=4)
-        assert await publish(room, 3, "c", shards=8) == [CREATED]
-        await room.join("c", queue=shard_name(MAIL, 3))
-        assert ids(await room.take("c", queue=shard_name(MAIL, 3))) == ["a", "c"]
+            await publish(backend, 3, "b", shards=4)
+        assert await publish(backend, 3, "c", shards=8) == [CREATED]
+        await backend.join("c", queue=shard_name(MAIL, 3))
+        assert ids(await backend.take("c", queue=shard_name(MAIL, 3))) == ["a", "c"]
 
     @promise()
-    async def test_the_first_event_of_a_shard_notes_of_how_many_it_is_one(self, room: Room) -> None:
-        assert await emit(room, 3, "a", shards=8) == [CREATED]
+    async def test_the_first_event_of_a_shard_notes_of_how_many_it_is_one(self, backend: BackendUnderTest) -> None:
+        assert await emit(backend, 3, "a", shards=8) == [CREATED]
         with pytest.raises(ShardsChanged, match="orders"):
-            await emit(room, 3, "b", shards=4)
-        assert await emit(room, 3, "c", shards=8) == [CREATED]
-        assert (await room.broker.inspector.topic(shard_name(ORDERS, 3))).length == 2
+            await emit(backend, 3, "b", shards=4)
+        assert await emit(backend, 3, "c", shards=8) == [CREATED]
+        assert (await backend.broker.inspector.topic(shard_name(ORDERS, 3))).length == 2
 
     @promise()
-    async def test_generated_ids_are_fenced_too(self, room: Room) -> None:
+    async def test_generated_ids_are_fenced_too(self, backend: BackendUnderTest) -> None:
         queue, topic = shard_name(MAIL, 0), shard_name(ORDERS, 0)
         for number in (1, 2):
             posts = [Post(f"s-{number}", b"", serial=number)]
-            assert await room.broker.publish(queue, posts, sender="s", shards=2) == [CREATED]
-            assert await room.broker.emit(topic, posts, sender="s", shards=2) == [CREATED]
+            assert await backend.broker.publish(queue, posts, sender="s", shards=2) == [CREATED]
+            assert await backend.broker.emit(topic, posts, sender="s", shards=2) == [CREATED]
         late = [Post("s-3", b"", serial=3)]
         with pytest.raises(ShardsChanged):
-            await room.broker.publish(queue, late, sender="s", shards=3)
+            await backend.broker.publish(queue, late, sender="s", shards=3)
         with pytest.raises(ShardsChanged):
-            await room.broker.emit(topic, late, sender="s", shards=3)
-        assert await room.broker.publish(queue, late, sender="s", shards=2) == [CREATED]
-        assert await room.broker.emit(topic, late, sender="s", shards=2) == [CREATED]
+            await backend.broker.emit(topic, late, sender="s", shards=3)
+        assert await backend.broker.publish(queue, late, sender="s", shards=2) == [CREATED]
+        assert await backend.broker.emit(topic, late, sender="s", shards=2) == [CREATED]
 
     @promise()
-    async def test_a_fence_lets_only_those_through_who_say_its_number(self, room: Room) -> None:
-        await room.broker.fence_shard(shard_name(MAIL, 1), 4)
+    async def test_a_fence_lets_only_those_through_who_say_its_number(self, backend: BackendUnderTest) -> None:
+        await backend.broker.fence_shard(shard_name(MAIL, 1), 4)
         with pytest.raises(ShardsChanged):
-            await publish(room, 1, "a", shards=8)
-        assert await publish(room, 1, "a", shards=4) == [CREATED]
-        assert await publish(room, 0, "a", shards=8) == [CREATED]
+            await publish(backend, 1, "a", shards=8)
+        assert await publish(backend, 1, "a", shards=4) == [CREATED]
+        assert await publish(backend, 0, "a", shards=8) == [CREATED]
 
     @promise()
-    async def test_a_fence_of_none_lets_nobody_through(self, room: Room) -> None:
-        await publish(room, 1, "a", shards=4)
-        await room.broker.fence_shard(shard_name(MAIL, 1), 0)
+    async def test_a_fence_of_none_lets_nobody_through(self, backend: BackendUnderTest) -> None:
+        await publish(backend, 1, "a", shards=4)
+        await backend.broker.fence_shard(shard_name(MAIL, 1), 0)
         for shards in (4, 1, 8):
             with pytest.raises(ShardsChanged):
-                await publish(room, 1, "b", shards=shards)
-        assert (await room.broker.inspector.queue(shard_name(MAIL, 1))).ready == 1
+                await publish(backend, 1, "b", shards=shards)
+        assert (await backend.broker.inspector.queue(shard_name(MAIL, 1))).ready == 1
 
     @promise()
-    async def test_a_fence_of_a_topic_is_none_of_a_queue(self, room: Room) -> None:
-        await room.broker.fence_shard(topic_address(shard_name(ORDERS, 1)), 4)
+    async def test_a_fence_of_a_topic_is_none_of_a_queue(self, backend: BackendUnderTest) -> None:
+        await backend.broker.fence_shard(topic_address(shard_name(ORDERS, 1)), 4)
         with pytest.raises(ShardsChanged):
-            await emit(room, 1, "a", shards=8)
-        assert await room.broker.publish(shard_name(ORDERS, 1), [Post("a", b"")], shards=8) == [CREATED]
+            await emit(backend, 1, "a", shards=8)
+        assert await backend.broker.publish(shard_name(ORDERS, 1), [Post("a", b"")], shards=8) == [CREATED]
 
     # -- what is seen ------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_shards_are_listed_as_the_queue_or_topic_they_are_of(self, room: Room) -> None:
+    async def test_shards_are_listed_as_the_queue_or_topic_they_are_of(self, backend: BackendUnderTest) -> None:
         for shard in range(3):
-            await room.broker.declare(shard_name(MAIL, shard))
-            await room.broker.open_topic(shard_name(ORDERS, shard), {"g": BEGINNING})
-        queues, topics = await room.broker.inspector.queues(), await room.broker.inspector.topics()
+            await backend.broker.declare(shard_name(MAIL, shard))
+            await backend.broker.open_topic(shard_name(ORDERS, shard), {"g": BEGINNING})
+        queues, topics = await backend.broker.inspector.queues(), await backend.broker.inspector.topics()
         assert (queues.count(MAIL), topics.count(ORDERS)) == (1, 1)
         assert not [name for name in [*queues, *topics] if ":" in name]
         assert (queues, topics) == (sorted(queues), sorted(topics))
 
     @promise()
-    async def test_each_shard_has_owners_and_turns_of_its_own(self, room: Room) -> None:
+    async def test_each_shard_has_owners_and_turns_of_its_own(self, backend: BackendUnderTest) -> None:
         first, second = shard_name(MAIL, 0), shard_name(MAIL, 1)
-        assert await room.broker.join(first, "c", 30, seats=1) > 0
-        assert await room.broker.join(first, "d", 30, seats=1) == 0
-        assert await room.broker.join(second, "d", 30, seats=1) > 0
-        await publish(room, 0, "a", shards=2, key=b"k")
-        await publish(room, 1, "b", shards=2, key=b"k")
-        assert ids(await room.take("c", queue=first)) == ["a"]
-        assert ids(await room.take("d", queue=second)) == ["b"]
+        assert await backend.broker.join(first, "c", 30, seats=1) > 0
+        assert await backend.broker.join(first, "d", 30, seats=1) == 0
+        assert await backend.broker.join(second, "d", 30, seats=1) > 0
+        await publish(backend, 0, "a", shards=2, key=b"k")
+        await publish(backend, 1, "b", shards=2, key=b"k")
+        assert ids(await backend.take("c", queue=first)) == ["a"]
+        assert ids(await backend.take("d", queue=second)) == ["b"]
 
     # -- another number of shards ------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_the_number_of_shards_changes_when_nothing_is_on_its_way(self, room: Room) -> None:
-        await room.broker.note_shards(MAIL, 4)
-        await room.join("c", queue=shard_name(MAIL, 1))
-        await publish(room, 1, "a", shards=4)
-        await room.settle("c", await room.take("c", queue=shard_name(MAIL, 1)), queue=shard_name(MAIL, 1))
-        await room.broker.reshard(MAIL, 2)
-        assert await room.broker.inspector.shards(MAIL) == 2
+    async def test_the_number_of_shards_changes_when_nothing_is_on_its_way(self, backend: BackendUnderTest) -> None:
+        await backend.broker.note_shards(MAIL, 4)
+        await backend.join("c", queue=shard_name(MAIL, 1))
+        await publish(backend, 1, "a", shards=4)
+        await backend.settle("c", await backend.take("c", queue=shard_name(MAIL, 1)), queue=shard_name(MAIL, 1))
+        await backend.broker.reshard(MAIL, 2)
+        assert await backend.broker.inspector.shards(MAIL) == 2
         for shard in range(4):
             with pytest.raises(ShardsChanged):
-                await publish(room, shard, "late", shards=4)
-        assert await publish(room, 1, "b", shards=2) == [CREATED]
+                await publish(backend, shard, "late", shards=4)
+        assert await publish(backend, 1, "b", shards=2) == [CREATED]
 
     @promise()
-    async def test_the_number_of_shards_grows_too(self, room: Room) -> None:
-        await room.broker.note_shards(MAIL, 2)
-        await room.broker.reshard(MAIL, 4)
-        assert await publish(room, 3, "a", shards=4) == [CREATED]
+    async def test_the_number_of_shards_grows_too(self, backend: BackendUnderTest) -> None:
+        await backend.broker.note_shards(MAIL, 2)
+        await backend.broker.reshard(MAIL, 4)
+        assert await publish(backend, 3, "a", shards=4) == [CREATED]
         with pytest.raises(ShardsChanged):
-            await publish(room, 1, "a", shards=2)
+            await publish(backend, 1, "a", shards=2)
 
     @promise()
-    async def test_the_number_of_a_topics_shards_changes_when_nothing_is_on_its_way(self, room: Room) -> None:
+    async def test_the_number_of_a_topics_shards_changes_when_nothing_is_on_its_way(self, backend: BackendUnderTest) -> None:
         address, group = topic_address(ORDERS), group_address(shard_name(ORDERS, 1), "g")
-        await room.broker.note_shards(address, 4)
-        await room.join("c", queue=group)
-        await emit(room, 1, "a", shards=4)
-        await room.settle("c", await room.take("c", queue=group), queue=group)
-        await room.broker.reshard(address, 2)
-        assert await room.broker.inspector.shards(address) == 2
+        await backend.broker.note_shards(address, 4)
+        await backend.join("c", queue=group)
+        await emit(backend, 1, "a", shards=4)
+        await backend.settle("c", await backend.take("c", queue=group), queue=group)
+        await backend.broker.reshard(address, 2)
+        assert await backend.broker.inspector.shards(address) == 2
         with pytest.raises(ShardsChanged):
-            await emit(room, 1, "b", shards=4)
-        assert await emit(room, 1, "b", shards=2) == [CREATED]
+            await emit(backend, 1, "b", shards=4)
+        assert await emit(backend, 1, "b", shards=2) == [CREATED]
 
     @promise()
-    async def test_what_had_no_shards_gets_some_and_loses_them(self, room: Room) -> None:
-        await room.broker.reshard(MAIL, 2)
-        assert await publish(room, 1, "a", shards=2) == [CREATED]
-        await room.broker.cancel(shard_name(MAIL, 1), "a")
-        await room.broker.reshard(MAIL, 0)
-        assert await room.broker.inspector.shards(MAIL) == 0
+    async def test_what_had_no_shards_gets_some_and_loses_them(self, backend: BackendUnderTest) -> None:
+        await backend.broker.reshard(MAIL, 2)
+        assert await publish(backend, 1, "a", shards=2) == [CREATED]
+        await backend.broker.cancel(shard_name(MAIL, 1), "a")
+        await backend.broker.reshard(MAIL, 0)
+        assert await backend.broker.inspector.shards(MAIL) == 0
         with pytest.raises(ShardsChanged):
-            await publish(room, 1, "b", shards=2)
-        assert await room.broker.publish(MAIL, [Post("whole", b"")]) == [CREATED]
+            await publish(backend, 1, "b", shards=2)
+        assert await backend.broker.publish(MAIL, [Post("whole", b"")]) == [CREATED]
 
     @promise()
-    async def test_what_has_shards_is_not_published_to_without_them(self, room: Room) -> None:
-        assert await room.broker.publish(MAIL, [Post("whole", b"")]) == [CREATED]
+    async def test_what_has_shards_is_not_published_to_without_them(self, backend: BackendUnderTest) -> None:
+        assert await backend.broker.publish(MAIL, [Post("whole", b"")]) == [CREATED]
         with pytest.raises(ShardsInUse, match="1 ready"):
-            await room.broker.reshard(MAIL, 2)
-        assert await room.broker.publish(MAIL, [Post("another", b"")]) == [CREATED]
+            await backend.broker.reshard(MAIL, 2)
+        assert await backend.broker.publish(MAIL, [Post("another", b"")]) == [CREATED]
         for job_id in ("whole", "another"):
-            await room.broker.cancel(MAIL, job_id)
-        await room.broker.reshard(MAIL, 2)
+            await backend.broker.cancel(MAIL, job_id)
+        await backend.broker.reshard(MAIL, 2)
         with pytest.raises(ShardsChanged):
-            await room.broker.publish(MAIL, [Post("late", b"")])
+            await backend.broker.publish(MAIL, [Post("late", b"")])
         with pytest.raises(ShardsChanged):
-            await room.broker.publish(MAIL, [Post("s-1", b"", serial=1)], sender="s")
+            await backend.broker.publish(MAIL, [Post("s-1", b"", serial=1)], sender="s")
 
     @promise()
-    async def test_the_number_of_shards_stays_while_a_job_is_on_its_way(self, room: Room) -> None:
+    async def test_the_number_of_shards_stays_while_a_job_is_on_its_way(self, backend: BackendUnderTest) -> None:
         queue = shard_name(MAIL, 1)
-        await room.broker.note_shards(MAIL, 2)
-        await room.broker.join(queue, "c", 1e6)
+        await backend.broker.note_shards(MAIL, 2)
+        await backend.broker.join(queue, "c", 1e6)
 
         async def refused(word: str) -> None:
             with pytest.raises(ShardsInUse, match=f"{queue}.* 1 {word}"):
-                await room.broker.reshard(MAIL, 4)
-            assert await room.broker.inspector.shards(MAIL) == 2
+                await backend.broker.reshard(MAIL, 4)
+            assert await backend.broker.inspector.shards(MAIL) == 2
             with pytest.raises(ShardsChanged):
-                await publish(room, 1, "late", shards=4)
+                await publish(backend, 1, "late", shards=4)
 
-        await publish(room, 1, "late", shards=2, delay=5)
+        await publish(backend, 1, "late", shards=2, delay=5)
         await refused("scheduled")
-        assert await room.broker.cancel(queue, "late") is not None
-        await publish(room, 1, "1", shards=2, key=b"k")
+        assert await backend.broker.cancel(queue, "late") is not None
+        await publish(backend, 1, "1", shards=2, key=b"k")
         await refused("ready")
-        first = await room.take("c", queue=queue)
+        first = await backend.take("c", queue=queue)
         await refused("running")
-        await publish(room, 1, "2", shards=2, key=b"k")
-        assert await room.take("c", queue=queue) == []
+        await publish(backend, 1, "2", shards=2, key=b"k")
+        assert await backend.take("c", queue=queue) == []
         await refused("running, 1 blocked")
-        await room.settle("c", first, queue=queue)
-        await room.settle("c", await room.take("c", queue=queue), queue=queue)
-        await room.broker.reshard(MAIL, 4)
+        await backend.settle("c", first, queue=queue)
+        await backend.settle("c", await backend.take("c", queue=queue), queue=queue)
+        await backend.broker.reshard(MAIL, 4)
 
     @promise()
-    async def test_the_number_of_shards_stays_while_an_event_is_on_its_way(self, room: Room) -> None:
+    async def test_the_number_of_shards_stays_while_an_event_is_on_its_way(self, backend: BackendUnderTest) -> None:
         address, topic = topic_address(ORDERS), shard_name(ORDERS, 0)
-        await room.broker.note_shards(address, 2)
-        await emit(room, 0, "a", shards=2)
+        await backend.broker.note_shards(address, 2)
+        await emit(backend, 0, "a", shards=2)
         with pytest.raises(ShardsInUse, match="1 ready"):
-            await room.broker.reshard(address, 1)
+            await backend.broker.reshard(address, 1)
         group = group_address(topic, "g")
-        await room.join("c", lease=1e6, queue=group)
+        await backend.join("c", lease=1e6, queue=group)
         with pytest.raises(ShardsInUse, match="1 ready"):
-            await room.broker.reshard(address, 1)
-        await room.settle("c", await room.take("c", queue=group), queue=group)
-        await emit(room, 0, "b", shards=2, delay=5)
+            await backend.broker.reshard(address, 1)
+        await backend.settle("c", await backend.take("c", queue=group), queue=group)
+        await emit(backend, 0, "b", shards=2, delay=5)
         with pytest.raises(ShardsInUse, match="1 delayed"):
-            await room.broker.reshard(address, 1)
-        assert await emit(room, 0, "c", shards=2) == [CREATED]
+            await backend.broker.reshard(address, 1)
+        assert await emit(backend, 0, "c", shards=2) == [CREATED]
 
     @promise()
-    async def test_a_shard_with_dead_letters_may_stay_but_not_go(self, room: Room) -> None:
+    async def test_a_shard_with_dead_letters_may_stay_but_not_go(self, backend: BackendUnderTest) -> None:
         queue = shard_name(MAIL, 1)
-        await room.broker.note_shards(MAIL, 2)
-        await room.broker.join(queue, "c", 30)
-        await publish(room, 1, "a", shards=2)
-        await room.settle("c", await room.take("c", queue=queue), Kind.DEAD, queue=queue)
+        await backend.broker.note_shards(MAIL, 2)
+        await backend.broker.join(queue, "c", 30)
+        await publish(backend, 1, "a", shards=2)
+        await backend.settle("c", await backend.take("c", queue=queue), Kind.DEAD, queue=queue)
         with pytest.raises(ShardsInUse, match="1 dead"):
-            await room.broker.reshard(MAIL, 1)
-        await room.broker.reshard(MAIL, 3)
-        assert await room.broker.replay(queue, ["a"]) == ["a"]
+            await backend.broker.reshard(MAIL, 1)
+        await backend.broker.reshard(MAIL, 3)
+        assert await backend.broker.replay(queue, ["a"]) == ["a"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from millstream.broker import Team, WorkerInfo
-from millstream.testing.room import Promises, Room, eventually, promise
+from millstream.testing.backend import BackendUnderTest, Promises, eventually, promise
 
 
 def supervisor(name: str, processes: int = 2) -> WorkerInfo:
@@ -17,55 +17,55 @@ class SupervisingPromises(Promises):
     """Mailboxes, the registry of supervisors, and what is due."""
 
     @promise()
-    async def test_mail_is_taken_once_and_in_order(self, room: Room) -> None:
-        other = await room.another()
-        await room.broker.mailbox.put("w", b"first", 60)
+    async def test_mail_is_taken_once_and_in_order(self, backend: BackendUnderTest) -> None:
+        other = await backend.another()
+        await backend.broker.mailbox.put("w", b"first", 60)
         await other.mailbox.put("w", b"second", 60)
-        await room.broker.mailbox.put("v", b"\x00other\xff", 60)
+        await backend.broker.mailbox.put("v", b"\x00other\xff", 60)
         assert await other.mailbox.take("w") == [b"first", b"second"]
-        assert await room.broker.mailbox.take("w") == []
-        assert await room.broker.mailbox.take("v") == [b"\x00other\xff"]
+        assert await backend.broker.mailbox.take("w") == []
+        assert await backend.broker.mailbox.take("v") == [b"\x00other\xff"]
 
     @promise()
-    async def test_mail_that_nobody_takes_expires(self, room: Room) -> None:
-        await room.broker.mailbox.put("stays", b"mail", 600)
+    async def test_mail_that_nobody_takes_expires(self, backend: BackendUnderTest) -> None:
+        await backend.broker.mailbox.put("stays", b"mail", 600)
         tries = 0
 
         async def gone() -> bool:
             nonlocal tries
             tries += 1
             box = f"goes-{tries}"
-            await room.broker.mailbox.put(box, b"mail", 0.005)
+            await backend.broker.mailbox.put(box, b"mail", 0.005)
             await asyncio.sleep(0.01 * tries)
-            return await room.broker.mailbox.take(box) == []
+            return await backend.broker.mailbox.take(box) == []
 
         await eventually(gone)
-        assert await room.broker.mailbox.take("stays") == [b"mail"]
+        assert await backend.broker.mailbox.take("stays") == [b"mail"]
 
     @promise()
-    async def test_a_supervisor_is_seen_with_its_team_and_is_no_worker_process(self, room: Room) -> None:
+    async def test_a_supervisor_is_seen_with_its_team_and_is_no_worker_process(self, backend: BackendUnderTest) -> None:
         process = WorkerInfo("p", "host", 8, "0.1", ["q"], 2.5, {"done": 3}, supervisor="s")
-        await room.broker.register(supervisor("s"), 60)
-        await room.broker.register(process, 60)
-        other = await room.another()
+        await backend.broker.register(supervisor("s"), 60)
+        await backend.broker.register(process, 60)
+        other = await backend.another()
         assert await other.inspector.supervisors() == [supervisor("s")]
         assert await other.inspector.workers() == [process]
         await other.register(supervisor("s", processes=3), 60)
-        assert await room.broker.inspector.supervisors() == [supervisor("s", processes=3)]
+        assert await backend.broker.inspector.supervisors() == [supervisor("s", processes=3)]
         await other.unregister("s")
-        assert await room.broker.inspector.supervisors() == []
+        assert await backend.broker.inspector.supervisors() == []
 
     @promise()
-    async def test_what_is_due_is_counted_until_a_claim_makes_it_ready(self, room: Room) -> None:
-        inspector = room.broker.inspector
-        await room.publish("ready")
-        await room.publish("soon-1", "soon-2", delay=5)
-        await room.publish("later", delay=50)
-        assert await inspector.due(room.queue) == 0
-        room.at(5)
-        assert await inspector.due(room.queue) == 2
-        await room.join("c")
-        await room.broker.claim(room.queue, "c", 0)
-        assert await inspector.due(room.queue) == 0
-        room.at(50)
-        assert await inspector.due(room.queue) == 1
+    async def test_what_is_due_is_counted_until_a_claim_makes_it_ready(self, backend: BackendUnderTest) -> None:
+        inspector = backend.broker.inspector
+        await backend.publish("ready")
+        await backend.publish("soon-1", "soon-2", delay=5)
+        await backend.publish("later", delay=50)
+        assert await inspector.due(backend.queue) == 0
+        backend.at(5)
+        assert await inspector.due(backend.queue) == 2
+        await backend.join("c")
+        await backend.broker.claim(backend.queue, "c", 0)
+        assert await inspector.due(backend.queue) == 0
+        backend.at(50)
+        assert await inspector.due(backend.queue) == 1

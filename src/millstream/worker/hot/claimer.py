@@ -1,4 +1,4 @@
-"""The claimer: one per queue, brings work when there is room for it and waits for it when there is none to bring."""
+"""The claimer: one per queue, brings work when there is capacity for it and waits for it when there is none to bring."""
 
 from __future__ import annotations
 
@@ -145,40 +145,42 @@ class Claimer:
         if self._wary:
             await asyncio.sleep(WARY_PAUSE)
         if lane.batch is not None:
-            room = min(await self._room_for_batch(lane.batch.size), self._most())
+            capacity = min(await self._capacity_for_batch(lane.batch.size), self._most())
         else:
-            room = min(await self._turn(lane.buffered), self._most())
+            capacity = min(await self._turn(lane.buffered), self._most())
             if lane.limit is not None:
-                room = min(room, await self._below_limit(lane.limit))
+                capacity = min(capacity, await self._below_limit(lane.limit))
             if lane.count.supplied > 1:
-                room = -(-room // lane.count.supplied)  # one shard alone has few keys: most of what it gave would wait its turn
+                capacity = -(
+                    -capacity // lane.count.supplied
+                )  # one shard alone has few keys: most of what it gave would wait its turn
             if self._wary:
-                room = min(room, self._wary_claim)
+                capacity = min(capacity, self._wary_claim)
         if self._stopping or not lane.claims:
             return
         if self._away or lane.doubtful:
             await self._recover()
-            return  # what that brought has taken some of the room
+            return  # what that brought has taken some of the capacity
         consumer, kinds, asked = lane.consumer, lane.kinds, asyncio.get_running_loop().time()
-        hold.ask(kinds, room)
-        reserved = room if lane.count.lanes > 1 and lane.limit is not None and lane.batch is None else 0
+        hold.ask(kinds, capacity)
+        reserved = capacity if lane.count.lanes > 1 and lane.limit is not None and lane.batch is None else 0
         lane.active += reserved  # the lanes of other shards have the same limit
         try:
-            claim = await self._broker.claim(lane.queue, consumer, room, suspect_after=lane.suspect_after)
+            claim = await self._broker.claim(lane.queue, consumer, capacity, suspect_after=lane.suspect_after)
         finally:
             lane.active -= reserved
-            hold.ask(kinds, -room)
+            hold.ask(kinds, -capacity)
         if self._failing:
             self._failing = False
             self._reporter.reach("read", lane.queue)
         if not self._is_ours(claim, consumer, asked):
             return
         await self._take(claim)
-        if room:
-            self._note(len(claim.entries), room)
+        if capacity:
+            self._note(len(claim.entries), capacity)
         if self._wary and not claim.entries:
             self._wary_claim = WARY_CLAIM
-        if len(claim.entries) < room:
+        if len(claim.entries) < capacity:
             await self._wait(claim)
 
     def _note(self, brought: int, asked: int) -> None:
@@ -192,7 +194,7 @@ class Claimer:
             self.lane.count.supplied += 1 if brought else -1
 
     async def _turn(self, buffered: bool) -> int:
-        """Wait for room, but not for longer than anything is held back; 0 if there is none then."""
+        """Wait for capacity, but not for longer than anything is held back; 0 if there is none then."""
         lane, left = self.lane, self._careful_until - asyncio.get_running_loop().time()
         if left > 0:
             return await self._hold.turn(lane.kinds, False, min(left, WAIT_SECONDS), True, lane.shares, self._past)
@@ -204,7 +206,7 @@ class Claimer:
         await self._while_full(lambda: lane.active >= limit)
         return max(0, limit - lane.active)
 
-    async def _room_for_batch(self, size: int) -> int:
+    async def _capacity_for_batch(self, size: int) -> int:
         """How many more make the next batch, once there is a slot for it and what ended was settled; 0 as in _below_limit."""
         lane, hold = self.lane, self._hold
 
@@ -217,7 +219,7 @@ class Claimer:
         return 0 if full() else min(BATCH, size - len(lane.gathered))
 
     async def _while_full(self, full: Callable[[], bool]) -> None:
-        """Wait for room, at most WAIT_SECONDS. Whoever waits must claim every second all the same, if only to check leases:
+        """Wait for capacity, at most WAIT_SECONDS. Whoever waits must claim every second all the same, if only to check leases:
         otherwise the work of a dead worker is not taken over while all others are full."""
         now = asyncio.get_running_loop().time
         until = now() + WAIT_SECONDS
@@ -249,12 +251,12 @@ class Claimer:
         ):
             if claim.entries and lane.batch is not None:
                 return  # before the next batch is claimed, enough of the others must be settled
-            room = hold.room(lane.kinds, False, self._careful, lane.shares, self._past)
+            capacity = hold.capacity(lane.kinds, False, self._careful, lane.shares, self._past)
             if lane.batch is not None:
-                room = lane.batch.size - len(lane.gathered) if hold.free[lane.kinds[0]] > 0 and not hold.shut else 0
+                capacity = lane.batch.size - len(lane.gathered) if hold.free[lane.kinds[0]] > 0 and not hold.shut else 0
             elif lane.limit is not None:
-                room = min(room, lane.limit - lane.active)
-            if room <= 0:
+                capacity = min(capacity, lane.limit - lane.active)
+            if capacity <= 0:
                 # Every slot is taken: claiming into the buffer would bring nothing, again and again, until one comes free.
                 if lane.batch is None and not claim.entries:
                     await self._turn(False)
@@ -265,7 +267,7 @@ class Claimer:
                 timer = asyncio.ensure_future(self._nudge_in(claim.next_due))
             # With one limit for several shards nobody waits with a part of it in hand: it is claimed after waking.
             shared = lane.limit is not None and lane.count.lanes > 1 and lane.batch is None
-            count = 0 if shared else max(1, min(room // len(self._lanes), self._most()))
+            count = 0 if shared else max(1, min(capacity // len(self._lanes), self._most()))
             self._waiting = True
             consumer, asked = lane.consumer, asyncio.get_running_loop().time()
             try:

@@ -110,9 +110,9 @@ class Follower:
         lane, hold, limit = self.lane, self._hold, self.broadcast.concurrency
         while lane.active >= limit and not self._stopping:
             await hold.until_freed(WAIT_SECONDS)
-        room = min(await hold.turn(lane.kinds, True, WAIT_SECONDS), limit - lane.active)
-        if room > 0 and not self._stopping:
-            self._start(1 if self._missed else room)
+        capacity = min(await hold.turn(lane.kinds, True, WAIT_SECONDS), limit - lane.active)
+        if capacity > 0 and not self._stopping:
+            self._start(1 if self._missed else capacity)
 
     def _start(self, count: int) -> None:
         lane = self.lane

@@ -28,7 +28,7 @@ EVEN = (1.0, 1.0)
 """What part of a queue's messages is of each kind while nothing is known: any may be all."""
 
 A_FEW = 4
-"""How many messages are claimed first of a mixed queue while one of its kinds has no room; then twice as many each time, so
+"""How many messages are claimed first of a mixed queue while one of its kinds has no capacity; then twice as many each time, so
 that those of the other kind behind them are found soon."""
 
 READ_PAST = 1_000
@@ -68,7 +68,7 @@ class Hold:
         self._bounds = tuple(size + BUFFER_MAX + 2 * BATCH for size in self.sizes)
         self._asked = [0, 0]
         self._turns: deque[tuple[asyncio.Future[None], Sequence[int]]] = deque()
-        """Who waits for room, and of which kinds."""
+        """Who waits for capacity, and of which kinds."""
         self._clock = clock
         self._measured_at = clock()
         self._measured = [0, 0]
@@ -91,13 +91,13 @@ class Hold:
         """Nothing runs, waits to run, or waits to be settled."""
         return not (self.running or self.ready[ASYNC] or self.ready[THREAD] or self.unsettled)
 
-    def room(
+    def capacity(
         self, kinds: Sequence[int], buffered: bool, careful: bool = False, shares: Sequence[float] = EVEN, past: int = 0
     ) -> int:
         """How many messages a claim may bring now, for a queue whose tasks are of these kinds.
 
         Of what kind a message is shows only once it is claimed; ``shares`` says what part of this queue's was of each kind, so
-        that a few threads do not bound a queue of coroutines. A kind without room is counted on to come a few at a time;
+        that a few threads do not bound a queue of coroutines. A kind without capacity is counted on to come a few at a time;
         ``careful``: not at all, because those that came last time could not start. ``past``: how many such are known to be
         in front.
         """
@@ -105,18 +105,18 @@ class Hold:
             return 0
         self._measure()
         if len(kinds) == 1:
-            return self._room(kinds[0], buffered)
-        rooms = {kind: self._room(kind, buffered) for kind in kinds}
-        most = max(rooms.values())
-        if careful and min(rooms.values()) <= 0:
-            return min(rooms.values())
-        return min(most, *(int(max(room, self._few(kind, past)) / shares[kind]) for kind, room in rooms.items()))
+            return self._capacity(kinds[0], buffered)
+        capacities = {kind: self._capacity(kind, buffered) for kind in kinds}
+        most = max(capacities.values())
+        if careful and min(capacities.values()) <= 0:
+            return min(capacities.values())
+        return min(most, *(int(max(capacity, self._few(kind, past)) / shares[kind]) for kind, capacity in capacities.items()))
 
     def _few(self, kind: int, past: int) -> int:
         waiting = len(self.ready[kind])
         return min(max(A_FEW, waiting, past), READ_PAST - waiting)
 
-    def _room(self, kind: int, buffered: bool) -> int:
+    def _capacity(self, kind: int, buffered: bool) -> int:
         waiting = len(self.ready[kind])
         ahead = self._ahead[kind] if buffered else 0
         if waiting > ahead // 2:
@@ -140,7 +140,7 @@ class Hold:
         self._measured_at = now
 
     def ask(self, kinds: Sequence[int], count: int) -> None:
-        """A claim for ``count`` is in flight; a negative count: it is over, and what it did not bring is room again."""
+        """A claim for ``count`` is in flight; a negative count: it is over, and what it did not bring is capacity again."""
         for kind in kinds:
             self._asked[kind] += count
         if count < 0:
@@ -155,10 +155,10 @@ class Hold:
         shares: Sequence[float] = EVEN,
         past: int = 0,
     ) -> int:
-        """Wait until there is room and nobody who asked earlier can use it; 0 if ``patience`` seconds went by without."""
+        """Wait until there is capacity and nobody who asked earlier can use it; 0 if ``patience`` seconds went by without."""
         first = all(set(kinds).isdisjoint(others) for _, others in self._turns)
-        if first and (room := self.room(kinds, buffered, careful, shares, past)) > 0:
-            return room
+        if first and (capacity := self.capacity(kinds, buffered, careful, shares, past)) > 0:
+            return capacity
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
                 while STOPPING not in self.shut:
@@ -169,12 +169,12 @@ class Hold:
                     finally:
                         if future.cancelled() and (future, kinds) in self._turns:
                             self._turns.remove((future, kinds))
-                    if (room := self.room(kinds, buffered, careful, shares, past)) > 0:
-                        return room
-        return max(0, self.room(kinds, buffered, careful, shares, past))
+                    if (capacity := self.capacity(kinds, buffered, careful, shares, past)) > 0:
+                        return capacity
+        return max(0, self.capacity(kinds, buffered, careful, shares, past))
 
     async def until_freed(self, patience: float) -> None:
-        """Wait until room is made somewhere, at most so many seconds."""
+        """Wait until capacity is made somewhere, at most so many seconds."""
         await self._until_turned((), patience)
 
     async def _until_turned(self, kinds: Sequence[int], patience: float) -> None:
@@ -189,7 +189,7 @@ class Hold:
                 self._turns.remove((future, kinds))
 
     def freed(self) -> None:
-        """Room was made: those who wait look again, in the order they asked."""
+        """Capacity was made: those who wait look again, in the order they asked."""
         if self._turns:
             turns, self._turns = self._turns, deque()
             for future, _ in turns:

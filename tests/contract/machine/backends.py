@@ -1,4 +1,4 @@
-"""Two rooms, and what they answer without what each names in its own way."""
+"""Two backends, and what they answer without what each names in its own way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millstream.errors import LeaseLost, ShardsChanged, ShardsInUse
 from millstream.memory import MemoryBroker
 from millstream.outcome import Kind, Letter, Outcome
 from millstream.redis import RedisBroker
-from millstream.testing.room import DEAD_ENDING, DONE_ENDING, LETTER, START
+from millstream.testing.backend import DEAD_ENDING, DONE_ENDING, LETTER, START
 
 LISTED: tuple[Listed, ...] = ("blocked", "scheduled", "ready", "running")
 
@@ -28,10 +28,10 @@ delays = st.sampled_from([0.0, 0.0, 0.0, 1.0, 5.0, 20.0])
 leases = st.sampled_from([3.0, 10.0])
 max_lengths = st.sampled_from([None, None, None, None, 3, 8])
 
-Room = MemoryBroker | RedisBroker
-MakeRoom = Callable[[], Room]
-Verb = Callable[[Room, int], Coroutine[Any, Any, Any]]
-"""A call to one room; the number is its side."""
+BackendUnderTest = MemoryBroker | RedisBroker
+MakeBackend = Callable[[], BackendUnderTest]
+Verb = Callable[[BackendUnderTest, int], Coroutine[Any, Any, Any]]
+"""A call to one backend; the number is its side."""
 
 LOST, CHANGED, IN_USE = "lease lost", "shards changed", "shards in use"
 REFUSALS: dict[type[Exception], str] = {LeaseLost: LOST, ShardsChanged: CHANGED, ShardsInUse: IN_USE}
@@ -39,7 +39,7 @@ REFUSALS: dict[type[Exception], str] = {LeaseLost: LOST, ShardsChanged: CHANGED,
 
 @dataclass(frozen=True)
 class Claimed:
-    """One delivery, as each room named it."""
+    """One delivery, as each backend named it."""
 
     consumer: str
     id: str
@@ -80,7 +80,7 @@ ways = st.builds(Way, st.sampled_from(Kind), delays, st.booleans())
 
 
 class Seen(NamedTuple):
-    """A claim, without what rooms name differently."""
+    """A claim, without what backends name differently."""
 
     entries: list[tuple[bytes | None, int, int]]
     now_ms: int
@@ -95,12 +95,12 @@ def seen(answer: Claim | str) -> Seen | str:
     return Seen(plain(answer.entries), answer.now_ms, answer.next_due, answer.paused, answer.suspects)
 
 
-async def claim(room: Room, queue: str, consumer: str, count: int, **options: Any) -> Claim:
-    """Claim until nothing is to be found at once: how far one claim reads on behind blocked ones is each room's own."""
-    found = await room.claim(queue, consumer, count, **options)
+async def claim(backend: BackendUnderTest, queue: str, consumer: str, count: int, **options: Any) -> Claim:
+    """Claim until nothing is to be found at once: how far one claim reads on behind blocked ones is each backend's own."""
+    found = await backend.claim(queue, consumer, count, **options)
     entries = found.entries
     while found.next_due == 0 and len(entries) < count:
-        found = await room.claim(queue, consumer, count - len(entries), **options)
+        found = await backend.claim(queue, consumer, count - len(entries), **options)
         entries += found.entries
     return msgspec.structs.replace(found, entries=entries)
 
@@ -110,60 +110,60 @@ def plain(entries: Iterable[Entry]) -> list[tuple[bytes | None, int, int]]:
 
 
 def pairs(answers: tuple[Any, Any], consumer: str) -> list[Claimed]:
-    """What both rooms gave a consumer."""
+    """What both backends gave a consumer."""
     found = zip(answers[0].entries, answers[1].entries, strict=True)
     return [Claimed(consumer, (pair[0].body or b"").partition(b"#")[0].decode(), pair) for pair in found]
 
 
 def seen_letter(dead: DeadLetter) -> tuple[Any, ...]:
-    """A dead letter; how its death by the order of its key is worded is each room's own."""
+    """A dead letter; how its death by the order of its key is worded is each backend's own."""
     letter: Letter = dead.letter
     if letter.error.type == "OrderError":
         letter = msgspec.structs.replace(letter, error=msgspec.structs.replace(letter.error, message=""))
     return dead.id, dead.task, dead.queue, letter, dead.died_at, dead.body, dead.key
 
 
-async def listed(room: Room, queue: str, status: Listed) -> list[tuple[Any, ...]]:
-    """All jobs of one state, read in pages, without what rooms name differently."""
+async def listed(backend: BackendUnderTest, queue: str, status: Listed) -> list[tuple[Any, ...]]:
+    """All jobs of one state, read in pages, without what backends name differently."""
     found: list[JobView] = []
-    while page := await room.inspector.jobs(queue, status, after=found[-1].cursor if found else "", limit=7):
+    while page := await backend.inspector.jobs(queue, status, after=found[-1].cursor if found else "", limit=7):
         found += page
     return [(v.status, v.body, v.crashes, v.due_at, v.expires_at, v.consumer) for v in found]
 
 
 class Twins(RuleBasedStateMachine):
-    """Two rooms that are asked the same. A subclass says which; ``walked`` counts the steps of all its runs."""
+    """Two backends that are asked the same. A subclass says which; ``walked`` counts the steps of all its runs."""
 
-    make_rooms: tuple[MakeRoom, MakeRoom]
+    make_backends: tuple[MakeBackend, MakeBackend]
     walked = 0
 
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
         self.now = START
-        self.rooms = [make_room() for make_room in self.make_rooms]
-        for room in self.rooms:
-            self.runner.run(self._open(room))
+        self.backends = [make_backend() for make_backend in self.make_backends]
+        for backend in self.backends:
+            self.runner.run(self._open(backend))
 
-    async def _open(self, room: Room) -> None:
-        await room.open()
-        room.set_clock(self.now)
+    async def _open(self, backend: BackendUnderTest) -> None:
+        await backend.open()
+        backend.set_clock(self.now)
 
     def teardown(self) -> None:
-        for room in self.rooms:
-            self.runner.run(room.close())
+        for backend in self.backends:
+            self.runner.run(backend.close())
         self.runner.close()
 
     def both(self, verb: Verb) -> tuple[Any, Any]:
-        """What both rooms answer; a refusal is an answer too."""
+        """What both backends answer; a refusal is an answer too."""
 
-        async def ask(room: Room, side: int) -> Any:
+        async def ask(backend: BackendUnderTest, side: int) -> Any:
             try:
-                return await verb(room, side)
+                return await verb(backend, side)
             except tuple(REFUSALS) as error:
                 return REFUSALS[type(error)]
 
-        left, right = (self.runner.run(ask(room, side)) for side, room in enumerate(self.rooms))
+        left, right = (self.runner.run(ask(backend, side)) for side, backend in enumerate(self.backends))
         return left, right
 
     def same(self, verb: Verb) -> Any:
@@ -173,5 +173,5 @@ class Twins(RuleBasedStateMachine):
 
     def pass_time(self, passed: float) -> None:
         self.now += passed
-        for room in self.rooms:
-            room.set_clock(self.now)
+        for backend in self.backends:
+            backend.set_clock(self.now)

@@ -1,4 +1,4 @@
-"""Where a URL leads: the only file that knows all rooms. A process loads the one it lives in, and no other."""
+"""Where a URL leads: the only file that knows all backends. A process loads the one it lives in, and no other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millstream.settings import AppSettings
 
 if TYPE_CHECKING:
     from millstream.broker import Broker
-    from millstream.client import Room
+    from millstream.client import Backend
 
 
 def where(url: Url, namespace: str) -> str:
@@ -29,12 +29,12 @@ def _server(url: Url) -> str:
     return f"embedded server in {data_folder(url.path or None)}"
 
 
-def make_room(url: Url, settings: AppSettings) -> Room:
+def make_backend(url: Url, settings: AppSettings) -> Backend:
     """Where a URL leads. Connects to nothing yet."""
-    return MemoryRoom(url, settings) if url.scheme == "memory" else RedisRoom(url, settings)
+    return MemoryBackend(url, settings) if url.scheme == "memory" else RedisBackend(url, settings)
 
 
-class MemoryRoom:
+class MemoryBackend:
     """This process. One broker serves every loop; without a name it is this app's alone."""
 
     def __init__(self, url: Url, settings: AppSettings) -> None:
@@ -48,7 +48,7 @@ class MemoryRoom:
         return self._broker
 
 
-class RedisRoom:
+class RedisBackend:
     """A server: the user's, or one of our own on this machine, started by whoever needs it first."""
 
     def __init__(self, url: Url, settings: AppSettings) -> None:

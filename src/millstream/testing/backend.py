@@ -42,8 +42,8 @@ class _Clocked(Protocol):
     def set_clock(self, now: float | None) -> None: ...
 
 
-class Room:
-    """One test's broker. Ids are bodies, so that entries of every room can be told apart by ``ids``."""
+class BackendUnderTest:
+    """One test's broker. Ids are bodies, so that entries of every backend can be told apart by ``ids``."""
 
     def __init__(self, make_broker: Callable[..., Broker], queue: str = QUEUE, other_queue: str = "q2", **options: Any) -> None:
         self.queue = queue
@@ -162,18 +162,21 @@ class Promises:
         raise NotImplementedError
 
 
-def promise(**options: Any) -> Callable[[Callable[[T, Room], Coroutine[Any, Any, None]]], Callable[[T], None]]:
-    """Turn ``async def test(self, room)`` into a test that any pytest can run; the options go to ``make_broker``."""
+def promise(**options: Any) -> Callable[[Callable[[T, BackendUnderTest], Coroutine[Any, Any, None]]], Callable[[T], None]]:
+    """Turn ``async def test(self, backend)`` into a test that any pytest can run; the options go to ``make_broker``."""
 
-    def decorate(test: Callable[[T, Room], Coroutine[Any, Any, None]]) -> Callable[[T], None]:
+    def decorate(test: Callable[[T, BackendUnderTest], Coroutine[Any, Any, None]]) -> Callable[[T], None]:
         def run(self: T) -> None:
             async def main() -> None:
-                async with asyncio.timeout(PATIENCE), Room(self.make_broker, self.queue, self.other_queue, **options) as room:
-                    await test(self, room)
+                async with (
+                    asyncio.timeout(PATIENCE),
+                    BackendUnderTest(self.make_broker, self.queue, self.other_queue, **options) as backend,
+                ):
+                    await test(self, backend)
 
             asyncio.run(main())
 
-        # not functools.wraps: pytest would see through it and look for a fixture named `room`
+        # not functools.wraps: pytest would see through it and look for a fixture named `backend`
         run.__name__, run.__qualname__, run.__doc__ = test.__name__, test.__qualname__, test.__doc__
         return run
 
