@@ -20,12 +20,12 @@ ORDERS = wire.Orders("nothing:app", [], 10, 3, burst=False)
 async def nothing() -> None: ...
 
 
-def child(house: Supervisor, orders: wire.Orders, *leases: tuple[str, str], at_once: int = 0) -> Child:
+def child(supervisor: Supervisor, orders: wire.Orders, *leases: tuple[str, str], at_once: int = 0) -> Child:
     """A process that serves, and holds these leases."""
     made = Child(cast(Any, None), orders)
     made.hello = wire.Hello("memory://", "n", 60.0, 0.0, 0.0, ["q"], [], [], slots={"q": 3}, at_once=at_once)
     made.leases = set(leases)
-    house.children.add(made)
+    supervisor.children.add(made)
     return made
 
 
@@ -33,14 +33,14 @@ def child(house: Supervisor, orders: wire.Orders, *leases: tuple[str, str], at_o
 async def test_a_spare_is_neither_one_of_those_that_are_scaled_nor_somebody_elses() -> None:
     broker = MemoryBroker()
     await broker.open()
-    house = Supervisor(Plan(ORDERS, 1, 4), cast(Any, None))
-    house.team.open(broker, nothing)
-    house.places.append(Place(house, ORDERS))
-    house.places[0].child = child(house, ORDERS, ("q", "ours"), at_once=9)
+    supervisor = Supervisor(Plan(ORDERS, 1, 4), cast(Any, None))
+    supervisor.team.open(broker, nothing)
+    supervisor.places.append(Place(supervisor, ORDERS))
+    supervisor.places[0].child = child(supervisor, ORDERS, ("q", "ours"), at_once=9)
     for consumer in ("ours", "spare", "theirs"):
         await broker.join("q", consumer, 600.0)
-    child(house, msgspec.structs.replace(ORDERS, suspects_only=True), ("q", "spare"))
-    metrics = await house.team._measure()
+    child(supervisor, msgspec.structs.replace(ORDERS, suspects_only=True), ("q", "spare"))
+    metrics = await supervisor.team._measure()
     (load,) = metrics.loads
     assert (load.consumers, load.ours, load.share) == (2, 1, 0.5)
     assert (load.slots, metrics.concurrency) == (3, 9)

@@ -19,10 +19,10 @@ from millstream.reporter import Reporter
 from millstream.worker import codes, wire
 from millstream.worker.children import Child
 from millstream.worker.circuit import FRUITLESS
-from millstream.worker.office import Office
 from millstream.worker.plan import Plan
 from millstream.worker.relay import Relay
 from millstream.worker.supervisor import Supervisor
+from millstream.worker.supervisor_services import SupervisorServices
 from millstream.worker.wedged import watch_for_wedged
 from millstream.worker.worker import KeeperDied, Worker
 from tests.unit.stage import PATIENCE, looped, new_app, until
@@ -415,7 +415,7 @@ class Troupe(Supervisor):
             child.hello = wire.Hello("memory://", "n", 60.0, 0.0, 0.0, ["default"], [], [])
             child.served_since = child.started
             child.leases = set(self.leases)
-            self._office = Office(self, cast(Any, self._backend), self._reporter)
+            self._services = SupervisorServices(self, cast(Any, self._backend), self._reporter)
         child.listening = asyncio.create_task(asyncio.sleep(0))
         return child
 
@@ -600,6 +600,6 @@ async def test_a_second_signal_gives_nothing_up_any_more(monkeypatch: pytest.Mon
     running = asyncio.create_task(troupe.run())
     await until(lambda: len(server.asked) == 3)
     troupe.stopping.signalled(signal.SIGTERM)
-    assert troupe._office is not None and troupe._office.reclaimer._giving_up
+    assert troupe._services is not None and troupe._services.reclaimer._giving_up
     troupe.stopping.signalled(signal.SIGTERM)
     await running

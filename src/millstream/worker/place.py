@@ -23,12 +23,12 @@ class Place:
     """Where one child is kept. A child that dies is replaced, later and later if it dies at once, and not at all while the
     circuit is open, but for one that is tried now and then."""
 
-    def __init__(self, house: Supervisor, orders: wire.Orders) -> None:
+    def __init__(self, supervisor: Supervisor, orders: wire.Orders) -> None:
         self.circuit = Circuit()
         self.child: Child | None = None
         self.left = False
         """It is not needed any more: its child ends, and is not replaced."""
-        self._house = house
+        self._supervisor = supervisor
         self._orders = orders
         self._woken = asyncio.Event()
 
@@ -48,14 +48,14 @@ class Place:
 
     @property
     def _over(self) -> bool:
-        return self.left or self._house.stopping.begun
+        return self.left or self._supervisor.stopping.begun
 
     async def live(self) -> None:
         """Keep a child here until the place is left, or the worker stops."""
-        house = self._house
+        supervisor = self._supervisor
         while not self._over:
             probing = self.circuit.is_open
-            async with house.probing if probing else nullcontext():  # one process at a time is tried again
+            async with supervisor.probing if probing else nullcontext():  # one process at a time is tried again
                 if self._over:
                     return
                 child = self.child = await self._start()
@@ -66,7 +66,7 @@ class Place:
                 await self._rest(self.circuit.pause)
                 continue
             code = await child.process.wait()
-            held = await house.bury(child, code)
+            held = await supervisor.bury(child, code)
             self.child = None
             if self._over or child.retiring or (self._orders.burst and code == codes.OK and not child.told_to_stop):
                 self.left = True
@@ -80,28 +80,28 @@ class Place:
     async def _start(self) -> Child | None:
         """None: this machine has no process, or no file, left for it. Those that there are go on."""
         try:
-            return await self._house.start(self._orders)
+            return await self._supervisor.start(self._orders)
         except OSError as error:
             log.error("a worker process could not be started: %s", error)
             return None
 
     async def _could_not_start(self, child: Child, code: int) -> bool:
         """Whether a child ended for a reason that it has given, and that was dealt with."""
-        house = self._house
+        supervisor = self._supervisor
         if child.hello is not None or code not in (codes.FAILED, codes.USAGE, codes.SERVER):
             return False
-        if house.reloads and code != codes.SERVER:
+        if supervisor.reloads and code != codes.SERVER:
             log.error("the change does not work; waiting for the next one")
-            await house.changed.wait()
+            await supervisor.changed.wait()
             return True
-        if not house.has_served:  # none has ever served: it is not the server that is away for a while
-            house.stopping.stop(code)
+        if not supervisor.has_served:  # none has ever served: it is not the server that is away for a while
+            supervisor.stopping.stop(code)
             return True
         return False
 
     def _died(self, lived: float, code: int, *, blameless: bool) -> None:
         if self.circuit.died(lived, blameless=blameless):
-            self._house.opened(code)
+            self._supervisor.opened(code)
 
     async def _probe(self, child: Child) -> None:
         """Wait until it has served for a while, or ended."""

@@ -21,31 +21,31 @@ class Spares:
     """One at a time. While they die as soon as they are started the next one comes later and later: suspects wait, all else
     goes on."""
 
-    def __init__(self, house: Supervisor, orders: wire.Orders) -> None:
+    def __init__(self, supervisor: Supervisor, orders: wire.Orders) -> None:
         self.circuit = Circuit()
-        self._house = house
+        self._supervisor = supervisor
         self._orders = orders
         self._running = False
         self._not_before = float("-inf")
 
     def isolate(self, queue: str) -> None:
         """Give the suspects of a queue a process of their own. Said again and again while there are any."""
-        if self._house.stopping.begun or self._running or time.monotonic() < self._not_before:
+        if self._supervisor.stopping.begun or self._running or time.monotonic() < self._not_before:
             return
         log.warning("queue %r has jobs that were running when workers died: a spare process runs each alone", queue)
         self._running = True
         orders = msgspec.structs.replace(self._orders, queues=[queue], burst=False, suspects_only=True)
-        self._house.live(self._run(orders), self._ended)
+        self._supervisor.live(self._run(orders), self._ended)
 
     async def _run(self, orders: wire.Orders) -> None:
         try:
-            child = await self._house.start(orders)
+            child = await self._supervisor.start(orders)
         except OSError as error:
             log.error("a spare process could not be started: %s", error)
             self._died(0.0)
             return
         code = await child.process.wait()
-        held = await self._house.bury(child, code)
+        held = await self._supervisor.bury(child, code)
         if child.told_to_stop:
             return
         if code == codes.OK or child.was_blameless(held):

@@ -28,7 +28,6 @@ from millstream.settings import AppSettings
 from millstream.worker import codes, roles, wire
 from millstream.worker.children import Child, heard_out, spawn
 from millstream.worker.logs import configure_logging
-from millstream.worker.office import Office
 from millstream.worker.opening import what_it_serves
 from millstream.worker.place import Place
 from millstream.worker.plan import Plan
@@ -37,6 +36,7 @@ from millstream.worker.reloader import watch_sources
 from millstream.worker.spares import Spares
 from millstream.worker.stopping import Stopping
 from millstream.worker.summary import Summary, Tally
+from millstream.worker.supervisor_services import SupervisorServices
 from millstream.worker.team import ProcessTeam
 from millstream.worker.wedged import watch_for_wedged
 
@@ -62,7 +62,7 @@ class Supervisor:
         self._orders = msgspec.structs.replace(plan.orders, supervisor=self.id)
         self._open_broker = open_broker
         self._opening = asyncio.Lock()
-        self._office: Office | None = None
+        self._services: SupervisorServices | None = None
         self._services: list[asyncio.Task[None]] = []
         self._lives: set[asyncio.Task[None]] = set()
         self._spares = Spares(self, self._orders)
@@ -73,7 +73,7 @@ class Supervisor:
     @property
     def has_served(self) -> bool:
         """Whether any child ever did."""
-        return self._office is not None
+        return self._services is not None
 
     async def run(self) -> Summary:
         """Start the children, keep them until told to stop, and return how that went."""
@@ -86,8 +86,8 @@ class Supervisor:
         await self._over.wait()
         for service in self._services:
             service.cancel()
-        if self._office is not None:
-            await self._office.close()
+        if self._services is not None:
+            await self._services.close()
         summary = self.tally.summary(self.stopping.reason)
         if self.has_served:
             log.info("stopped: %s", summary)
@@ -136,7 +136,7 @@ class Supervisor:
         self._relay.dismiss(child)
         await heard_out(child)
         self.children.discard(child)
-        held = 0 if self._office is None else await self._office.reclaimer.give_up(child)
+        held = 0 if self._services is None else await self._services.reclaimer.give_up(child)
         died = ""
         if code < 0 or held:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
@@ -171,12 +171,12 @@ class Supervisor:
                 await self._welcome(child, word)
             case wire.Keep(queue, consumer, lease):
                 child.leases.add((queue, consumer))
-                if self._office is not None:
-                    self._office.keeper.keep(queue, consumer, lease)
+                if self._services is not None:
+                    self._services.keeper.keep(queue, consumer, lease)
             case wire.Drop(queue, consumer):
                 child.leases.discard((queue, consumer))
-                if self._office is not None:
-                    self._office.keeper.drop(queue, consumer)
+                if self._services is not None:
+                    self._services.keeper.drop(queue, consumer)
             case wire.Suspects(queue):
                 self._spares.isolate(queue)
             case wire.Retiring():
@@ -188,7 +188,7 @@ class Supervisor:
 
     async def _welcome(self, child: Child, hello: wire.Hello) -> None:
         async with self._opening:
-            if self._office is None:
+            if self._services is None:
                 try:
                     deadline = asyncio.get_running_loop().time() + START_SECONDS
                     broker = await patiently(lambda: self._open_broker(hello), deadline, self._missed)
@@ -197,8 +197,8 @@ class Supervisor:
                         log.critical("the supervisor cannot reach the server: %s", error)
                         self.stopping.stop(codes.SERVER)
                     return
-                self._office = Office(self, broker, self._reporter)
-                self._office.open()
+                self._services = SupervisorServices(self, broker, self._reporter)
+                self._services.open()
                 log.info("serving %s", what_it_serves(self.plan, hello))
         child.welcome()
         if hello.observed and not child.spare and child.writer is not None:
@@ -221,14 +221,14 @@ class Supervisor:
         self.changed.set()
         for place in self.places:
             place.wake()
-        if self._office is not None:
-            self._office.reclaimer.stop()
+        if self._services is not None:
+            self._services.reclaimer.stop()
         if not self._lives:
             self._over.set()
 
     def _stop_now(self) -> None:
-        if self._office is not None:
-            self._office.reclaimer.let_lapse()
+        if self._services is not None:
+            self._services.reclaimer.let_lapse()
 
     def _reload(self) -> None:
         self.reloads += 1

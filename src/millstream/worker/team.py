@@ -38,9 +38,9 @@ class StrategyFailed(Exception):
 class ProcessTeam:
     """Places, counted, begun and left. Only a child that says it has nothing in its hands is ever taken away."""
 
-    def __init__(self, house: Supervisor) -> None:
-        self._house = house
-        self._spec = parse_spec(house.plan.strategy)
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._spec = parse_spec(supervisor.plan.strategy)
         self._strategy = None if self._spec.own else self._spec.strategy()
         self._gauge: Gauge | None = None
         self._weighing: tuple[int, asyncio.Future[int]] | None = None
@@ -59,22 +59,22 @@ class ProcessTeam:
     @property
     def processes(self) -> int:
         """That are kept, or being started."""
-        return sum(not place.left for place in self._house.places)
+        return sum(not place.left for place in self._supervisor.places)
 
     @property
     def minimum(self) -> int:
-        return self._house.plan.processes
+        return self._supervisor.plan.processes
 
     @property
     def maximum(self) -> int:
-        return self._house.plan.most
+        return self._supervisor.plan.most
 
     @property
     def closed(self) -> str:
         """Why their number is not to be changed any more; empty: it may be."""
-        if self._house.stopping.begun:
+        if self._supervisor.stopping.begun:
             return "it is stopping"
-        if self._house.plan.orders.burst and self.processes < self.minimum:
+        if self._supervisor.plan.orders.burst and self.processes < self.minimum:
             return "its burst is nearly over"
         return ""
 
@@ -94,12 +94,12 @@ class ProcessTeam:
         return {} if self._gauge is None else self._gauge.rates
 
     def _serving(self) -> list[Child]:
-        return [place.child for place in self._house.places if place.child is not None and place.child.hello is not None]
+        return [place.child for place in self._supervisor.places if place.child is not None and place.child.hello is not None]
 
     async def _measure(self) -> Metrics:
         assert self._gauge is not None
-        children, orders = self._serving(), self._house.plan.orders
-        spares = [child for child in self._house.children if child.spare]
+        children, orders = self._serving(), self._supervisor.plan.orders
+        spares = [child for child in self._supervisor.children if child.spare]
         loads: list[Load] = []
         hello = next((child.hello for child in children if child.hello is not None), None)
         for load in await self._gauge.read(self.addresses):
@@ -149,20 +149,20 @@ class ProcessTeam:
 
     def grow(self, count: int) -> str:
         """Start so many more; why not, if they were not."""
-        if any(place.circuit.is_open for place in self._house.places):
+        if any(place.circuit.is_open for place in self._supervisor.places):
             return "worker processes die as soon as they are started"
         for _ in range(count):
-            self._house.begin_place()
+            self._supervisor.begin_place()
         return ""
 
     async def shrink(self, count: int) -> int:
         """Have so many of those that do nothing end; how many do."""
         before = self.processes
-        kept = [place for place in self._house.places if not place.left]
+        kept = [place for place in self._supervisor.places if not place.left]
         for place in [place for place in reversed(kept) if not place.serves][:count]:
             place.leave()
             if place.child is not None:
-                self._house.stopping.tell(place.child)
+                self._supervisor.stopping.tell(place.child)
         count -= before - self.processes
         idle = [place for place in reversed(kept) if place.serves and place.child is not None and place.child.held == 0]
         await asyncio.gather(*map(self._retire, idle[:count]))
@@ -182,11 +182,11 @@ class ProcessTeam:
     def retiring(self, child: Child) -> None:
         """A child goes."""
         child.retiring = True
-        for place in self._house.places:
+        for place in self._supervisor.places:
             if place.child is child:
                 place.leave()
-        if not self._house.stopping.begun:
-            self._house.stopping.see_it_end(child)
+        if not self._supervisor.stopping.begun:
+            self._supervisor.stopping.see_it_end(child)
 
 
 def _serve(address: str, children: Iterable[Child]) -> int:

@@ -1,4 +1,4 @@
-"""A supervisor's office: what it does with a server, once a child has told where it is."""
+"""What a supervisor does with a server, once a child has told where it is."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
     from millstream.worker.supervisor import Supervisor
 
 
-class Office:
+class SupervisorServices:
     """Keeps leases, gives up those of the dead, is seen in the registry, scales, and answers those who ask for that."""
 
-    def __init__(self, house: Supervisor, broker: Broker, reporter: Reporter) -> None:
+    def __init__(self, supervisor: Supervisor, broker: Broker, reporter: Reporter) -> None:
         self.keeper = Keeper(broker, reporter)
         self.reclaimer = Reclaimer(broker, self.keeper, reporter)
-        self._house = house
+        self._supervisor = supervisor
         self._broker = broker
         self._reporter = reporter
         self._registrar = Registrar(broker, self._info, reporter)
-        self._scaler = house.team.open(broker, self._registrar.show)
+        self._scaler = supervisor.team.open(broker, self._registrar.show)
         self._began = time.time()
 
     def open(self) -> None:
         """Begin all of it."""
-        house, reporter = self._house, self._reporter
-        keeping = house.serve(keep_running("keeper", self.keeper.run, reporter, "renew"))
-        keeping.add_done_callback(house.keeper_ended)
-        house.serve(keep_running("registrar", self._register, reporter, "maintenance"))
-        house.serve(keep_running("answers", self._answer, reporter, "maintenance"))
-        if house.plan.scales:
-            house.serve(keep_running("scaler", self._scaler.run, reporter, "maintenance"))
+        supervisor, reporter = self._supervisor, self._reporter
+        keeping = supervisor.serve(keep_running("keeper", self.keeper.run, reporter, "renew"))
+        keeping.add_done_callback(supervisor.keeper_ended)
+        supervisor.serve(keep_running("registrar", self._register, reporter, "maintenance"))
+        supervisor.serve(keep_running("answers", self._answer, reporter, "maintenance"))
+        if supervisor.plan.scales:
+            supervisor.serve(keep_running("scaler", self._scaler.run, reporter, "maintenance"))
 
     async def close(self) -> None:
         """Be seen no more, and let go of the server."""
@@ -55,23 +55,23 @@ class Office:
         await self._registrar.run()
 
     async def _answer(self) -> None:
-        await answer_requests(self._broker.mailbox, self._house.id, self._scaler.by_hand)
+        await answer_requests(self._broker.mailbox, self._supervisor.id, self._scaler.by_hand)
 
     def _info(self) -> WorkerInfo:
-        house, team, scaler = self._house, self._house.team, self._scaler
+        supervisor, team, scaler = self._supervisor, self._supervisor.team, self._scaler
         return WorkerInfo(
-            id=house.id,
+            id=supervisor.id,
             host=socket.gethostname(),
             pid=os.getpid(),
             version=__version__,
             queues=team.addresses,
             started=self._began,
-            totals=house.tally.totals(house.children),
+            totals=supervisor.tally.totals(supervisor.children),
             team=Team(
                 processes=team.processes,
                 minimum=team.minimum,
                 maximum=team.maximum,
-                strategy=house.plan.strategy if house.plan.scales else "",
+                strategy=supervisor.plan.strategy if supervisor.plan.scales else "",
                 decisions=dict(scaler.decisions),
                 last=scaler.last,
                 by_hand_until=scaler.by_hand_until,
