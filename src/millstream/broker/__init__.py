@@ -17,6 +17,7 @@ from millstream.broker.contract import (
     Post,
     Receipt,
 )
+from millstream.broker.control import ControlChannel
 from millstream.broker.inspector import (
     DeadLetter,
     Finding,
@@ -30,7 +31,6 @@ from millstream.broker.inspector import (
     TopicState,
     WorkerInfo,
 )
-from millstream.broker.mailbox import Mailbox
 from millstream.broker.results import ResultStore
 from millstream.broker.why import Standing, Trouble, Why, WhyCode
 
@@ -40,6 +40,7 @@ __all__ = [
     "Cancellation",
     "Capabilities",
     "Claim",
+    "ControlChannel",
     "DeadLetter",
     "Entry",
     "Finding",
@@ -48,7 +49,6 @@ __all__ = [
     "Inspector",
     "JobView",
     "Listed",
-    "Mailbox",
     "OrderRules",
     "Position",
     "Post",

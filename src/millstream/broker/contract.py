@@ -11,8 +11,8 @@ from enum import Enum
 import msgspec
 
 from millstream.address import shard_addresses, split_address
+from millstream.broker.control import ControlChannel
 from millstream.broker.inspector import Inspector, WorkerInfo
-from millstream.broker.mailbox import Mailbox
 from millstream.broker.results import ResultStore
 from millstream.errors import ShardsInUse
 from millstream.outcome import Cancelled, Ending, Outcome, encode_ending
@@ -226,7 +226,7 @@ class Broker(ABC):
 
     @property
     @abstractmethod
-    def mailbox(self) -> Mailbox:
+    def control(self) -> ControlChannel:
         """Asking a supervisor, and answering."""
 
     @abstractmethod

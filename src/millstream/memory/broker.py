@@ -27,8 +27,8 @@ from millstream.broker import (
 )
 from millstream.broker.contract import BEGINNING, REQUEST_SECONDS, SUSPECT_AFTER, Place
 from millstream.errors import ShardsChanged
+from millstream.memory.control import MemoryControlChannel
 from millstream.memory.inspector import MemoryInspector
-from millstream.memory.mailbox import MemoryMailbox
 from millstream.memory.queue import MemoryQueue
 from millstream.memory.remains import Keeping
 from millstream.memory.results import MemoryResults
@@ -73,7 +73,7 @@ class MemoryBroker(Broker):
             self._state = State()
         self._inspector = MemoryInspector(self._state, self._now)
         self._results = MemoryResults(self._state, self._now)
-        self._mailbox = MemoryMailbox(self._state, self._now)
+        self._control = MemoryControlChannel(self._state, self._now)
 
     @property
     def inspector(self) -> MemoryInspector:
@@ -84,8 +84,8 @@ class MemoryBroker(Broker):
         return self._results
 
     @property
-    def mailbox(self) -> MemoryMailbox:
-        return self._mailbox
+    def control(self) -> MemoryControlChannel:
+        return self._control
 
     async def open(self) -> None:
         pass

@@ -198,6 +198,6 @@ class State:
         """By the address of the whole: how many it has."""
         self.fences: dict[str, int] = {}
         """By the address of a shard: of how many it is one; 0: nobody may publish there."""
-        self.boxes: Kept[list[bytes]] = Kept()
+        self.control_messages: Kept[list[bytes]] = Kept()
         self.answers: Kept[Any] = Kept()
         """By address and name: what requests were answered."""

@@ -19,10 +19,10 @@ from millstream.broker import (
     Cancellation,
     Capabilities,
     Claim,
+    ControlChannel,
     Entry,
     Followed,
     Inspector,
-    Mailbox,
     OrderRules,
     Position,
     Post,
@@ -36,10 +36,10 @@ from millstream.outcome import DONE, Kind, Outcome
 from millstream.redis import wire
 from millstream.redis.calls import Calls
 from millstream.redis.connect import Connector, Locate, parse_info, server_name
+from millstream.redis.control import RedisControlChannel
 from millstream.redis.inspector import RedisInspector
 from millstream.redis.keys import GROUP, RELEASED, SUSPECTS, channel
 from millstream.redis.link import CALL_TIMEOUT, Link
-from millstream.redis.mailbox import RedisMailbox
 from millstream.redis.openings import GONE, Openings, lost_group
 from millstream.redis.results import RedisResults
 
@@ -99,7 +99,7 @@ class RedisBroker(Broker):
         self._channel = channel(namespace, secrets.token_hex(8))
         self._results = RedisResults(self._connector, self._run, self._channel)
         self._inspector = RedisInspector(self._run, self._commands.call, self._names)
-        self._mailbox = RedisMailbox(self._run)
+        self._control = RedisControlChannel(self._run)
 
     def set_clock(self, now: float | None) -> None:
         """For tests: every script reads this time (epoch seconds) instead of the server's; None undoes it."""
@@ -114,8 +114,8 @@ class RedisBroker(Broker):
         return self._results
 
     @property
-    def mailbox(self) -> Mailbox:
-        return self._mailbox
+    def control(self) -> ControlChannel:
+        return self._control
 
     async def open(self) -> None:
         await self._commands.ready()

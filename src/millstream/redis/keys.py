@@ -71,7 +71,7 @@ Of the namespace, under ``{namespace}``:
 | prefixes | ``…:prefixes`` | set    | ``group>prefix``: which topics get a group         | until it is removed                |
 | workers  | ``…:workers``  | set    | ids of registered workers                          | until unregistered or found gone   |
 | worker   | ``…:w:<id>``   | string | what a worker says of itself                       | two beats after the last one       |
-| box      | ``…:m:<name>`` | list   | mail to a supervisor, or its answers               | until taken, some seconds at most  |
+| control  | ``…:m:<name>`` | list   | messages to a supervisor, or its answers           | until taken, some seconds at most  |
 | answer   | ``…:a:<name>`` | string | what a named request was answered                  | a minute                           |
 
 Nothing removes a name from ``topics``. A topic has no end: its ``log_meta`` stays when its last group and its last event are
@@ -147,7 +147,7 @@ _NAMESPACE_SUFFIX = {
     "prefixes": ":prefixes",
     "workers": ":workers",
     "worker": ":w:",
-    "box": ":m:",
+    "control": ":m:",
     "answer": ":a:",
 }
 
@@ -186,7 +186,7 @@ def address_of_waiters(key: str) -> str:
 
 
 def namespace_keys(namespace: str) -> dict[str, str]:
-    """The keys of a namespace, by word; ``worker``, ``box`` and ``answer`` are prefixes."""
+    """The keys of a namespace, by word; ``worker``, ``control`` and ``answer`` are prefixes."""
     return {word: f"{{{namespace}}}" + suffix for word, suffix in _NAMESPACE_SUFFIX.items()}
 
 

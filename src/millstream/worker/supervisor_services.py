@@ -55,7 +55,7 @@ class SupervisorServices:
         await self._registrar.run()
 
     async def _answer(self) -> None:
-        await answer_requests(self._broker.mailbox, self._supervisor.id, self._scaler.by_hand)
+        await answer_requests(self._broker.control, self._supervisor.id, self._scaler.by_hand)
 
     def _info(self) -> WorkerInfo:
         supervisor, team, scaler = self._supervisor, self._supervisor.team, self._scaler

@@ -1,4 +1,4 @@
-"""What supervisors and those who look at them need: mail, being seen, and what is due while nobody claims."""
+"""What supervisors and those who look at them need: messages, being seen, and what is due while nobody claims."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ def supervisor(name: str, processes: int = 2) -> WorkerInfo:
 
 
 class SupervisingPromises(Promises):
-    """Mailboxes, the registry of supervisors, and what is due."""
+    """The control channel, the registry of supervisors, and what is due."""
 
     @promise()
-    async def test_mail_is_taken_once_and_in_order(self, backend: BackendUnderTest) -> None:
+    async def test_messages_are_received_once_and_in_order(self, backend: BackendUnderTest) -> None:
         other = await backend.another()
-        await backend.broker.mailbox.put("w", b"first", 60)
-        await other.mailbox.put("w", b"second", 60)
-        await backend.broker.mailbox.put("v", b"\x00other\xff", 60)
-        assert await other.mailbox.take("w") == [b"first", b"second"]
-        assert await backend.broker.mailbox.take("w") == []
-        assert await backend.broker.mailbox.take("v") == [b"\x00other\xff"]
+        await backend.broker.control.send("w", b"first", 60)
+        await other.control.send("w", b"second", 60)
+        await backend.broker.control.send("v", b"\x00other\xff", 60)
+        assert await other.control.receive("w") == [b"first", b"second"]
+        assert await backend.broker.control.receive("w") == []
+        assert await backend.broker.control.receive("v") == [b"\x00other\xff"]
 
     @promise()
-    async def test_mail_that_nobody_takes_expires(self, backend: BackendUnderTest) -> None:
-        await backend.broker.mailbox.put("stays", b"mail", 600)
+    async def test_messages_that_nobody_receives_expire(self, backend: BackendUnderTest) -> None:
+        await backend.broker.control.send("stays", b"mail", 600)
         tries = 0
 
         async def gone() -> bool:
             nonlocal tries
             tries += 1
-            box = f"goes-{tries}"
-            await backend.broker.mailbox.put(box, b"mail", 0.005)
+            name = f"goes-{tries}"
+            await backend.broker.control.send(name, b"mail", 0.005)
             await asyncio.sleep(0.01 * tries)
-            return await backend.broker.mailbox.take(box) == []
+            return await backend.broker.control.receive(name) == []
 
         await eventually(gone)
-        assert await backend.broker.mailbox.take("stays") == [b"mail"]
+        assert await backend.broker.control.receive("stays") == [b"mail"]
 
     @promise()
     async def test_a_supervisor_is_seen_with_its_team_and_is_no_worker_process(self, backend: BackendUnderTest) -> None:

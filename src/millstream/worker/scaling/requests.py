@@ -1,4 +1,4 @@
-"""Asking a supervisor for another number of processes, from another process, through the mailbox of the broker."""
+"""Asking a supervisor for another number of processes, from another process, through the broker's control channel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from millstream.broker import Broker, Mailbox, WorkerInfo
+from millstream.broker import Broker, ControlChannel, WorkerInfo
 from millstream.errors import BrokerError, UsageError
 
 HOLD_SECONDS = 300.0
@@ -20,7 +20,7 @@ PROCESSES_MOST = 10_000
 """More of either is a slip of the hand."""
 
 LOOK_SECONDS = 0.45
-"""How often a supervisor looks into its box."""
+"""How often a supervisor looks for messages."""
 
 ANSWER_SECONDS = 10.0
 """How long an answer is waited for: a supervisor may be giving up the leases of a dead child to a server that is slow."""
@@ -61,10 +61,10 @@ async def scale(broker: Broker, processes: int, worker: str | None, hold: float)
         raise UsageError("memory:// is inside one process: no supervisor is there that could be scaled")
     to = _choose(await broker.inspector.supervisors(), await broker.inspector.workers(), worker)
     request = Request(secrets.token_hex(8), processes, hold)
-    await broker.mailbox.put(to, msgspec.msgpack.encode(request), ANSWER_SECONDS)
+    await broker.control.send(to, msgspec.msgpack.encode(request), ANSWER_SECONDS)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(ANSWER_SECONDS):
-            while not (found := await broker.mailbox.take(request.id)):
+            while not (found := await broker.control.receive(request.id)):
                 await asyncio.sleep(POLL_SECONDS)
             answer = msgspec.msgpack.decode(found[0], type=Answer)
             if not answer.done:
@@ -93,12 +93,12 @@ def _choose(supervisors: list[WorkerInfo], workers: list[WorkerInfo], name: str 
     raise UsageError(f"there is no worker {name!r}; those that can be scaled: {known}")
 
 
-async def answer_requests(mailbox: Mailbox, own: str, scale: Callable[[int, float], Awaitable[Answer]]) -> None:
+async def answer_requests(channel: ControlChannel, own: str, scale: Callable[[int, float], Awaitable[Answer]]) -> None:
     """In a supervisor, for ever: do what is asked, and say so."""
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         with contextlib.suppress(BrokerError):  # whoever asked is told by the silence
-            for mail in await mailbox.take(own):
-                request = msgspec.msgpack.decode(mail, type=Request)
+            for message in await channel.receive(own):
+                request = msgspec.msgpack.decode(message, type=Request)
                 answer = await scale(request.processes, request.hold)
-                await mailbox.put(request.id, msgspec.msgpack.encode(answer), ANSWER_SECONDS)
+                await channel.send(request.id, msgspec.msgpack.encode(answer), ANSWER_SECONDS)
