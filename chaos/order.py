@@ -38,7 +38,7 @@ class Handling(NamedTuple):
     shard: int = 0
     epoch: int = 0
     """Of the lease under which its event was claimed."""
-    seated: bool = True
+    owning: bool = True
     """False: in a process that runs what was running when others died, alone and beside the owner of the shard."""
     settled: bool | None = None
     """Whether its outcome was taken by the server; None: nobody asked."""
@@ -229,7 +229,7 @@ class _Judge:
     def _judge_epochs(self) -> None:
         highest: dict[int, Handling] = {}
         for handling in sorted(self._course.handlings, key=lambda each: each.began):
-            if not handling.seated or self._is_late(handling):
+            if not handling.owning or self._is_late(handling):
                 continue
             before = highest.setdefault(handling.shard, handling)
             if handling.epoch < before.epoch:

@@ -80,7 +80,7 @@ class HandlingLine(NamedTuple):
     at: float
     shard: int
     epoch: int
-    seated: bool
+    owning: bool
 
 
 @cache
@@ -92,9 +92,9 @@ def _pen() -> Pen:
 def _entry(parcel: Parcel) -> Iterator[HandlingLine]:
     job, began = current_job(), time.monotonic()
     lane = job._lane
-    shard, seated = shard_of(lane.queue) or 0, lane.seats is not None
+    shard, owning = shard_of(lane.queue) or 0, lane.max_consumers is not None
     line = HandlingLine(
-        "start", parcel.event, parcel.key, os.getpid(), job.attempt, began, began, shard, lane.epoch, seated
+        "start", parcel.event, parcel.key, os.getpid(), job.attempt, began, began, shard, lane.epoch, owning
     )  # fmt: skip
     _pen().write(line)
     how: How = "broken"
@@ -115,7 +115,7 @@ def handlings_of(lines: Iterable[HandlingLine]) -> list[Handling]:
         mark = line.event, line.pid, line.began
         if line.what == "start":
             found[mark] = Handling(
-                line.event, line.key, line.pid, line.attempt, line.began, shard=line.shard, epoch=line.epoch, seated=line.seated
+                line.event, line.key, line.pid, line.attempt, line.began, shard=line.shard, epoch=line.epoch, owning=line.owning
             )
         elif line.what == "settled" or line.what == "refused":
             found[mark] = found[mark]._replace(settled=line.what == "settled")

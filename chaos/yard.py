@@ -31,8 +31,8 @@ from chaos.ordered import (
     handlings_of,
     make_app,
 )
+from chaos.ownership import Ownership
 from chaos.proxy import Proxy
-from chaos.seats import Seats
 from chaos.server import Engine, PrivateServer
 from chaos.stage import Stuck, until
 from chaos.workers import Worker, Workers, send
@@ -45,11 +45,13 @@ CHUNK_SECONDS = 0.05
 class Yard:
     """Make it by ``open_yard``."""
 
-    def __init__(self, folder: Path, server: PrivateServer, app: Millstream, rules: Rules, lease: float, seats: Seats) -> None:
+    def __init__(
+        self, folder: Path, server: PrivateServer, app: Millstream, rules: Rules, lease: float, ownership: Ownership
+    ) -> None:
         self.server = server
         self.rules = rules
         self.lease = lease
-        self.seats = seats
+        self.ownership = ownership
         self.workers = Workers(folder)
         self.proxies: dict[int, Proxy] = {}
         """Of workers that reach the server through one, by their process."""
@@ -89,7 +91,7 @@ class Yard:
     def _child(self, worker: Worker) -> int:
         if worker.code is not None:
             raise Stuck(f"a worker ended with {worker.code}:\n{worker.log}")
-        return max(self.seats.now().members.intersection(worker.children()), default=0)
+        return max(self.ownership.now().members.intersection(worker.children()), default=0)
 
     def kill_worker(self, worker: Worker) -> None:
         """Supervisor and children at once: nobody gives their leases up, they have to lapse."""
@@ -117,7 +119,7 @@ class Yard:
 
         def even() -> bool:
             children = [self._child(worker) for worker in workers]
-            return all(children) and (not self.rules.shards or self.seats.now().is_even_over(children))
+            return all(children) and (not self.rules.shards or self.ownership.now().is_even_over(children))
 
         return await until(even, f"{len(workers)} workers to share the work evenly")
 
@@ -214,8 +216,8 @@ async def open_yard(rules: Rules, lease: float, engine: Engine, proxy: Proxy | N
                 await proxy.start()
             app = make_app(rules, url=server.url if proxy is None else proxy.url)
             async with app:
-                with Seats(server, app.settings.namespace, rules.address, rules.shards) as seats:
-                    yard = Yard(Path(folder), server, app, rules, lease, seats)
+                with Ownership(server, app.settings.namespace, rules.address, rules.shards) as ownership:
+                    yard = Yard(Path(folder), server, app, rules, lease, ownership)
                     yield yard
         finally:
             if yard is not None:

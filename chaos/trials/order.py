@@ -107,9 +107,9 @@ async def run(test: OrderTest, engine: Engine, seed: int) -> OrderResult:
             left = await yard.left()
             result.verdict = judge_order(yard.course(), stop=test.on_failure == "stop", left=left)
             result.verdict.breaches.insert(0, str(stuck))
-        gaps = yard.seats.gaps(yard.faults)
-        result.moves, result.unowned = yard.seats.moves(), max((gap.seconds for gap in gaps), default=0.0)
-        result.verdict.breaches += yard.seats.doubles()[:5]
+        gaps = yard.ownership.gaps(yard.faults)
+        result.moves, result.unowned = yard.ownership.moves(), max((gap.seconds for gap in gaps), default=0.0)
+        result.verdict.breaches += yard.ownership.doubles()[:5]
         result.logs = yard.logs if result.breaches else ""
     result.seconds = time.monotonic() - began
     return result

@@ -116,9 +116,9 @@ async def _judge(yard: Yard, trial: _Trial, result: OwnershipResult, bounded: bo
     verdict = judge_order(yard.course(), stop=False, left=await yard.left())
     if (done := await yard.done()) != verdict.published:
         verdict.breaches.append(f"{verdict.published} events were published, and {done} outcomes were taken")
-    verdict.breaches = [*breaches, *verdict.breaches, *yard.seats.doubles()[:5]]
-    result.verdict, result.looks, result.moves = verdict, len(yard.seats.looks), yard.seats.moves()
-    gaps = yard.seats.gaps(yard.faults)
+    verdict.breaches = [*breaches, *verdict.breaches, *yard.ownership.doubles()[:5]]
+    result.verdict, result.looks, result.moves = verdict, len(yard.ownership.looks), yard.ownership.moves()
+    gaps = yard.ownership.gaps(yard.faults)
     for step in result.steps:
         step.unowned = max((gap.seconds for gap in gaps if step.began <= gap.since <= step.even), default=0.0)
         most = yard.lease + UNOWNED_SECONDS
@@ -169,7 +169,7 @@ class _Trial:
         pids = worker.family
         at = send(signal.SIGSTOP, pids)
         try:
-            await until(lambda: child not in yard.seats.now().shares() and _all_owned(yard), "others to own its shards")
+            await until(lambda: child not in yard.ownership.now().shares() and _all_owned(yard), "others to own its shards")
         finally:
             ended = send(signal.SIGCONT, reversed(pids))
         yard.faults.append(Fault("SIGSTOP of an owner", at, ended, (child,), fences=True))
@@ -215,4 +215,4 @@ def _runs_long(handling: Handling, pid: int, before: set[str]) -> bool:
 
 
 def _all_owned(yard: Yard) -> bool:
-    return all(len(owners) == 1 for owners in yard.seats.now().owners)
+    return all(len(owners) == 1 for owners in yard.ownership.now().owners)

@@ -87,7 +87,7 @@ async def run(test: StormTest, engine: Engine, seed: int) -> TrialResult:
 async def _judge(yard: Yard, storm: _Storm, result: TrialResult) -> None:
     await yard.note_dead()
     order = judge_order(yard.course(), stop=False, left=await yard.left())
-    breaches = [*result.verdict.breaches, *order.breaches, *yard.seats.doubles()[:5]]
+    breaches = [*result.verdict.breaches, *order.breaches, *yard.ownership.doubles()[:5]]
     twice = Counter({"faults": order.again} if order.again else {})
     result.verdict = Verdict(order.published, order.published, done=order.done, dead=order.dead, twice=twice, breaches=breaches)
     struck = ", ".join(f"{count} {what}" for what, count in sorted(storm.strikes.items()))

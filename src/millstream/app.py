@@ -574,7 +574,7 @@ class Millstream:
         return names or served
 
     def serving(self, addresses: Iterable[str]) -> list[Serving]:
-        """How a worker serves these addresses, each as ``queues_to_serve`` tells it: shards, seats and order."""
+        """How a worker serves these addresses, each as ``queues_to_serve`` tells it: shards, consumers and order."""
         subscriptions = self.subscriptions_at(addresses := list(addresses))
         return [self._serving(address, subscriptions.get(address)) for address in addresses]
 
@@ -589,8 +589,8 @@ class Millstream:
             return Serving(address, 0 if topic is None or subscription is None else topic.settings.shards)
         settings = self._queues.get(address) or QueueSettings(name=address)
         orders = (task.settings.order for task in self._tasks.values() if task.settings.queue == address)
-        seats = None if settings.consumers is None else settings.consumers[1]
-        return Serving(address, settings.shards, seats, next((order for order in orders if order is not None), None))
+        max_consumers = None if settings.consumers is None else settings.consumers[1]
+        return Serving(address, settings.shards, max_consumers, next((order for order in orders if order is not None), None))
 
     async def connect_patiently(self, addresses: Sequence[str], seconds: float = START_SECONDS) -> Broker:
         """``broker_to_serve()``, trying again for a while if the server is away; one that refuses us is not tried again."""

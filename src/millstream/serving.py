@@ -1,4 +1,4 @@
-"""How a worker serves an address: shards, seats and order, as the app declares them."""
+"""How a worker serves an address: shards, consumers and order, as the app declares them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Serving:
     """The whole's: of a queue, a group, a group's dead letters, a topic that is broadcast, or a prefix."""
     shards: int = 0
     """So many of them are to be shared among the workers that serve it; 0: it has none, and is joined itself."""
-    seats: int | None = None
+    max_consumers: int | None = None
     """How many consumers it may have over all workers; None: any number."""
     order: OrderRules | None = None
     """What holds for messages that have a key; None: nothing is said here."""

@@ -206,5 +206,5 @@ def test_epochs_of_a_shard_only_rise() -> None:
 
 @pytest.mark.parametrize("excused", [True, False])
 def test_who_runs_a_suspect_alone_owns_nothing(excused: bool) -> None:
-    history = [handled("a/1", 1, 2, epoch=4)._replace(seated=not excused), handled("b/1", 2, 3, pid=TWO, epoch=3)]
+    history = [handled("a/1", 1, 2, epoch=4)._replace(owning=not excused), handled("b/1", 2, 3, pid=TWO, epoch=3)]
     assert bool(verdict("a/1 b/1", history).breaches) is not excused

@@ -311,13 +311,13 @@ class Broker(ABC):
 
     @abstractmethod
     async def join(
-        self, queue: str, consumer: str, lease: float, *, seats: int | None = None, order: OrderRules | None = None
+        self, queue: str, consumer: str, lease: float, *, max_consumers: int | None = None, order: OrderRules | None = None
     ) -> int:
         """Write the consumer's first lease; also declares the queue. A consumer name is never used again.
 
-        Returns a number that rises with every join at this address: who owns a shard later has the larger one. With ``seats``,
+        Returns a number that rises with every join at this address: who owns a shard later has the larger one. With ``max_consumers``,
         only if fewer consumers have a lease; otherwise nothing is written and it returns 0. It looks at overdue leases as a
-        claim does, so whoever waits for a seat finds that a dead one is free. ``order`` holds for all from now on; None leaves
+        claim does, so whoever waits to join gets the share of a dead consumer. ``order`` holds for all from now on; None leaves
         it as it is.
         """
 

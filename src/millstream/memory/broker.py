@@ -162,11 +162,11 @@ class MemoryBroker(Broker):
     # -- consumers ---------------------------------------------------------------------------------------------------------
 
     async def join(
-        self, queue: str, consumer: str, lease: float, *, seats: int | None = None, order: OrderRules | None = None
+        self, queue: str, consumer: str, lease: float, *, max_consumers: int | None = None, order: OrderRules | None = None
     ) -> int:
         await self.declare(queue)
         with self._locked(queue) as rules:
-            return rules.join(consumer, lease, seats, order, self._now())
+            return rules.join(consumer, lease, max_consumers, order, self._now())
 
     async def attend(self, address: str, member: str, lease: float) -> Attendance:
         with self._locked(address) as rules:

@@ -94,10 +94,10 @@ class MemoryQueue(Remains):
 
     # -- consumers ---------------------------------------------------------------------------------------------------------
 
-    def join(self, consumer: str, lease: float, seats: int | None, order: OrderRules | None, now: Moment) -> int:
-        if seats is not None:
+    def join(self, consumer: str, lease: float, max_consumers: int | None, order: OrderRules | None, now: Moment) -> int:
+        if max_consumers is not None:
             self._look_at_leases(now.ms)
-            if len(self._leases.keys() - {consumer}) >= seats:
+            if len(self._leases.keys() - {consumer}) >= max_consumers:
                 return 0
         self._leases.extend(consumer, lease, now.ms)
         self._held.setdefault(consumer, {})

@@ -240,22 +240,22 @@ class RedisBroker(Broker):
     # -- consumers ---------------------------------------------------------------------------------------------------------
 
     async def join(
-        self, queue: str, consumer: str, lease: float, *, seats: int | None = None, order: OrderRules | None = None
+        self, queue: str, consumer: str, lease: float, *, max_consumers: int | None = None, order: OrderRules | None = None
     ) -> int:
         if not self._joined:
             await self._check_channel()
         again, of_letters = queue in self._joined, is_dead_address(queue)
-        found = [] if seats else await self._openings.declare(queue)
+        found = [] if max_consumers else await self._openings.declare(queue)
         noted = "letters" if of_letters else "joined"
         rules = ("", "") if order is None else (int(order.stop), order.max_pending)
         await self._commands.ready()
-        args = (GROUP, consumer, wire.ms(lease), noted, self._commands.run_id, seats or 0, *rules)
+        args = (GROUP, consumer, wire.ms(lease), noted, self._commands.run_id, max_consumers or 0, *rules)
         made, *more = await self._run("join", queue, *args)
         if not more:
             return 0
         before, waiting, number = more
-        if seats:
-            found = await self._openings.declare(queue)  # not before: those who wait for a seat ask often
+        if max_consumers:
+            found = await self._openings.declare(queue)  # not before: those who wait to join ask often
         self._joined.add(queue)
         if made and before:
             self._openings.tell(queue, lost_group(queue), "0-0", waiting)

@@ -11,6 +11,7 @@ from millstream.testing.promises.inspecting import InspectingPromises
 from millstream.testing.promises.keeping import KeepingPromises
 from millstream.testing.promises.leases import LeasePromises
 from millstream.testing.promises.letters import LetterPromises
+from millstream.testing.promises.max_consumers import MaxConsumersPromises
 from millstream.testing.promises.operating import OperatingPromises
 from millstream.testing.promises.order import OrderPromises
 from millstream.testing.promises.ordered_groups import OrderedGroupPromises
@@ -20,7 +21,6 @@ from millstream.testing.promises.prefixes import PrefixPromises
 from millstream.testing.promises.publishing import PublishingPromises
 from millstream.testing.promises.requests import RequestPromises, TopicRequestPromises
 from millstream.testing.promises.results import ResultPromises
-from millstream.testing.promises.seats import SeatPromises
 from millstream.testing.promises.seeking import SeekingPromises
 from millstream.testing.promises.settling import SettlingPromises
 from millstream.testing.promises.shards import ShardPromises
@@ -46,7 +46,7 @@ class QueueContract(
     PendingPromises,
     StoppingPromises,
     RequestPromises,
-    SeatPromises,
+    MaxConsumersPromises,
     SupervisingPromises,
 ):
     """What a queue promises, and so a group, one test each. ``queue`` and ``other_queue`` are the addresses that are tested."""

@@ -63,10 +63,10 @@ class Leases:
         self.rejoining: set[asyncio.Task[None]] = set()
 
     async def join(self, lane: Lane) -> bool:
-        """Take a lease under a name never used before. False: no seat is free."""
+        """Take a lease under a name never used before. False: the address has as many consumers as it may have."""
         self._incarnation += 1
         consumer = f"{self._worker_id}.{self._incarnation}"
-        epoch = await self._broker.join(lane.queue, consumer, self._lease, seats=lane.seats, order=lane.order)
+        epoch = await self._broker.join(lane.queue, consumer, self._lease, max_consumers=lane.max_consumers, order=lane.order)
         if not epoch:
             return False
         self._keeper.keep(lane.queue, consumer, self._lease)
@@ -124,7 +124,7 @@ class Leases:
         while STOPPING not in self._hold.shut:
             try:
                 await self._broker.leave(lane.queue, lost)
-                if lane.seats is None:  # otherwise whoever gives the seats looks for another
+                if lane.max_consumers is None:  # otherwise whoever gives the max_consumers looks for another
                     await self.join(lane)
             except BrokerError as error:
                 text = "queue %r cannot be joined again yet: %s"

@@ -42,8 +42,8 @@ from millstream.worker.leases import LeaseKeeper, Leases
 from millstream.worker.services import keep_running
 from millstream.worker.services.discovery import Discovery
 from millstream.worker.services.keeper import KeeperThread
+from millstream.worker.services.ownership import Ownership, SharedAddress
 from millstream.worker.services.registrar import Registrar
-from millstream.worker.services.seating import Seating, Table
 from millstream.worker.services.watch import Watch
 from millstream.worker.summary import Summary
 from millstream.worker.suspects import Suspects
@@ -111,7 +111,7 @@ class Worker:
         self._started_at = time.time()
         elsewhere = {*prefixes, *(broadcast.address for broadcast in broadcasts)}
         asked = {each.address: each for each in serving}
-        tables: list[Table] = []
+        shared_addresses: list[SharedAddress] = []
         self._lanes: list[Lane] = []
         for queue in queues:
             if queue in elsewhere:
@@ -119,8 +119,8 @@ class Worker:
             each = asked.get(queue, Serving(queue))
             lanes = _lanes(each, tasks, subscriptions.get(whole(queue)))
             self._lanes += lanes
-            if each.shards or each.seats is not None:
-                tables.append(Table(each, lanes))
+            if each.shards or each.max_consumers is not None:
+                shared_addresses.append(SharedAddress(each, lanes))
         self._queues = queues
         self._hold = Hold(concurrency, threads, asyncio.get_running_loop().time)
         self._observers = observers
@@ -136,8 +136,8 @@ class Worker:
             broker, self._hold, self._runner, self._settler, self._claimers, reporter, fenced=self._fenced, isolate=isolate
         )
         self._claimers += [self._claimer(lane) for lane in self._lanes]
-        self._seating = Seating(self.id, self._leases, self._hold, tables)
-        self._seating.know(self._claimers)
+        self._ownership = Ownership(self.id, self._leases, self._hold, shared_addresses)
+        self._ownership.know(self._claimers)
         self._discovery = Discovery(
             broker, [prefixes[queue] for queue in queues if queue in prefixes], self._serve_too, subscriptions
         )
@@ -214,11 +214,11 @@ class Worker:
         for lane in self._lanes:
             lane.state, lane.runner = self._state, self._runner
             if not claim:
-                lane.seats = None  # who runs suspects takes nothing else, and so nobody's seat
-            if lane.seats is None:
+                lane.max_consumers = None  # it takes only suspects, and so does not count
+            if lane.max_consumers is None:
                 await patiently(partial(self._leases.join, lane), deadline, self._missed)
         if claim:
-            await patiently(self._seating.look, deadline, self._missed)
+            await patiently(self._ownership.look, deadline, self._missed)
         await patiently(self._discovery.look, deadline, self._missed)
         for follower in self._followers if claim else ():
             follower.lane.state, follower.lane.runner = self._state, self._runner
@@ -234,7 +234,7 @@ class Worker:
             self._serve("discovery", self._discovery.run, "maintenance"),
         ]
         if claim:
-            self._services.append(self._serve("seating", self._seating.run, "maintenance"))
+            self._services.append(self._serve("ownership", self._ownership.run, "maintenance"))
         self._claims = claim
         if claim:
             self._claiming = [self._begin_to_claim(claimer) for claimer in self._claimers]
@@ -362,7 +362,7 @@ class Worker:
         return Summary(dict(totals), len(interrupted), len(abandoned), self.first_error)
 
     async def _claim_no_more(self) -> None:
-        await self._step(LAST_WORDS_SECONDS, self._seating.stop())
+        await self._step(LAST_WORDS_SECONDS, self._ownership.stop())
         for task in self._following:
             task.cancel()  # what they have read and not begun is dropped: nobody else waits for it
         await self._step(LAST_WORDS_SECONDS, asyncio.gather(*self._following, return_exceptions=True))
@@ -548,7 +548,7 @@ def _lanes(serving: Serving, tasks: Mapping[str, Task[..., Any]], subscription: 
         foreign=None if subscription is None else subscription.foreign,
         keeps_expired=subscription is not None and subscription.keep_expired,
         letters="" if subscription is None else subscription.letters,
-        seats=1 if serving.shards else serving.seats,
+        max_consumers=1 if serving.shards else serving.max_consumers,
         order=serving.order,
         count=Count(serving.shards or 1),
     )

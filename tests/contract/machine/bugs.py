@@ -116,19 +116,19 @@ class Amnesiac(MemoryQueue):
 
 
 class Crowded(MemoryQueue):
-    """A seat is given while a lease is overdue, at the first look."""
+    """A consumer joins while a lease is overdue, at the first look."""
 
-    def join(self, consumer: str, lease: float, seats: int | None, order: OrderRules | None, now: Moment) -> int:
+    def join(self, consumer: str, lease: float, max_consumers: int | None, order: OrderRules | None, now: Moment) -> int:
         overdue = sum(held.deadline_ms <= now.ms for held in self._leases.values())
-        return super().join(consumer, lease, None if seats is None else seats + overdue, order, now)
+        return super().join(consumer, lease, None if max_consumers is None else max_consumers + overdue, order, now)
 
 
 class Level(MemoryQueue):
     """An owner has the number of the one before it."""
 
-    def join(self, consumer: str, lease: float, seats: int | None, order: OrderRules | None, now: Moment) -> int:
-        self._joins -= bool(self._joins) and seats is not None and not self._leases
-        return super().join(consumer, lease, seats, order, now)
+    def join(self, consumer: str, lease: float, max_consumers: int | None, order: OrderRules | None, now: Moment) -> int:
+        self._joins -= bool(self._joins) and max_consumers is not None and not self._leases
+        return super().join(consumer, lease, max_consumers, order, now)
 
 
 class Impatient(MemoryTopic):

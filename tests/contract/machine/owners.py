@@ -46,7 +46,7 @@ some_keys = st.lists(st.sampled_from(KEYS), min_size=1, max_size=4)
 
 @dataclass
 class Owner:
-    """A consumer that got a seat, and what it was given there."""
+    """A consumer that joined, and what it was given there."""
 
     shard: int
     consumer: str
@@ -55,11 +55,11 @@ class Owner:
 
 
 class TwoOwners(Twins):
-    """A queue with shards, each of which has one seat."""
+    """A queue with shards, each of which has one owner."""
 
     whole = "mail"
     """Where its number of shards is noted."""
-    table = "mail"
+    base = "mail"
     """Where those attend who share them."""
 
     def __init__(self) -> None:
@@ -102,16 +102,16 @@ class TwoOwners(Twins):
     @initialize(order=st.sampled_from([None, OrderRules(stop=True), OrderRules(max_pending=1)]))
     def every_shard_has_an_owner(self, order: OrderRules | None) -> None:
         for shard in range(SHARDS):
-            self.sit(shard, 10.0, order)
+            self.join_within(shard, 10.0, order)
 
     @rule(shard=shards, lease=leases)
     def take_a_seat(self, shard: int, lease: float) -> None:
-        self.sit(shard, lease, None)
+        self.join_within(shard, lease, None)
 
-    def sit(self, shard: int, lease: float, order: OrderRules | None) -> None:
+    def join_within(self, shard: int, lease: float, order: OrderRules | None) -> None:
         self.joined += 1
         name = f"c{self.joined}"
-        epoch = self.same(lambda backend, _: backend.join(self.shard(shard), name, lease, seats=1, order=order))
+        epoch = self.same(lambda backend, _: backend.join(self.shard(shard), name, lease, max_consumers=1, order=order))
         if epoch:
             assert all(epoch > owner.epoch for owner in self.owners if owner.shard == shard)
             self.owners.append(Owner(shard, name, epoch))
@@ -120,7 +120,7 @@ class TwoOwners(Twins):
     def wait_for_a_seat(self, shard: int, first: float, second: float, lease: float) -> None:
         for passed in (first, second):
             self.pass_time(passed)
-            self.sit(shard, lease, None)
+            self.join_within(shard, lease, None)
 
     def owner(self, shard: int, back: int) -> Owner | None:
         """The latest owner of a shard, or an earlier one that does not know that it is none any more."""
@@ -191,16 +191,16 @@ class TwoOwners(Twins):
 
     @rule(worker=workers, lease=leases)
     def attend(self, worker: str, lease: float) -> None:
-        attendance = self.same(lambda backend, _: backend.attend(self.table, worker, lease))
+        attendance = self.same(lambda backend, _: backend.attend(self.base, worker, lease))
         assert worker in attendance.members
 
     @rule(there=st.lists(workers, unique=True), lease=leases)
     def renew_attendance(self, there: list[str], lease: float) -> None:
-        self.same(lambda backend, _: backend.renew(self.table, dict.fromkeys(there, lease)))
+        self.same(lambda backend, _: backend.renew(self.base, dict.fromkeys(there, lease)))
 
     @rule(worker=workers)
     def leave_the_table(self, worker: str) -> None:
-        self.same(lambda backend, _: backend.leave(self.table, worker))
+        self.same(lambda backend, _: backend.leave(self.base, worker))
 
     # -- how many shards there are -----------------------------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ class TwoTopicOwners(TwoOwners):
     """A topic with shards, and one group."""
 
     whole = topic_address("orders")
-    table = group_address("orders", "g")
+    base = group_address("orders", "g")
 
     def shard(self, number: int) -> str:
         return group_address(shard_name("orders", number), "g")

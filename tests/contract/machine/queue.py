@@ -75,7 +75,7 @@ class TwoBackends(Twins):
     def consumer(self, back: int) -> str:
         """One of those that have their lease, or, for the highest number, of all there ever were."""
         if not self.leased:
-            self.sit(10.0, None, None)
+            self.join_within(10.0, None, None)
         names = self.consumers if back == 5 else self.leased
         return names[-1 - back % len(names)]
 
@@ -184,17 +184,17 @@ class TwoBackends(Twins):
     @initialize(terms=st.lists(leases, min_size=2, max_size=3))
     def first_consumers(self, terms: list[float]) -> None:
         for lease in terms:
-            self.sit(lease, None, None)
+            self.join_within(lease, None, None)
 
-    @rule(lease=leases, seats=st.sampled_from([None, None, None, 1, 2, 3]), order=rules_of_order)
-    def join(self, lease: float, seats: int | None, order: OrderRules | None) -> None:
-        self.sit(lease, seats, order)
+    @rule(lease=leases, max_consumers=st.sampled_from([None, None, None, 1, 2, 3]), order=rules_of_order)
+    def join(self, lease: float, max_consumers: int | None, order: OrderRules | None) -> None:
+        self.join_within(lease, max_consumers, order)
 
-    def sit(self, lease: float, seats: int | None, order: OrderRules | None) -> None:
+    def join_within(self, lease: float, max_consumers: int | None, order: OrderRules | None) -> None:
         # names rise and fall, so that the order of joining is not the order of names
         name = f"c{len(self.consumers) * 37 % 100:02}-{len(self.consumers)}"
         self.consumers.append(name)
-        if self.same(lambda backend, _: backend.join(self.queue, name, lease, seats=seats, order=order)):
+        if self.same(lambda backend, _: backend.join(self.queue, name, lease, max_consumers=max_consumers, order=order)):
             self.leased.append(name)
 
     def claim(self, consumer: str, count: int, alone: bool = False, suspect_after: int = 2) -> list[Claimed]:
@@ -297,7 +297,7 @@ class TwoBackends(Twins):
         """A new consumer claims, and goes; several times."""
         self.fill(new)
         for _ in range(lives):
-            self.sit(10.0, None, None)
+            self.join_within(10.0, None, None)
             self.claim(self.leased[-1], count, suspect_after=3)
             self.leave(0, blameless)
 
@@ -357,7 +357,7 @@ class TwoBackends(Twins):
     )
     def fail(self, new: list[int], back: int, order: OrderRules | None, how: list[Way], replay: bool | None) -> None:
         """Of some new jobs those whose turn it is die, those behind them wait or die too, and the keys are cleared."""
-        self.sit(10.0, None, order)
+        self.join_within(10.0, None, order)
         self.fill([*new, *new])
         consumer = self.consumer(0)
         claimed = self.claim(consumer, 10)

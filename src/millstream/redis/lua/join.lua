@@ -1,15 +1,15 @@
 -- Write a consumer's first lease; make the queue's group if it is missing.
 -- KEYS: stream leases meta
 -- USES: clock looks
--- ARGV: clock, group, consumer, lease_ms, under which word it is noted that there is a group, run_id, seats (0: any number), what
+-- ARGV: clock, group, consumer, lease_ms, under which word it is noted that there is a group, run_id, max_consumers (0: any number), what
 -- holds for keys: whether they stop (0|1), how many may be pending ('', '': as it is)
 -- Returns {1: the group is made, 0: it was there; 1: there was one before, 0: there was none; how many entries there are; its
--- number}, or {-1} if no seat is free.
-local seats = tonumber(ARGV[7])
-if seats > 0 then
+-- number}, or {-1} if there are as many consumers as there may be.
+local max_consumers = tonumber(ARGV[7])
+if max_consumers > 0 then
   look_at_leases(ARGV[6])
   local own = redis.call('ZSCORE', LEASES, ARGV[3]) and 1 or 0  -- this is a call sent again
-  if redis.call('ZCARD', LEASES) - own >= seats then return { -1 } end
+  if redis.call('ZCARD', LEASES) - own >= max_consumers then return { -1 } end
 end
 local made = redis.pcall('XGROUP', 'CREATE', STREAM, ARGV[2], '0', 'MKSTREAM')
 -- Nobody has a lease: all have left, or the leases were lost, and some hold what is to be taken over.

@@ -127,9 +127,9 @@ class ShardPromises(Promises):
     @promise()
     async def test_each_shard_has_owners_and_turns_of_its_own(self, backend: BackendUnderTest) -> None:
         first, second = shard_name(MAIL, 0), shard_name(MAIL, 1)
-        assert await backend.broker.join(first, "c", 30, seats=1) > 0
-        assert await backend.broker.join(first, "d", 30, seats=1) == 0
-        assert await backend.broker.join(second, "d", 30, seats=1) > 0
+        assert await backend.broker.join(first, "c", 30, max_consumers=1) > 0
+        assert await backend.broker.join(first, "d", 30, max_consumers=1) == 0
+        assert await backend.broker.join(second, "d", 30, max_consumers=1) > 0
         await publish(backend, 0, "a", shards=2, key=b"k")
         await publish(backend, 1, "b", shards=2, key=b"k")
         assert ids(await backend.take("c", queue=first)) == ["a"]

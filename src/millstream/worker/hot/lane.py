@@ -60,13 +60,13 @@ class Lane:
         "limit",
         "lost",
         "manual",
+        "max_consumers",
         "missed",
         "order",
         "outcomes",
         "queue",
         "releasing",
         "runner",
-        "seats",
         "settling",
         "settling_as",
         "shares",
@@ -94,7 +94,7 @@ class Lane:
         keeps_expired: bool = False,
         letters: Letters = "",
         broadcast: bool = False,
-        seats: int | None = None,
+        max_consumers: int | None = None,
         order: OrderRules | None = None,
         count: Count | None = None,
     ) -> None:
@@ -109,12 +109,12 @@ class Lane:
         """What will be the next batch."""
         self.count = count or Count()
         """How many run or wait here, if there is a limit, and more."""
-        self.seats = seats
+        self.max_consumers = max_consumers
         """How many consumers there may be over all workers, of which this is one or waits to be; None: any number."""
         self.order = order
         """What holds for messages that have a key."""
         self.epoch = 0
-        """Of the lease it has: who has a seat later has the larger number."""
+        """Of the lease it has: whoever joins later has the larger number."""
         self.leaving = False
         """It claims nothing more, and gives its lease up when what runs has ended."""
         self.stirred = asyncio.Event()

@@ -1,7 +1,7 @@
-"""Seating: which of the seats at an address this worker takes, and which it leaves to others.
+"""Which shards this worker owns, and whether it is one of the consumers that an address with a maximum may have.
 
-Shards of a queue or group have one seat each, and workers share them evenly: each knows who else is there, and by its rank how
-many of the shards are its own. A queue or group with ``consumers`` has so many seats; whoever comes first has one.
+A shard has one owner, and workers share the shards evenly: each knows who else is there, and by its rank how many of the shards
+are its own. Of a queue or group with ``consumers`` there are at most so many; the first to come are in.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SEEK_SECONDS = 0.1
 """How often it looks for shards that it should have and has not: others give them up, or their leases lapse, soon."""
 
 WAIT_SECONDS = 0.2
-"""How often for one of the seats of ``consumers``, which may all be taken for as long as it lives."""
+"""How often it tries to join an address that has its maximum of ``consumers``, perhaps for as long as they live."""
 
 MARGIN_SECONDS = 0.01
 """How long after it is overdue one is looked at: by then the server has it so, too."""
@@ -37,8 +37,8 @@ DRAIN_SECONDS = 0.05
 """How often it looks whether a shard that it gives up has nothing running any more."""
 
 
-class Table:
-    """The seats at one address, of which this worker may have some."""
+class SharedAddress:
+    """An address whose lanes are shared among workers."""
 
     def __init__(self, serving: Serving, lanes: Sequence[Lane]) -> None:
         self.serving = serving
@@ -51,14 +51,14 @@ class Table:
         return [lane for lane in self.lanes if lane.claims]
 
 
-class Seating:
-    """Takes and leaves seats, until the worker stops."""
+class Ownership:
+    """Takes and gives up lanes, until the worker stops."""
 
-    def __init__(self, worker: str, leases: Leases, hold: Hold, tables: Sequence[Table]) -> None:
+    def __init__(self, worker: str, leases: Leases, hold: Hold, shared_addresses: Sequence[SharedAddress]) -> None:
         self._worker = worker
         self._leases = leases
         self._hold = hold
-        self._tables = tables
+        self._shared = shared_addresses
         self._claimers: dict[Lane, Claimer] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._looking = asyncio.Lock()
@@ -68,23 +68,23 @@ class Seating:
         self._claimers = {claimer.lane: claimer for claimer in claimers}
 
     async def look(self) -> float:
-        """Take the seats that are ours and free, leave those that are not ours any more; in how many seconds to look again."""
+        """Take the lanes that are ours and free, give up those that are not ours any more; in how many seconds to look again."""
         again = LOOK_SECONDS
-        for table in self._tables:
-            share, overdue = await self._share(table)
-            again, taken = min(again, overdue), table.taken
+        for shared in self._shared:
+            share, overdue = await self._share(shared)
+            again, taken = min(again, overdue), shared.taken
             if len(taken) > share:
                 # the idlest first: they are given up soonest
                 for lane in sorted(taken, key=self._held)[: len(taken) - share]:
                     self._begin_to_leave(lane)
-            elif len(taken) < share and not await self._take(table, share - len(taken)):
-                again = min(again, SEEK_SECONDS if table.serving.shards else WAIT_SECONDS)
+            elif len(taken) < share and not await self._take(shared, share - len(taken)):
+                again = min(again, SEEK_SECONDS if shared.serving.shards else WAIT_SECONDS)
         return again
 
     async def run(self) -> None:
         """Look for ever."""
         again = SEEK_SECONDS
-        while self._tables and STOPPING not in self._hold.shut:
+        while self._shared and STOPPING not in self._hold.shut:
             await asyncio.sleep(again)
             async with self._looking:
                 if STOPPING in self._hold.shut:
@@ -92,32 +92,32 @@ class Seating:
                 try:
                     again = await self.look()
                 except BrokerUnavailable as error:
-                    log.debug("could not look for seats: %s", error)
+                    log.debug("could not look for free shards: %s", error)
 
     async def stop(self) -> None:
-        """Leave the table: others may have what is given up now."""
+        """Leave: others may have what is given up now."""
         async with self._looking:
             for task in self._leaving:
                 task.cancel()
             await asyncio.gather(*self._leaving, return_exceptions=True)
             await self._leases.attend_no_more()
 
-    async def _share(self, table: Table) -> tuple[int, float]:
-        """How many of its seats are ours, and seconds until that may change because one of the others is overdue: the leases of
+    async def _share(self, shared: SharedAddress) -> tuple[int, float]:
+        """How many of its lanes are ours, and seconds until that may change because one of the others is overdue: the leases of
         who died are looked at as soon as that, and so lapse soonest."""
-        if not table.serving.shards:
+        if not shared.serving.shards:
             return 1, LOOK_SECONDS
-        attendance = await self._leases.attend(table.serving.address)
+        attendance = await self._leases.attend(shared.serving.address)
         overdue = LOOK_SECONDS if attendance.next_look is None else attendance.next_look + MARGIN_SECONDS
-        members = attendance.members[: table.serving.seats]
+        members = attendance.members[: shared.serving.max_consumers]
         if self._worker not in members:
             return 0, overdue
-        each, more = divmod(table.serving.shards, len(members))
+        each, more = divmod(shared.serving.shards, len(members))
         return each + (members.index(self._worker) < more), overdue
 
-    async def _take(self, table: Table, wanted: int) -> bool:
+    async def _take(self, shared: SharedAddress, wanted: int) -> bool:
         """Whether all that was wanted could be had."""
-        free = iter([lane for lane in table.lanes if not lane.consumer])
+        free = iter([lane for lane in shared.lanes if not lane.consumer])
         while wanted and (lanes := list(islice(free, wanted))):
             if STOPPING in self._hold.shut:
                 return True

@@ -30,7 +30,7 @@ class Look(NamedTuple):
 
     at: float
     owners: tuple[tuple[str, ...], ...]
-    """By shard: the consumers that have a lease, but for those that run suspects there, alone and without a seat."""
+    """By shard: the consumers that have a lease, but for those that run suspects there, alone and without owning it."""
     members: frozenset[int] = frozenset()
     """The processes that share them."""
 
@@ -62,7 +62,7 @@ def process_of(consumer: str) -> int:
     return int(consumer.rsplit("-", 2)[1])
 
 
-class Seats:
+class Ownership:
     """Looks from ``with`` on. A look that the server does not answer is none."""
 
     def __init__(self, server: Server, namespace: str, address: str, shards: int) -> None:
@@ -71,7 +71,7 @@ class Seats:
         self._keys = [queue_keys(namespace, each)["leases"] for each in addresses]
         self._members: set[str] = set()
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="chaos-seats", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="chaos-ownership", daemon=True)
         self.looks: list[Look] = []
 
     def __enter__(self) -> Self:

@@ -12,80 +12,80 @@ from millstream.testing.keyed import send
 from millstream.testing.promises.leases import LAPSE, MARK
 
 
-async def sit(backend: BackendUnderTest, consumer: str, seats: int = 1, lease: float = 10.0) -> int:
-    return await backend.broker.join(backend.queue, consumer, lease, seats=seats)
+async def join_within(backend: BackendUnderTest, consumer: str, max_consumers: int = 1, lease: float = 10.0) -> int:
+    return await backend.broker.join(backend.queue, consumer, lease, max_consumers=max_consumers)
 
 
-class SeatPromises(Promises):
+class MaxConsumersPromises(Promises):
     @promise()
     async def test_a_seat_is_refused_while_all_are_taken_and_nothing_is_written(self, backend: BackendUnderTest) -> None:
-        assert await sit(backend, "c") > 0
+        assert await join_within(backend, "c") > 0
         before = await backend.broker.inspector.queue(backend.queue)
-        assert await sit(backend, "d") == 0
+        assert await join_within(backend, "d") == 0
         assert await backend.broker.inspector.queue(backend.queue) == before
         with pytest.raises(LeaseLost):
             await backend.claim("d")
 
     @promise()
     async def test_there_are_as_many_seats_as_one_says(self, backend: BackendUnderTest) -> None:
-        granted = [await sit(backend, f"c{n}", seats=3) > 0 for n in range(5)]
+        granted = [await join_within(backend, f"c{n}", max_consumers=3) > 0 for n in range(5)]
         assert granted == [True, True, True, False, False]
-        assert await sit(backend, "more", seats=4) > 0
+        assert await join_within(backend, "more", max_consumers=4) > 0
 
     @promise()
     async def test_who_asks_for_no_seat_has_one_anyway_and_counts(self, backend: BackendUnderTest) -> None:
-        await sit(backend, "c")
+        await join_within(backend, "c")
         await backend.join("d")
         assert (await backend.broker.inspector.queue(backend.queue)).consumers == 2
-        assert await sit(backend, "e", seats=2) == 0
+        assert await join_within(backend, "e", max_consumers=2) == 0
 
     @promise()
     async def test_a_join_for_a_seat_that_is_sent_again_finds_its_own(self, backend: BackendUnderTest) -> None:
-        await sit(backend, "c")
-        assert await sit(backend, "c") > 0
+        await join_within(backend, "c")
+        assert await join_within(backend, "c") > 0
         assert (await backend.broker.inspector.queue(backend.queue)).consumers == 1
 
     @promise()
     async def test_who_leaves_leaves_a_seat(self, backend: BackendUnderTest) -> None:
-        await sit(backend, "c")
+        await join_within(backend, "c")
         await backend.broker.leave(backend.queue, "c")
-        assert await sit(backend, "d") > 0
+        assert await join_within(backend, "d") > 0
 
     @promise()
     async def test_the_seat_of_one_whose_lease_is_over_is_free_at_the_second_look(self, backend: BackendUnderTest) -> None:
-        await sit(backend, "c", lease=10)
+        await join_within(backend, "c", lease=10)
         backend.at(10 + MARK)
-        assert await sit(backend, "d") == 0
+        assert await join_within(backend, "d") == 0
         backend.at(10 + LAPSE)
-        assert await sit(backend, "d") > 0
+        assert await join_within(backend, "d") > 0
         assert (await backend.totals())["lapsed"] == 1
 
     @promise()
     async def test_one_look_takes_no_seat_however_late_it_comes(self, backend: BackendUnderTest) -> None:
-        await sit(backend, "c", lease=10)
+        await join_within(backend, "c", lease=10)
         backend.at(10_000)
-        assert await sit(backend, "d") == 0
+        assert await join_within(backend, "d") == 0
         assert await backend.broker.renew(backend.queue, {"c": 10}) == set()
 
     @promise()
     async def test_a_renewal_between_the_looks_keeps_the_seat(self, backend: BackendUnderTest) -> None:
-        await sit(backend, "c", lease=10)
+        await join_within(backend, "c", lease=10)
         backend.at(10 + MARK)
-        assert await sit(backend, "d") == 0
+        assert await join_within(backend, "d") == 0
         await backend.broker.renew(backend.queue, {"c": 10})
         backend.at(10 + LAPSE)
-        assert await sit(backend, "d") == 0
+        assert await join_within(backend, "d") == 0
 
     @promise()
     async def test_who_takes_a_seat_over_is_given_what_was_held_and_the_one_before_settles_nothing(
         self, backend: BackendUnderTest
     ) -> None:
-        await sit(backend, "c", lease=10)
+        await join_within(backend, "c", lease=10)
         await send(backend, "1", "2", key=b"k")
         held = await backend.take("c")
         for seconds in (10 + MARK, 10 + LAPSE):
             backend.at(seconds)
-            await sit(backend, "d", lease=1e6)
+            await join_within(backend, "d", lease=1e6)
         with pytest.raises(LeaseLost):
             await backend.settle("c", held)
         taken_over = await backend.take("d")
@@ -96,34 +96,34 @@ class SeatPromises(Promises):
     @promise()
     async def test_whoever_joins_later_has_the_larger_number(self, backend: BackendUnderTest) -> None:
         other = await backend.another()
-        numbers = [await sit(backend, "a", seats=2), await backend.broker.join(backend.queue, "b", 30)]
-        assert await sit(backend, "refused", seats=2) == 0
+        numbers = [await join_within(backend, "a", max_consumers=2), await backend.broker.join(backend.queue, "b", 30)]
+        assert await join_within(backend, "refused", max_consumers=2) == 0
         await backend.broker.leave(backend.queue, "a")
-        numbers += [await other.join(backend.queue, "d", 30, seats=2), await other.join(backend.queue, "e", 30)]
+        numbers += [await other.join(backend.queue, "d", 30, max_consumers=2), await other.join(backend.queue, "e", 30)]
         assert numbers == sorted(set(numbers)) and numbers[0] > 0
 
     @promise()
     async def test_numbers_rise_over_a_time_without_anybody(self, backend: BackendUnderTest) -> None:
-        first = await sit(backend, "c")
+        first = await join_within(backend, "c")
         await backend.broker.leave(backend.queue, "c")
-        assert await sit(backend, "d") > first
+        assert await join_within(backend, "d") > first
 
     @promise()
     async def test_addresses_have_seats_of_their_own(self, backend: BackendUnderTest) -> None:
-        await sit(backend, "c")
-        assert await backend.broker.join(backend.other_queue, "c", 30, seats=1) > 0
+        await join_within(backend, "c")
+        assert await backend.broker.join(backend.other_queue, "c", 30, max_consumers=1) > 0
 
     @promise()
     async def test_who_is_refused_says_nothing_about_order(self, backend: BackendUnderTest) -> None:
-        await sit(backend, "c", lease=1e6)
-        assert await backend.broker.join(backend.queue, "d", 30, seats=1, order=OrderRules(stop=True)) == 0
+        await join_within(backend, "c", lease=1e6)
+        assert await backend.broker.join(backend.queue, "d", 30, max_consumers=1, order=OrderRules(stop=True)) == 0
         await send(backend, "1", "2", key=b"k")
         await backend.settle("c", await backend.take("c"), Kind.DEAD)
         assert ids(await backend.take("c")) == ["2"]
 
     @promise()
     async def test_who_gets_a_seat_says_what_holds_for_order(self, backend: BackendUnderTest) -> None:
-        await backend.broker.join(backend.queue, "c", 30, seats=1, order=OrderRules(stop=True))
+        await backend.broker.join(backend.queue, "c", 30, max_consumers=1, order=OrderRules(stop=True))
         await send(backend, "1", "2", key=b"k")
         await backend.settle("c", await backend.take("c"), Kind.DEAD)
         assert await backend.take("c") == []

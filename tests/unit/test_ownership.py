@@ -1,4 +1,4 @@
-"""Seating: who leaves has left, and who died is noticed when its time is over."""
+"""Shard ownership: who leaves has left, and who died is noticed when its time is over."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from millstream import Millstream
 from millstream.worker.hot.hold import STOPPING
-from millstream.worker.services import seating
+from millstream.worker.services import ownership
 from tests.unit.stage import looped, new_app
 
 ADDRESS = "orders>billing"
@@ -31,17 +31,17 @@ async def owned(app: Millstream) -> int:
 
 @looped
 async def test_who_stops_is_not_a_member_again_however_long_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seating, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.01)
     app = ordered_app()
     async with app:
         broker = await app.broker()
         worker = await app._make_worker(app.queues_to_serve(()), 4, 4)
         await worker.start()
         try:
-            (looking,) = [task for task in asyncio.all_tasks() if task.get_name() == "millstream-seating"]
+            (looking,) = [task for task in asyncio.all_tasks() if task.get_name() == "millstream-ownership"]
             await asyncio.sleep(0)  # it has begun, and waits for its next look
             worker._hold.shut.add(STOPPING)  # as when it has jobs to finish: its services go on meanwhile
-            await worker._seating.stop()
+            await worker._ownership.stop()
             await asyncio.wait([looking])
             assert (await broker.attend(ADDRESS, "another", 30.0)).members == ["another"]
         finally:
@@ -52,7 +52,7 @@ async def test_who_stops_is_not_a_member_again_however_long_that_takes(monkeypat
 async def test_the_shards_of_one_that_died_are_sought_when_its_time_is_over_not_at_the_next_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(seating, "LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(ownership, "LOOK_SECONDS", 3600.0)
     app = ordered_app()
     async with app:
         broker = await app.broker()
