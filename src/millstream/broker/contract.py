@@ -69,7 +69,7 @@ class Attendance(msgspec.Struct, frozen=True):
 
     members: list[str]
     """Sorted."""
-    next_look: float | None = None
+    next_check: float | None = None
     """Seconds until the first of the others is overdue, unless it attends again; None: there are no others."""
 
 
@@ -315,10 +315,9 @@ class Broker(ABC):
     ) -> int:
         """Write the consumer's first lease; also declares the queue. A consumer name is never used again.
 
-        Returns a number that rises with every join at this address: who owns a shard later has the larger one. With ``max_consumers``,
-        only if fewer consumers have a lease; otherwise nothing is written and it returns 0. It looks at overdue leases as a
-        claim does, so whoever waits to join gets the share of a dead consumer. ``order`` holds for all from now on; None leaves
-        it as it is.
+        Returns a number that rises with every join at this address: a later owner of a shard has a larger one. If
+        ``max_consumers`` others have a lease, nothing is written and it returns 0. It checks overdue leases as a claim does, so
+        a dead consumer does not count for long. ``order`` holds for all from now on; None leaves it as it is.
         """
 
     @abstractmethod

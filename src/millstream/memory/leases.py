@@ -23,8 +23,8 @@ class Leases(dict[str, Lease]):
     def extend(self, consumer: str, seconds: float, now_ms: int) -> None:
         self[consumer] = Lease(now_ms + round(seconds * 1000))
 
-    def look(self, now_ms: int) -> list[str]:
-        """The first look marks an overdue lease, one that comes OVERDUE_SECONDS later lapses it: two looks at a stalled
+    def check(self, now_ms: int) -> list[str]:
+        """The first check marks an overdue lease, one that comes OVERDUE_SECONDS later lapses it: two checks at a stalled
         server's clock cannot make the living look dead, since their keepers renew in between. Whose leases lapsed."""
         lapsed: list[str] = []
         for consumer, lease in self.items():
@@ -39,7 +39,7 @@ class Leases(dict[str, Lease]):
         return lapsed
 
     def attend(self, member: str, seconds: float, now_ms: int) -> Attendance:
-        """One look is enough here: who is overdue is only forgotten."""
+        """One check is enough here: who is overdue is only forgotten."""
         for name in [name for name, lease in self.items() if lease.deadline_ms <= now_ms]:
             del self[name]
         self.extend(member, seconds, now_ms)

@@ -96,7 +96,7 @@ class MemoryQueue(Remains):
 
     def join(self, consumer: str, lease: float, max_consumers: int | None, order: OrderRules | None, now: Moment) -> int:
         if max_consumers is not None:
-            self._look_at_leases(now.ms)
+            self._check_leases(now.ms)
             if len(self._leases.keys() - {consumer}) >= max_consumers:
                 return 0
         self._leases.extend(consumer, lease, now.ms)
@@ -118,7 +118,7 @@ class MemoryQueue(Remains):
 
     def claim(self, consumer: str, count: int, alone: bool, suspect_after: int, now: Moment, keeping: Keeping) -> Claim:
         self.check_lease(consumer)
-        self._look_at_leases(now.ms)
+        self._check_leases(now.ms)
         # its own lease may have lapsed just now: its keeper is dead
         self.check_lease(consumer)
         self._promote(now.ms)
@@ -357,8 +357,8 @@ class MemoryQueue(Remains):
             self.wake()
         return len(jobs)
 
-    def _look_at_leases(self, now_ms: int) -> None:
-        for consumer in self._leases.look(now_ms):
+    def _check_leases(self, now_ms: int) -> None:
+        for consumer in self._leases.check(now_ms):
             self._forget_if_empty(consumer)
             self.totals["lapsed"] += 1
 

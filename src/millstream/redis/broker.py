@@ -277,8 +277,8 @@ class RedisBroker(Broker):
             )
 
     async def attend(self, address: str, member: str, lease: float) -> Attendance:
-        look_ms, *members = await self._run("attend", address, member, wire.ms(lease))
-        return Attendance(sorted(map(bytes.decode, members)), None if look_ms < 0 else look_ms / 1000)
+        check_ms, *members = await self._run("attend", address, member, wire.ms(lease))
+        return Attendance(sorted(map(bytes.decode, members)), None if check_ms < 0 else check_ms / 1000)
 
     async def claim(
         self,
@@ -314,8 +314,8 @@ class RedisBroker(Broker):
             reply = await self._run("claim", queue, *args, link=link)
         if len(reply) == 1:
             raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}")
-        now_ms, next_due_ms, flags, taken, crashes, plain, look_ms, logged = reply
-        look = math.inf if look_ms < 0 else look_ms / 1000 + 0.005
+        now_ms, next_due_ms, flags, taken, crashes, plain, check_ms, logged = reply
+        look = math.inf if check_ms < 0 else check_ms / 1000 + 0.005
         if self._cannot_nudge and next_due_ms >= 0:
             look = min(look, next_due_ms / 1000)
         self._looks[queue, consumer] = look

@@ -35,10 +35,10 @@ class Unfenced(MemoryQueue):
 class Hasty(MemoryQueue):
     """One look is enough to lapse a lease."""
 
-    def _look_at_leases(self, now_ms: int) -> None:
+    def _check_leases(self, now_ms: int) -> None:
         for lease in self._leases.values():
             lease.overdue_ms = 0
-        super()._look_at_leases(now_ms)
+        super()._check_leases(now_ms)
 
 
 class Resentful(MemoryQueue):

@@ -1,7 +1,7 @@
 -- Take messages: what was released or left behind by lapsed consumers first, then what is ready.
 -- On the way: promote what is due, look at overdue leases.
 -- KEYS: stream leases meta due held lapsed stats
--- USES: clock wake homes looks
+-- USES: clock wake homes lease_checks
 -- OF A GROUP: log_home
 -- ARGV: clock, group, consumer, count, alone (0|1), suspect_after, run_id, released, suspects (names), lost_letter
 -- ('': what is claimed are dead letters, and those that are gone were replayed, purged or too old), id_ttl_ms,
@@ -13,7 +13,7 @@ local group, consumer, left, alone = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5
 local suspect_after, run_id, released, suspects = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9]
 local of_letters = ARGV[10] == ''
 if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
-local meta, look = look_at_leases(run_id)
+local meta, look = check_leases(run_id)
 if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
 
 -- It is time to look `around` every two seconds; at once if a turn may have gone with its message, or while there is more to find.
@@ -28,7 +28,7 @@ local paused, first_due = meta[1] == '1', tonumber(redis.call('ZRANGE', DUE, 0, 
 local due = first_due and first_due <= now
 
 -- Next deadline, for who sleeps: in how many ms leases should be looked at.
-local function next_look()
+local function next_check()
   local deadline = redis.call('ZRANGEBYSCORE', LEASES, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
   return deadline and deadline - now or -1
 end
@@ -51,7 +51,7 @@ if left > 0 and not (paused or alone or due or in_group or of_letters or meta[8]
   end
   if plain then
     if #fresh == left then wake() end
-    if look < 0 and #fresh < left then look = next_look() end
+    if look < 0 and #fresh < left then look = next_check() end
     return { now, first_due and first_due - now or -1, flags, {}, {}, flat, look, {} }
   end
 end
@@ -376,7 +376,7 @@ if asked > 0 and left == 0 and not alone then wake() end
 
 local counts = {}
 for i, entry in ipairs(taken) do counts[i] = crashes[entry[1]] end
-if look < 0 and left > 0 then look = next_look() end
+if look < 0 and left > 0 then look = next_check() end
 local next_due = tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2])
 if in_group then
   local publishes = tonumber(redis.call('ZRANGE', LOG_DUE, 0, 0, 'WITHSCORES')[2])

@@ -1,13 +1,13 @@
 -- Write a consumer's first lease; make the queue's group if it is missing.
 -- KEYS: stream leases meta
--- USES: clock looks
+-- USES: clock lease_checks
 -- ARGV: clock, group, consumer, lease_ms, under which word it is noted that there is a group, run_id, max_consumers (0: any number), what
 -- holds for keys: whether they stop (0|1), how many may be pending ('', '': as it is)
 -- Returns {1: the group is made, 0: it was there; 1: there was one before, 0: there was none; how many entries there are; its
 -- number}, or {-1} if there are as many consumers as there may be.
 local max_consumers = tonumber(ARGV[7])
 if max_consumers > 0 then
-  look_at_leases(ARGV[6])
+  check_leases(ARGV[6])
   local own = redis.call('ZSCORE', LEASES, ARGV[3]) and 1 or 0  -- this is a call sent again
   if redis.call('ZCARD', LEASES) - own >= max_consumers then return { -1 } end
 end

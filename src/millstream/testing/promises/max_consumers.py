@@ -144,7 +144,7 @@ class MaxConsumersPromises(Promises):
         await backend.broker.attend(backend.queue, "b", 1000)
         backend.at(5)
         await backend.broker.attend(backend.queue, "a", 1000)
-        assert (await backend.broker.attend(backend.queue, "b", 10)).next_look == 1000.0
+        assert (await backend.broker.attend(backend.queue, "b", 10)).next_check == 1000.0
 
     @promise()
     async def test_who_renews_stays_and_who_does_not_is_forgotten_at_once(self, backend: BackendUnderTest) -> None:

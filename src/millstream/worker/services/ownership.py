@@ -68,7 +68,7 @@ class Ownership:
         self._claimers = {claimer.lane: claimer for claimer in claimers}
 
     async def look(self) -> float:
-        """Take the lanes that are ours and free, give up those that are not ours any more; in how many seconds to look again."""
+        """Take the lanes that are ours and free, give up what is not ours any more; in how many seconds to look again."""
         again = LOOK_SECONDS
         for shared in self._shared:
             share, overdue = await self._share(shared)
@@ -108,7 +108,7 @@ class Ownership:
         if not shared.serving.shards:
             return 1, LOOK_SECONDS
         attendance = await self._leases.attend(shared.serving.address)
-        overdue = LOOK_SECONDS if attendance.next_look is None else attendance.next_look + MARGIN_SECONDS
+        overdue = LOOK_SECONDS if attendance.next_check is None else attendance.next_check + MARGIN_SECONDS
         members = attendance.members[: shared.serving.max_consumers]
         if self._worker not in members:
             return 0, overdue

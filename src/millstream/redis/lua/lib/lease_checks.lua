@@ -6,11 +6,11 @@
 -- a renewal writes a deadline again.
 local MARKED = 1e15
 local OVERDUE_MS = 1500
-local LOOKED_AT = 100  -- how many leases one look marks, and how many it lapses
+local CHECKED_AT_ONCE = 100  -- how many leases one look marks, and how many it lapses
 local MENDED = 1000  -- how many one look mends after the clock was set back
 local RUNS_NOTED = 128
 
-local function look_at_leases(run_id)
+local function check_leases(run_id)
   local meta = redis.call(
     'HMGET', META, 'paused', 'run', 'calm', 'longest', 'seen', 'looked', 'pending', 'sweep', 'around', 'hurry', 'rewound'
   )
@@ -57,17 +57,17 @@ local function look_at_leases(run_id)
   redis.call('HSET', META, 'looked', now)
   local at, lapsed = now - stalled, {}
   if calm_ms <= 0 then
-    lapsed = redis.call('ZRANGEBYSCORE', LEASES, '-inf', at - OVERDUE_MS - MARKED, 'LIMIT', 0, LOOKED_AT)
+    lapsed = redis.call('ZRANGEBYSCORE', LEASES, '-inf', at - OVERDUE_MS - MARKED, 'LIMIT', 0, CHECKED_AT_ONCE)
     if #lapsed > 0 then
       redis.call('SADD', LAPSED, unpack(lapsed))
       redis.call('ZREM', LEASES, unpack(lapsed))
       redis.call('HINCRBY', STATS, 'lapsed', #lapsed)
     end
   end
-  local late, marks = redis.call('ZRANGEBYSCORE', LEASES, 0, now, 'LIMIT', 0, LOOKED_AT), {}
+  local late, marks = redis.call('ZRANGEBYSCORE', LEASES, 0, now, 'LIMIT', 0, CHECKED_AT_ONCE), {}
   for i, name in ipairs(late) do marks[2 * i - 1], marks[2 * i] = at - MARKED, name end
   if #late > 0 then redis.call('ZADD', LEASES, unpack(marks)) end
-  if #lapsed == LOOKED_AT or #late == LOOKED_AT then return meta, 0 end
+  if #lapsed == CHECKED_AT_ONCE or #late == CHECKED_AT_ONCE then return meta, 0 end
   local first = redis.call('ZRANGEBYSCORE', LEASES, '-inf', '(0', 'WITHSCORES', 'LIMIT', 0, 1)[2]
   if not first then return meta, -1 end
   return meta, math.min(math.max(OVERDUE_MS - (at - MARKED - first), calm_ms, 1), 500)
