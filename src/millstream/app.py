@@ -36,8 +36,8 @@ from millstream.observers import Observer, Observers
 from millstream.options import (
     TaskOptions,
     job_id,
+    log_position,
     payload_option,
-    place_option,
     result_ttl_option,
     retry_option,
     task_settings,
@@ -265,7 +265,7 @@ class Millstream:
             max_length=max_length,
             keep=keep,
             keep_count=keep_count,
-            start=place_option(start, "start"),
+            start=log_position(start, "start"),
             shards=0 if key_of is None else whole(said.get("shards", SHARDS), "shards", minimum=1),
             order=order_rules(said, None if key_of is None else OrderRules(), f"topic {name!r}"),
         )

@@ -9,7 +9,7 @@ from millstream.broker import StoppedKey
 from millstream.broker.contract import BEGINNING, END
 from millstream.client import ClientInspector, Clients, clear_key, new_request, seek, twin
 from millstream.dead import DeadLetters
-from millstream.options import place_option
+from millstream.options import log_position
 from millstream.ordering import Key
 
 
@@ -67,7 +67,7 @@ class Group:
     clear_sync = twin(clear)
 
     async def _seek(self, to: datetime | str) -> None:
-        await seek(self._clients.here(), self.address, repr(self), place_option(to, "to"))
+        await seek(self._clients.here(), self.address, repr(self), log_position(to, "to"))
 
     def __repr__(self) -> str:
         return f"<group {self.name!r} of topic {self.topic!r}>"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypedDict
 
-from millstream.broker.contract import BEGINNING, END, OrderRules, Place, parse_entry
+from millstream.broker.contract import BEGINNING, END, LogPosition, OrderRules, parse_entry
 from millstream.errors import UsageError
 from millstream.message import CallOverrides
 from millstream.ordering import KeyFunction, OnFailure, order_rules
@@ -208,8 +208,8 @@ def _near(word: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}? " if close else ""
 
 
-def place_option(to: datetime | str, what: str) -> Place:
-    """A place in a topic's log: "beginning", "new" for its end, a moment, or after an entry by its id."""
+def log_position(to: datetime | str, what: str) -> LogPosition:
+    """A position in a topic's log: "beginning", "new" for its end, a moment, or after an entry by its id."""
     if isinstance(to, datetime):
         if to.utcoffset() is None:
             raise UsageError(f"{what}: {to!r} has no time zone: use datetime.now(UTC) - … or .astimezone()")

@@ -10,14 +10,14 @@ from typing import Any, Literal, Protocol, TypedDict, TypeVar, get_args, overloa
 
 from millstream.address import group_address, is_dead_address, prefix_address, split_address
 from millstream.batch import Batch
-from millstream.broker.contract import BEGINNING, OrderRules, Place
+from millstream.broker.contract import BEGINNING, LogPosition, OrderRules
 from millstream.codec import EventCodec, ResultCodec
 from millstream.codec.wire import Payload
 from millstream.current import CurrentJob, current_job
 from millstream.delivery import Delivery, ManualDelivery
 from millstream.errors import UsageError
 from millstream.handler import Letters, is_coroutine
-from millstream.options import payload_option, place_option, retry_option, timeout_option
+from millstream.options import log_position, payload_option, retry_option, timeout_option
 from millstream.ordering import OnFailure, consumers_option, order_rules
 from millstream.policy import RetryPolicy
 from millstream.serving import Serving
@@ -94,7 +94,7 @@ class Subscription:
         app: AppSettings,
         batch: Batch | None = None,
         *,
-        start: Place = BEGINNING,
+        start: LogPosition = BEGINNING,
         shards: int = 0,
         order: OrderRules | None = None,
     ) -> None:
@@ -112,7 +112,7 @@ class Subscription:
             raise UsageError(f"ack must be one of {', '.join(map(repr, get_args(Ack)))}, not {self.ack!r}")
         concurrency = options.get("concurrency")
         self.concurrency = None if concurrency is None else whole(concurrency, "concurrency", minimum=1)
-        self.start = place_option(options["start"], "start") if "start" in options else start
+        self.start = log_position(options["start"], "start") if "start" in options else start
         self.keep_expired = options.get("keep_expired", False)
         if not isinstance(self.keep_expired, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"keep_expired must be True or False, not {self.keep_expired!r}")

@@ -178,10 +178,10 @@ def test_a_group_without_its_place_is_seen(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await begin(backend, "a")
         await emit(backend, "1")
-        place = (await group_state(backend, "a")).place
+        position = (await group_state(backend, "a")).position
         await log.destroy_place("a")
         seen = await group_state(backend, "a")
-        assert (seen.place, seen.lag, seen.consumers) == (place, None, 1)
+        assert (seen.position, seen.lag, seen.consumers) == (position, None, 1)
 
     tell(story)
 

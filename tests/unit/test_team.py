@@ -9,7 +9,7 @@ import msgspec
 from millstream.memory import MemoryBroker
 from millstream.worker import wire
 from millstream.worker.children import Child
-from millstream.worker.place import Place
+from millstream.worker.managed_process import ManagedProcess
 from millstream.worker.plan import Plan
 from millstream.worker.supervisor import Supervisor
 from tests.unit.stage import looped
@@ -35,8 +35,8 @@ async def test_a_spare_is_neither_one_of_those_that_are_scaled_nor_somebody_else
     await broker.open()
     supervisor = Supervisor(Plan(ORDERS, 1, 4), cast(Any, None))
     supervisor.team.open(broker, nothing)
-    supervisor.places.append(Place(supervisor, ORDERS))
-    supervisor.places[0].child = child(supervisor, ORDERS, ("q", "ours"), at_once=9)
+    supervisor.managed.append(ManagedProcess(supervisor, ORDERS))
+    supervisor.managed[0].child = child(supervisor, ORDERS, ("q", "ours"), at_once=9)
     for consumer in ("ours", "spare", "theirs"):
         await broker.join("q", consumer, 600.0)
     child(supervisor, msgspec.structs.replace(ORDERS, suspects_only=True), ("q", "spare"))

@@ -502,7 +502,7 @@ async def test_while_others_serve_a_broken_place_is_tried_again_with_one_process
 ) -> None:
     monkeypatch.setattr("millstream.worker.circuit.RESTART_SECONDS", (0.0,))
     monkeypatch.setattr("millstream.worker.circuit.PROBE_SECONDS", 0.01)
-    monkeypatch.setattr("millstream.worker.place.SOON_SECONDS", 0.05)
+    monkeypatch.setattr("millstream.worker.managed_process.SOON_SECONDS", 0.05)
     script: dict[int, tuple[bool, int | None]] = {0: (True, None)}
     script |= dict.fromkeys(range(1, 2 * FRUITLESS + 6), (False, 9))
     script |= dict.fromkeys(range(2 * FRUITLESS + 6, 2 * FRUITLESS + 8), (True, None))
@@ -512,14 +512,14 @@ async def test_while_others_serve_a_broken_place_is_tried_again_with_one_process
     async def count(orders: wire.Orders) -> Child:
         nonlocal at_once
         child = await Troupe.start(troupe, orders)
-        if any(place.circuit.is_open for place in troupe.places):
+        if any(process.circuit.is_open for process in troupe.managed):
             at_once = max(at_once, sum(each.hello is None for each in troupe.children if each.process.returncode is None))
         return child
 
     monkeypatch.setattr(troupe, "start", count)
     running = asyncio.create_task(troupe.run())
     await until(lambda: troupe.spawned == 2 * FRUITLESS + 8 or running.done())
-    await until(lambda: not any(place.circuit.is_open for place in troupe.places))
+    await until(lambda: not any(process.circuit.is_open for process in troupe.managed))
     assert at_once <= 1
     troupe.stopping.signalled(signal.SIGTERM)
     assert (await running).exit_code == codes.OK
@@ -555,7 +555,7 @@ async def test_spares_that_die_at_once_are_started_so_often_and_the_worker_goes_
     monkeypatch.setattr("millstream.worker.circuit.RESTART_SECONDS", (0.0,))
     troupe = Troupe({0: (True, None)} | dict.fromkeys(range(1, 100), fate), Silent())
     running = asyncio.create_task(troupe.run())
-    await until(lambda: troupe.places and troupe.places[0].serves)
+    await until(lambda: troupe.managed and troupe.managed[0].serves)
     (child,) = troupe.children
 
     def told() -> bool:
@@ -567,7 +567,7 @@ async def test_spares_that_die_at_once_are_started_so_often_and_the_worker_goes_
         await troupe._hear(child, wire.Suspects("default"))
     await until(lambda: len(troupe._lives) == 1)
     assert troupe.spawned == 1 + FRUITLESS
-    assert not troupe.stopping.begun and troupe.places[0].serves
+    assert not troupe.stopping.begun and troupe.managed[0].serves
     troupe.stopping.signalled(signal.SIGTERM)
     assert (await running).exit_code == codes.OK
 

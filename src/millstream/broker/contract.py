@@ -73,7 +73,7 @@ class Attendance(msgspec.Struct, frozen=True):
     """Seconds until the first of the others is overdue, unless it attends again; None: there are no others."""
 
 
-Place = str | float
+LogPosition = str | float
 """Where a group reads on in its topic's log: BEGINNING, END, after an entry by its id, or from a moment in epoch seconds."""
 
 BEGINNING = "beginning"
@@ -84,14 +84,16 @@ END = "new"
 _ENTRY = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 
 
-def parse_entry(place: str) -> tuple[int, int]:
+def parse_entry(position: str) -> tuple[int, int]:
     """The numbers that are an entry's id: its millisecond, and which of that millisecond's. ValueError: it is none."""
-    found = _ENTRY.fullmatch(place)
+    found = _ENTRY.fullmatch(position)
     if found is None:
-        raise ValueError(f"{place!r} is no place in a topic's log: {BEGINNING!r}, {END!r}, an entry's id, or epoch seconds")
+        raise ValueError(
+            f"{position!r} is no position in a topic's log: {BEGINNING!r}, {END!r}, an entry's id, or epoch seconds"
+        )
     ms, seq = int(found[1]), int(found[2] or 0)
     if max(ms, seq) >= 2**64:
-        raise ValueError(f"{place!r} is no place in a topic's log: its numbers have 64 bits")
+        raise ValueError(f"{position!r} is no position in a topic's log: its numbers have 64 bits")
     return ms, seq
 
 
@@ -245,7 +247,7 @@ class Broker(ABC):
     async def open_topic(
         self,
         topic: str,
-        groups: Mapping[str, Place],
+        groups: Mapping[str, LogPosition],
         *,
         keep: float | None = None,
         keep_count: int | None = None,
@@ -266,7 +268,7 @@ class Broker(ABC):
         """
 
     @abstractmethod
-    async def open_prefix(self, prefix: str, group: str, start: Place, known: Collection[str] = ()) -> list[str]:
+    async def open_prefix(self, prefix: str, group: str, start: LogPosition, known: Collection[str] = ()) -> list[str]:
         """Have this group in every topic whose name begins so: in those that there are from ``start`` on, in those that are
         opened later, and where it was removed since, from their beginning. Returns the topics it is in now, but for those in
         ``known``.
@@ -403,8 +405,8 @@ class Broker(ABC):
         """Undo ``pause``."""
 
     @abstractmethod
-    async def seek(self, group: str, to: Place, *, request: str = "") -> bool:
-        """Move a group's place in the log, back or forward. False: no such group.
+    async def seek(self, group: str, to: LogPosition, *, request: str = "") -> bool:
+        """Move a group's position in the log, back or forward. False: no such group.
 
         Back: an event that it was given before is given again, as a new delivery, also if somebody holds it; if it is then
         retried or dies, that takes the place of what was scheduled or dead under its id. Forward: what it holds stays its own.

@@ -51,7 +51,7 @@ class GroupState(msgspec.Struct, frozen=True):
     """A topic's group in numbers: how far it is, and what is to be done."""
 
     name: str
-    place: str
+    position: str
     """The last entry of the log it was given."""
     lag: int | None
     """Entries of the log it was not given yet; None: the server cannot tell."""
@@ -120,7 +120,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     source: str = ""
     """The claim it died of, as the backend names it."""
     key: bytes | None = None
-    """Its place is among those of this key; None: it is in no order."""
+    """Its position is among those of this key; None: it is in no order."""
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,7 +44,7 @@ def _sum_groups(states: Sequence[GroupState]) -> GroupState:
     lags = [state.lag for state in states]
     return GroupState(
         name=states[0].name,
-        place="",
+        position="",
         lag=None if None in lags else sum(lag for lag in lags if lag is not None),
         ready=sum(state.ready for state in states),
         running=sum(state.running for state in states),

@@ -62,11 +62,11 @@ def rewind_group(
     topic: TopicName, group: GroupName, to: To = "beginning", yes: Yes = False, url: Url = None, namespace: Namespace = None
 ) -> None:
     """Give a group again what its topic still keeps, from a place on."""
-    place = _place(to)
+    position = _position(to)
     _do(
         topic,
         group,
-        lambda chosen: chosen.rewind(place),
+        lambda chosen: chosen.rewind(position),
         url,
         namespace,
         ask=f"Give {group} again what came from {to} on?",
@@ -80,11 +80,11 @@ def skip_group(
     topic: TopicName, group: GroupName, to: To = "new", yes: Yes = False, url: Url = None, namespace: Namespace = None
 ) -> None:
     """Pass over what a group was not given yet, up to a place."""
-    place = _place(to)
+    position = _position(to)
     _do(
         topic,
         group,
-        lambda chosen: chosen.skip(place),
+        lambda chosen: chosen.skip(position),
         url,
         namespace,
         ask=f"Never give {group} what comes before {to}?",
@@ -184,10 +184,10 @@ def group_row(topic: str, state: GroupState) -> dict[str, Any]:
     """A group in a list."""
     numbers = {column.field: getattr(state, column.field) for column in GROUP_COLUMNS[2:]}
     order = {"blocked": state.blocked, "stopped": state.stopped}
-    return {"topic": topic, "group": state.name, **numbers, **order, "place": state.place}
+    return {"topic": topic, "group": state.name, **numbers, **order, "position": state.position}
 
 
-def _place(to: str) -> datetime | str:
+def _position(to: str) -> datetime | str:
     if to in ("beginning", "new") or to.replace("-", "", 1).isdigit():
         return to
     try:

@@ -7,7 +7,7 @@ from functools import partial
 
 from millstream.address import group_address, shard_addresses, split_address, split_group
 from millstream.broker import Broker
-from millstream.broker.contract import BEGINNING, END, Place
+from millstream.broker.contract import BEGINNING, END, LogPosition
 from millstream.broker.why import key_text
 from millstream.client.client import Client
 from millstream.client.template import new_request
@@ -28,8 +28,8 @@ def _clear(address: str, broker: Broker, *, key: bytes, replay: bool, request: s
     return broker.clear_key(address, key, replay=replay, request=request)
 
 
-async def seek(client: Client, group: str, what: str, to: Place) -> None:
-    """Move a group's place in the log, or in the logs of all shards. UsageError: there is no such group, or no such place."""
+async def seek(client: Client, group: str, what: str, to: LogPosition) -> None:
+    """Move a group's position in the log, or in the logs of all shards. UsageError: there is no such group, or no such position."""
     addresses = await client.addresses(group)
     if len(addresses) > 1 and isinstance(to, str) and to not in (BEGINNING, END):
         raise UsageError(

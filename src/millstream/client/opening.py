@@ -8,7 +8,7 @@ from typing import Protocol
 
 from millstream.address import shard_addresses, split_address, topic_address, whole
 from millstream.broker import Broker
-from millstream.broker.contract import Place
+from millstream.broker.contract import LogPosition
 from millstream.errors import ShardsChanged
 from millstream.settings import QueueSettings, TopicSettings
 
@@ -17,7 +17,7 @@ class Declared(Protocol):
     """A group as an app declares it."""
 
     @property
-    def start(self) -> Place: ...
+    def start(self) -> LogPosition: ...
 
 
 class TopicDeclaration(Protocol):
@@ -39,7 +39,7 @@ class PrefixDeclaration(Protocol):
     @property
     def group(self) -> str: ...
     @property
-    def start(self) -> Place: ...
+    def start(self) -> LogPosition: ...
 
 
 class Opening:
@@ -144,7 +144,9 @@ class Opening:
             self._checked.add(queue)
 
 
-async def open_topic(broker: Broker, settings: TopicSettings, starts: Mapping[str, Place], *, followed: bool = False) -> None:
+async def open_topic(
+    broker: Broker, settings: TopicSettings, starts: Mapping[str, LogPosition], *, followed: bool = False
+) -> None:
     """Make a topic known with these groups, or each of its shards. ShardsChanged if it has another number of them."""
     await check_shards(broker, topic_address(settings.name), settings.shards)
     for name in shard_addresses(settings.name, settings.shards):

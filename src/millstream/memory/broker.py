@@ -25,7 +25,7 @@ from millstream.broker import (
     ResultStore,
     WorkerInfo,
 )
-from millstream.broker.contract import BEGINNING, REQUEST_SECONDS, SUSPECT_AFTER, Place
+from millstream.broker.contract import BEGINNING, REQUEST_SECONDS, SUSPECT_AFTER, LogPosition
 from millstream.errors import ShardsChanged
 from millstream.memory.control import MemoryControlChannel
 from millstream.memory.inspector import MemoryInspector
@@ -104,7 +104,7 @@ class MemoryBroker(Broker):
     async def open_topic(
         self,
         topic: str,
-        groups: Mapping[str, Place],
+        groups: Mapping[str, LogPosition],
         *,
         keep: float | None = None,
         keep_count: int | None = None,
@@ -118,15 +118,15 @@ class MemoryBroker(Broker):
             rules.followed = rules.followed or followed
             return made
 
-    def _open_topic(self, topic: str, groups: Mapping[str, Place]) -> list[str]:
+    def _open_topic(self, topic: str, groups: Mapping[str, LogPosition]) -> list[str]:
         self._state.opened.add(topic)
-        prefixed: dict[str, Place] = {
+        prefixed: dict[str, LogPosition] = {
             group: BEGINNING for group, prefix in self._state.prefixes if topic.startswith(prefix) and group not in groups
         }
-        all_of_them = {name: (self._group(topic, name), place) for name, place in (prefixed | dict(groups)).items()}
+        all_of_them = {name: (self._group(topic, name), position) for name, position in (prefixed | dict(groups)).items()}
         return [name for name in self._topic(topic).open(all_of_them) if name in groups]
 
-    async def open_prefix(self, prefix: str, group: str, start: Place, known: Collection[str] = ()) -> list[str]:
+    async def open_prefix(self, prefix: str, group: str, start: LogPosition, known: Collection[str] = ()) -> list[str]:
         with self._state.lock:
             new = sorted(topic for topic in self._state.opened if topic.startswith(prefix) and topic not in known)
             noted = (group, prefix) in self._state.prefixes
@@ -263,11 +263,11 @@ class MemoryBroker(Broker):
         with self._locked(queue) as rules:
             rules.resume()
 
-    async def seek(self, group: str, to: Place, *, request: str = "") -> bool:
+    async def seek(self, group: str, to: LogPosition, *, request: str = "") -> bool:
         with self._state.lock:
             return self._once(group, request, lambda: self._seek(group, to)) or False
 
-    def _seek(self, group: str, to: Place) -> bool:
+    def _seek(self, group: str, to: LogPosition) -> bool:
         topic, name = split_group(group)
         rules = self._topic(topic).groups.get(name)
         if rules is not None:

@@ -23,7 +23,7 @@ from millstream.broker import (
     WorkerInfo,
 )
 from millstream.memory.queue import MemoryQueue
-from millstream.memory.state import Job, Moment, Number, Place, State
+from millstream.memory.state import Job, Location, Moment, Number, State
 from millstream.memory.topic import MemoryTopic
 from millstream.outcome import decode_ending
 from millstream.types import Status
@@ -160,7 +160,7 @@ def _view(queue: str, job: Job, status: Status) -> JobView:
         expires_at=job.expires_ms / 1000 if job.expires_ms else None,
         consumer=job.holder if running else "",
         since=job.claimed_at if running else None,
-        alone=job.place is Place.ASIDE,
+        alone=job.location is Location.ASIDE,
     )
 
 
@@ -169,12 +169,12 @@ Position = tuple[int, str, Number, str]
 
 
 def _position(job: Job) -> Position:
-    if job.place is Place.BLOCKED:
+    if job.location is Location.BLOCKED:
         return (0, (job.key or b"").hex(), job.position, "")
-    if job.place is Place.SCHEDULED:
+    if job.location is Location.SCHEDULED:
         return (0, "", (job.due_ms, 0), job.id)
-    name = {Place.RELEASED: "!released", Place.ASIDE: "!suspects", Place.HELD: job.holder}.get(job.place, "")
-    return (int(job.place is Place.FRESH), name, job.number, "")
+    name = {Location.RELEASED: "!released", Location.ASIDE: "!suspects", Location.HELD: job.holder}.get(job.location, "")
+    return (int(job.location is Location.FRESH), name, job.number, "")
 
 
 _read_position = msgspec.json.Decoder(Position).decode

@@ -14,7 +14,7 @@ from millstream.errors import LeaseLost
 from millstream.memory.order import Turn
 from millstream.memory.remains import Keeping, Remains
 from millstream.memory.shelves import in_order
-from millstream.memory.state import Job, Kept, Moment, Place, Sender
+from millstream.memory.state import Job, Kept, Location, Moment, Sender
 from millstream.outcome import Ending, Kind, Outcome, decode_ending, encode_ending
 from millstream.types import Status
 
@@ -131,7 +131,7 @@ class MemoryQueue(Remains):
         for job in taken:
             job.claims += 1
             job.claimed_at = now.wall
-            self._move(job, Place.HELD, consumer)
+            self._move(job, Location.HELD, consumer)
         if self.claimable(now.ms):
             self.wake()
         return Claim([_entry(job) for job in taken], now.ms, self.next_due(now.ms), self.paused, bool(self._aside))
@@ -145,7 +145,7 @@ class MemoryQueue(Remains):
                 return taken
             # it is about to be claimed once more: so many consumers died holding it
             if job.claims >= suspect_after:
-                self._move(job, Place.ASIDE)
+                self._move(job, Location.ASIDE)
                 self.wake()
             elif not self._comes_again(job):
                 taken.append(job)
@@ -280,7 +280,7 @@ class MemoryQueue(Remains):
         promoted: list[str] = []
         for job_id in job_ids:
             job = self.jobs.get(job_id)
-            if job is not None and job.place is Place.SCHEDULED:
+            if job is not None and job.location is Location.SCHEDULED:
                 self._take_out(job)
                 self._append(job)
                 promoted.append(job_id)
@@ -322,9 +322,9 @@ class MemoryQueue(Remains):
     def status(self, job_id: str, now: Moment) -> Status:
         job = self.jobs.get(job_id)
         if job is not None:
-            if job.place is Place.SCHEDULED:
+            if job.location is Location.SCHEDULED:
                 return "scheduled"
-            if job.place is Place.BLOCKED:
+            if job.location is Location.BLOCKED:
                 return "blocked"
             return "running" if self._runs(job) else "ready"
         if job_id in self.dead:
@@ -351,7 +351,7 @@ class MemoryQueue(Remains):
     def _hand_back(self, jobs: list[Job]) -> int:
         for job in jobs:
             job.claims -= 1
-            self._move(job, Place.RELEASED)
+            self._move(job, Location.RELEASED)
         self.totals["released"] += len(jobs)
         if jobs:
             self.wake()

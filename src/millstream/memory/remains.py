@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from millstream.memory.shelves import Shelves
-from millstream.memory.state import Dead, Job, Kept, Moment, Place, Waiter
+from millstream.memory.state import Dead, Job, Kept, Location, Moment, Waiter
 from millstream.message import ErrorNote
 from millstream.outcome import Letter
 from millstream.types import DeadReason
@@ -69,7 +69,7 @@ class Remains(Shelves):
         """A group may be given an event again: what waits or is dead under its id gives way to the newer delivery."""
         self.dead.pop(job_id, None)
         job = self.jobs.pop(job_id, None)
-        if job is not None and job.place in (Place.SCHEDULED, Place.BLOCKED):
+        if job is not None and job.location in (Location.SCHEDULED, Location.BLOCKED):
             self._take_out(job)
 
     def _die(self, job: Job, reason: DeadReason, now: Moment, keeping: Keeping) -> None:

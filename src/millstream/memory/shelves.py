@@ -9,7 +9,7 @@ from itertools import count
 
 from millstream.memory.leases import Leases
 from millstream.memory.order import Order
-from millstream.memory.state import NO_POSITION, Job, Place, Waiter
+from millstream.memory.state import NO_POSITION, Job, Location, Waiter
 
 
 class Shelves:
@@ -46,7 +46,7 @@ class Shelves:
         return [self._fresh, self._released, self._aside, *self._held.values()]
 
     def _runs(self, job: Job) -> bool:
-        return job.place is Place.HELD and job.holder in self._leases
+        return job.location is Location.HELD and job.holder in self._leases
 
     def scheduled(self) -> list[Job]:
         """By due time, then id."""
@@ -70,7 +70,7 @@ class Shelves:
         return None if due_ms is None else max(0.0, (due_ms - now_ms) / 1000)
 
     def _earliest_ms(self) -> int | None:
-        while self._due and self._due[0][-1].place is not Place.SCHEDULED:
+        while self._due and self._due[0][-1].location is not Location.SCHEDULED:
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
 
@@ -79,21 +79,21 @@ class Shelves:
     def _append(self, job: Job) -> None:
         """A new entry at the end of the stream."""
         number = next(self._numbers)
-        job.number, job.ref, job.place = (0, number), b"%d" % number, Place.FRESH
+        job.number, job.ref, job.location = (0, number), b"%d" % number, Location.FRESH
         if job.position == NO_POSITION:
             job.position = job.number
         self._fresh[job.ref] = self.jobs[job.id] = job
 
     def _schedule(self, job: Job) -> None:
         earliest_ms = self._earliest_ms()
-        job.place = Place.SCHEDULED
+        job.location = Location.SCHEDULED
         heapq.heappush(self._due, (job.due_ms, job.id.encode(), next(self._numbers), job))
         self.jobs[job.id] = self._scheduled[job.id] = job
         if earliest_ms is None or job.due_ms < earliest_ms:
             self.wake()
 
     def _block(self, job: Job) -> None:
-        job.place = Place.BLOCKED
+        job.location = Location.BLOCKED
         self.jobs[job.id] = job
         self.order.block(job)
 
@@ -103,28 +103,28 @@ class Shelves:
             del self._scheduled[job.id]
             self._append(job)
 
-    def _move(self, job: Job, place: Place, holder: str = "") -> None:
+    def _move(self, job: Job, location: Location, holder: str = "") -> None:
         """An entry stays what it is and goes to another place."""
         self._take_out(job)
-        job.place, job.holder = place, holder
+        job.location, job.holder = location, holder
         self._shelf(job)[job.ref] = job
 
     def _take_out(self, job: Job) -> None:
         """A job leaves the place it was in."""
-        if job.place is Place.SCHEDULED:
+        if job.location is Location.SCHEDULED:
             del self._scheduled[job.id]  # where it is due it is skipped
-        elif job.place is Place.BLOCKED:
+        elif job.location is Location.BLOCKED:
             self.order.unblock(job)
         else:
             del self._shelf(job)[job.ref]
-        if job.place is Place.HELD:
+        if job.location is Location.HELD:
             self._forget_if_empty(job.holder)
-        job.place = Place.NOWHERE
+        job.location = Location.NOWHERE
 
     def _shelf(self, job: Job) -> dict[bytes, Job]:
-        if job.place is Place.HELD:
+        if job.location is Location.HELD:
             return self._held[job.holder]
-        return {Place.FRESH: self._fresh, Place.RELEASED: self._released, Place.ASIDE: self._aside}[job.place]
+        return {Location.FRESH: self._fresh, Location.RELEASED: self._released, Location.ASIDE: self._aside}[job.location]
 
     def _forget_if_empty(self, consumer: str) -> None:
         if consumer not in self._leases and not self._held.get(consumer):

@@ -36,7 +36,7 @@ class Moment(NamedTuple):
     """What is kept for a while is kept by this one, in seconds; never set, as a server's key expiry cannot be."""
 
 
-class Place(Enum):
+class Location(Enum):
     """Where a job that is alive waits or runs."""
 
     SCHEDULED = "scheduled"
@@ -69,7 +69,7 @@ class Job:
     """Its place among those of its key: the first number it was ready under, whatever becomes of it."""
     claims: int = 0
     """How often the entry was claimed, hand-backs deducted: one more than the consumers that died holding it."""
-    place: Place = Place.FRESH
+    location: Location = Location.FRESH
     holder: str = ""
     claimed_at: float = 0.0
     """When it was last claimed, by the wall clock."""

@@ -14,7 +14,7 @@ import msgspec
 
 from millstream.address import group_address, whole
 from millstream.broker import Entry, Followed, GroupState, Position, Post, QueueState, Receipt, TopicState
-from millstream.broker.contract import BEGINNING, END, Place, millisecond_of, parse_entry
+from millstream.broker.contract import BEGINNING, END, LogPosition, millisecond_of, parse_entry
 from millstream.memory.letters import MemoryLetters
 from millstream.memory.queue import MemoryQueue, absolute_ms
 from millstream.memory.remains import Keeping
@@ -172,33 +172,33 @@ class MemoryTopic:
 
     # -- groups ------------------------------------------------------------------------------------------------------------
 
-    def open(self, groups: Mapping[str, tuple[MemoryGroup, Place]]) -> list[str]:
+    def open(self, groups: Mapping[str, tuple[MemoryGroup, LogPosition]]) -> list[str]:
         """Add the groups that are not there yet, each at its place."""
         made = {name: group for name, group in groups.items() if name not in self.groups}
-        for name, (group, place) in made.items():
-            group.place = self.locate(place)
+        for name, (group, position) in made.items():
+            group.position = self.locate(position)
             self.groups[name] = group
             group.wake()
         return list(made)
 
-    def locate(self, place: Place) -> Number:
+    def locate(self, position: LogPosition) -> Number:
         """The entry after which a group reads on."""
-        if place == BEGINNING:
+        if position == BEGINNING:
             return (0, 0)
-        if place == END:
+        if position == END:
             return self._last
-        if isinstance(place, str):
-            return parse_entry(place)
-        return (max(0, millisecond_of(place) - 1), LAST_SEQ)
+        if isinstance(position, str):
+            return parse_entry(position)
+        return (max(0, millisecond_of(position) - 1), LAST_SEQ)
 
-    def after(self, place: Number, count: int) -> list[Event]:
+    def after(self, position: Number, count: int) -> list[Event]:
         """The next entries."""
-        first = self._position(place)
+        first = self._position(position)
         return self._log[first : first + count]
 
-    def lag(self, place: Number) -> int:
+    def lag(self, position: Number) -> int:
         """How many entries come after a place."""
-        return len(self._log) - self._position(place)
+        return len(self._log) - self._position(position)
 
     def trim(self, now_ms: int) -> None:
         """Remove what every group has settled, but for what is to be kept; what nobody reads is only bounded by retention."""
@@ -216,15 +216,15 @@ class MemoryTopic:
 
     def _settled(self, group: MemoryGroup) -> int:
         """How many of the log's entries a group has settled, from the first on without a gap."""
-        given = self._position(group.place)
+        given = self._position(group.position)
         return min([given, *(bisect_left(self._log, job.number, key=_number) for job in group.claimed())])
 
     def _drop(self, count: int) -> None:
         del self._log[: max(0, count)]
 
-    def _position(self, place: Number) -> int:
+    def _position(self, position: Number) -> int:
         """How many of the log's entries are not after the place."""
-        return bisect_right(self._log, place, key=_number)
+        return bisect_right(self._log, position, key=_number)
 
     def wake(self) -> None:
         for group in self.groups.values():
@@ -245,7 +245,7 @@ class MemoryGroup(MemoryQueue):
         super().__init__(group_address(topic.name, group))
         self.topic = topic
         self.group = group
-        self.place: Number = (0, 0)
+        self.position: Number = (0, 0)
         self.letters = MemoryLetters(self)
         # after a move back: the last entry it had been given, and which of those that waited it was given again before the log
         # was read up to them
@@ -269,15 +269,15 @@ class MemoryGroup(MemoryQueue):
         self.topic.trim(now_ms)
 
     def _take(self, count: int, suspect_after: int, now: Moment, keeping: Keeping) -> list[Job]:
-        if self.place >= self._rewound:
+        if self.position >= self._rewound:
             self._ahead.clear()
         taken = super()._take(count, suspect_after, now, keeping)
         self._note_ahead(taken)
         claimed = {job.number: job for job in self.claimed()}
         left = count - len(taken)
-        while events := self.topic.after(self.place, left):
+        while events := self.topic.after(self.position, left):
             for event in events:
-                self.place = event.number
+                self.position = event.number
                 if event.number in self._ahead:
                     self._ahead.remove(event.number)
                     continue
@@ -305,7 +305,7 @@ class MemoryGroup(MemoryQueue):
 
     def _is_behind(self, job: Job) -> bool:
         """Whether the log is still to be read up to where one with a key belongs, since the group was moved back."""
-        return job.key is not None and self.place < job.position <= self._rewound
+        return job.key is not None and self.position < job.position <= self._rewound
 
     def _comes_again(self, job: Job) -> bool:
         if job.number <= OWN or not self._is_behind(job):
@@ -320,32 +320,34 @@ class MemoryGroup(MemoryQueue):
     def claimable(self, now_ms: int, alone: bool = False) -> bool:
         if super().claimable(now_ms, alone):
             return True
-        return not (self.paused or alone) and (bool(self.topic.lag(self.place)) or self.topic.next_due(now_ms) == 0)
+        return not (self.paused or alone) and (bool(self.topic.lag(self.position)) or self.topic.next_due(now_ms) == 0)
 
     def next_due(self, now_ms: int) -> float | None:
         found = [due for due in (super().next_due(now_ms), self.topic.next_due(now_ms)) if due is not None]
         return min(found, default=None)
 
-    def seek(self, to: Place) -> None:
-        before, self.place = self.place, self.topic.locate(to)
-        if self.place <= before:
+    def seek(self, to: LogPosition) -> None:
+        before, self.position = self.position, self.topic.locate(to)
+        if self.position <= before:
             self._rewound = max(self._rewound, before)
             self._ahead.clear()
         self.wake()
 
     def state(self) -> QueueState:
         state = super().state()
-        return msgspec.structs.replace(state, ready=state.ready + self.topic.lag(self.place))
+        return msgspec.structs.replace(state, ready=state.ready + self.topic.lag(self.position))
 
     def waiting_to_run(self) -> list[Job]:
-        return super().waiting_to_run() + [_job(event) for event in self.topic.after(self.place, self.topic.lag(self.place))]
+        return super().waiting_to_run() + [
+            _job(event) for event in self.topic.after(self.position, self.topic.lag(self.position))
+        ]
 
     def group_state(self) -> GroupState:
         s = self.state()
-        place = "{}-{}".format(*self.place)
-        lag = self.topic.lag(self.place)
+        position = "{}-{}".format(*self.position)
+        lag = self.topic.lag(self.position)
         counts = (s.ready, s.running, s.scheduled, s.dead, s.paused, s.consumers, s.blocked, s.stopped)
-        return GroupState(self.group, place, lag, *counts)
+        return GroupState(self.group, position, lag, *counts)
 
 
 def _job(event: Event) -> Job:

@@ -30,7 +30,7 @@ from millstream.broker import (
     ResultStore,
     WorkerInfo,
 )
-from millstream.broker.contract import CANCELLED_TTL, SUSPECT_AFTER, Place, cancelled_by
+from millstream.broker.contract import CANCELLED_TTL, SUSPECT_AFTER, LogPosition, cancelled_by
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable, LeaseLost
 from millstream.outcome import DONE, Kind, Outcome
 from millstream.redis import wire
@@ -150,7 +150,7 @@ class RedisBroker(Broker):
     async def open_topic(
         self,
         topic: str,
-        groups: Mapping[str, Place],
+        groups: Mapping[str, LogPosition],
         *,
         keep: float | None = None,
         keep_count: int | None = None,
@@ -158,7 +158,7 @@ class RedisBroker(Broker):
     ) -> list[str]:
         return await self._openings.open_topic(topic, groups, keep=keep, keep_count=keep_count, followed=followed)
 
-    async def open_prefix(self, prefix: str, group: str, start: Place, known: Collection[str] = ()) -> list[str]:
+    async def open_prefix(self, prefix: str, group: str, start: LogPosition, known: Collection[str] = ()) -> list[str]:
         return await self._openings.open_prefix(prefix, group, start, known)
 
     async def remove_prefix(self, prefix: str, group: str, *, request: str = "") -> bool:
@@ -520,7 +520,7 @@ class RedisBroker(Broker):
     async def resume(self, queue: str) -> None:
         await self._run("pause", queue, 0)
 
-    async def seek(self, group: str, to: Place, *, request: str = "") -> bool:
+    async def seek(self, group: str, to: LogPosition, *, request: str = "") -> bool:
         _, name = split_group(group)
         return bool(int(await self._run("seek", group, name, wire.after(to), request)))
 

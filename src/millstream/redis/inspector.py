@@ -29,7 +29,7 @@ from millstream.redis.connect import parse_info
 from millstream.redis.keys import GROUP, SUSPECTS
 from millstream.types import Status
 
-_PLACES: dict[bytes, Status] = {b"h": "scheduled", b"p": "blocked", b"d": "dead", b"ready": "ready", b"running": "running"}
+_LOCATIONS: dict[bytes, Status] = {b"h": "scheduled", b"p": "blocked", b"d": "dead", b"ready": "ready", b"running": "running"}
 PAGE_LETTERS = 20
 """Dead letters read per call, and"""
 PAGE_BYTES = 256 * 1024
@@ -56,9 +56,9 @@ class RedisInspector(Inspector):
         self._names = names
 
     async def status(self, queue: str, job_id: str) -> Status:
-        place, ending = await self._run("status", queue, GROUP, job_id)
-        if place:
-            return _PLACES[place]
+        location, ending = await self._run("status", queue, GROUP, job_id)
+        if location:
+            return _LOCATIONS[location]
         return cast(Status, decode_ending(ending).status) if ending else "unknown"
 
     async def queues(self) -> list[str]:
@@ -139,9 +139,9 @@ class RedisInspector(Inspector):
         return page, page[-1].cursor if page else ""
 
     async def job(self, queue: str, job_id: str) -> JobView | None:
-        place, payload, expires_ms, *found = await self._run("job", queue, GROUP, job_id)
+        location, payload, expires_ms, *found = await self._run("job", queue, GROUP, job_id)
         ending = decode_ending(payload) if payload else None
-        status = _PLACES.get(place)
+        status = _LOCATIONS.get(location)
         if status is None:
             return None if ending is None else JobView.of_ending(queue, job_id, ending, expires_ms / 1000)
         if status == "scheduled":
@@ -215,10 +215,10 @@ class RedisInspector(Inspector):
 
 
 def _group(row: list[Any]) -> GroupState:
-    name, place, lag, entries, running, scheduled, dead, paused, consumers, blocked, stopped = row
+    name, position, lag, entries, running, scheduled, dead, paused, consumers, blocked, stopped = row
     return GroupState(
         name.decode(),
-        place.decode(),
+        position.decode(),
         None if lag < 0 else lag,
         ready=entries - running,
         running=running,

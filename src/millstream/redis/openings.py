@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from millstream import logs
 from millstream.address import group_address, is_dead_address, split_address, topic_address
-from millstream.broker.contract import BEGINNING, Place
+from millstream.broker.contract import BEGINNING, LogPosition
 from millstream.redis import wire
 from millstream.redis.calls import Calls
 from millstream.redis.keys import GROUP
@@ -87,7 +87,7 @@ class Openings:
     async def open_topic(
         self,
         topic: str,
-        groups: Mapping[str, Place],
+        groups: Mapping[str, LogPosition],
         *,
         keep: float | None = None,
         keep_count: int | None = None,
@@ -98,12 +98,12 @@ class Openings:
         made = await self._open_groups(topic, groups, await self._prefixed(topic), keep_ms, count, followed)
         return [each.group for each in made if each.new and each.group in groups]
 
-    async def _prefixed(self, topic: str) -> dict[str, Place]:
+    async def _prefixed(self, topic: str) -> dict[str, LogPosition]:
         """Make a topic known; the groups it has because of how its name begins. It is new to them, so they get all of it."""
         known = (name.decode().partition(">") for name in await self._run("declare", None, "topics", topic))
         return {group: BEGINNING for group, _, prefix in known if topic.startswith(prefix)}
 
-    async def open_prefix(self, prefix: str, group: str, start: Place, known: Collection[str] = ()) -> list[str]:
+    async def open_prefix(self, prefix: str, group: str, start: LogPosition, known: Collection[str] = ()) -> list[str]:
         before = self._prefixes.get((prefix, group))
         read = before or _Read()
         noted = await self._look("SISMEMBER", prefix, group, read)
@@ -112,9 +112,9 @@ class Openings:
                 read = _Read()
                 await self._look("SISMEMBER", prefix, group, read)
             # Before it is noted: whoever opens one of these topics afterwards would make the group at the beginning.
-            place = start if before is None else BEGINNING  # if it was lost, what is there came since
+            position = start if before is None else BEGINNING  # if it was lost, what is there came since
             for topic in read.topics.difference(known):
-                await self._open_groups(topic, {group: place})
+                await self._open_groups(topic, {group: position})
             await self._look("SADD", prefix, group, read)
         self._prefixes[prefix, group] = read
         if noted and len(read.topics) == len(known):  # all of them are known: topics stay
@@ -151,13 +151,13 @@ class Openings:
     async def _open_groups(
         self,
         topic: str,
-        groups: Mapping[str, Place],
-        prefixed: Mapping[str, Place] = MappingProxyType({}),
+        groups: Mapping[str, LogPosition],
+        prefixed: Mapping[str, LogPosition] = MappingProxyType({}),
         keep_ms: int | str = "=",
         keep_count: int | str = "=",
         followed: bool = False,
     ) -> list[Made]:
-        """The groups that are new or had lost their place, which is told. "=": retention stays as it is."""
+        """The groups that are new or had lost their position, which is told. "=": retention stays as it is."""
         opened = self._opened.setdefault(topic, _Opened())
         asked = _opening({**prefixed, **groups}, keep_ms, keep_count, followed)
         # What was there before begins at the beginning, wherever it once began: all that is there came after it was lost.
@@ -205,7 +205,7 @@ class Openings:
         return bool(int(await self._run("remove_group", group_address(topic, group), group, request)))
 
 
-def _opening(groups: Mapping[str, Place], keep_ms: int | str, keep_count: int | str, followed: bool) -> list[int | str]:
+def _opening(groups: Mapping[str, LogPosition], keep_ms: int | str, keep_count: int | str, followed: bool) -> list[int | str]:
     starts = [part for group, start in groups.items() for part in (group, wire.after(start))]
     return [keep_ms, keep_count, int(followed), *starts]
 

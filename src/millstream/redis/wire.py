@@ -9,7 +9,7 @@ import msgspec
 
 from millstream.address import whole, whose_dead
 from millstream.broker import Cancellation, Entry, Post, Receipt
-from millstream.broker.contract import BEGINNING, END, Place, millisecond_of, parse_entry
+from millstream.broker.contract import BEGINNING, END, LogPosition, millisecond_of, parse_entry
 from millstream.broker.letters import enclose
 from millstream.errors import LeaseLost, ShardsChanged
 from millstream.message import ErrorNote
@@ -130,12 +130,12 @@ def record(o: Outcome) -> tuple[Any, ...]:
     return (0, o.ref, o.id, o.result or b"", ttl_ms, given, b"", 0, b"")
 
 
-def after(place: Place) -> str:
+def after(position: LogPosition) -> str:
     """The entry after which a group reads on."""
-    if place == BEGINNING:
+    if position == BEGINNING:
         return "0"
-    if place == END:
+    if position == END:
         return "$"
-    if isinstance(place, str):
-        return "{}-{}".format(*parse_entry(place))
-    return f"{max(0, millisecond_of(place) - 1)}-18446744073709551615"
+    if isinstance(position, str):
+        return "{}-{}".format(*parse_entry(position))
+    return f"{max(0, millisecond_of(position) - 1)}-18446744073709551615"

@@ -6,7 +6,7 @@ from typing import Any
 
 from millstream.address import group_address
 from millstream.broker import Claim, Entry, GroupState, Post, Receipt, TopicState
-from millstream.broker.contract import BEGINNING, Place
+from millstream.broker.contract import BEGINNING, LogPosition
 from millstream.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, ids
 
@@ -28,7 +28,7 @@ async def emit_serials(
     return await backend.broker.emit(topic, posts, sender=sender, **bounds)
 
 
-async def begin(backend: BackendUnderTest, *groups: str, start: Place = BEGINNING, **retention: Any) -> None:
+async def begin(backend: BackendUnderTest, *groups: str, start: LogPosition = BEGINNING, **retention: Any) -> None:
     """Groups of the topic, each with one consumer of its name."""
     await backend.broker.open_topic(TOPIC, dict.fromkeys(groups, start), **retention)
     for group in groups:

@@ -1,4 +1,4 @@
-"""The circuit breaker of one place for a worker process: how soon one that died is started again, and when no more. No I/O."""
+"""The circuit breaker of a managed process: how soon a child that died is replaced, and when no more. No I/O."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Circuit:
         """Children in a row that died at once."""
 
     def died(self, lived: float, *, blameless: bool) -> bool:
-        """A child died after so many seconds; ``blameless``: not for want of a place to live. True: the circuit opened now."""
+        """A child died after so many seconds; ``blameless``: it could not have lived anywhere. True: the circuit opened now."""
         quick = lived <= SOON_SECONDS
         self._quick = self._quick + 1 if quick else 0
         self.fruitless = 0 if blameless or not quick else self.fruitless + 1

@@ -28,8 +28,8 @@ from millstream.settings import AppSettings
 from millstream.worker import codes, roles, wire
 from millstream.worker.children import Child, heard_out, spawn
 from millstream.worker.logs import configure_logging
+from millstream.worker.managed_process import ManagedProcess
 from millstream.worker.opening import what_it_serves
-from millstream.worker.place import Place
 from millstream.worker.plan import Plan
 from millstream.worker.relay import Relay
 from millstream.worker.reloader import watch_sources
@@ -50,7 +50,7 @@ class Supervisor:
         self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self.plan = plan
         self.children: set[Child] = set()
-        self.places: list[Place] = []
+        self.managed: list[ManagedProcess] = []
         self.stopping = Stopping(self.children, begin=self._begin_to_stop, now=self._stop_now)
         self.probing = asyncio.Lock()
         """Held while one process is tried where others died at once."""
@@ -79,7 +79,7 @@ class Supervisor:
         """Start the children, keep them until told to stop, and return how that went."""
         self.stopping.catch_signals()
         for _ in range(self.plan.processes):
-            self.begin_place()
+            self.begin_process()
         self.serve(watch_for_wedged(self.children, self._reporter, self._relay))
         if self.plan.reload:
             self.serve(watch_sources(self._reload))
@@ -101,11 +101,11 @@ class Supervisor:
 
     # -- children ----------------------------------------------------------------------------------------------------------
 
-    def begin_place(self) -> None:
+    def begin_process(self) -> None:
         """One process more."""
-        place = Place(self, self._orders)
-        self.places.append(place)
-        self.live(place.live(), lambda: self.places.remove(place))
+        process = ManagedProcess(self, self._orders)
+        self.managed.append(process)
+        self.live(process.live(), lambda: self.managed.remove(process))
 
     def live(self, life: Coroutine[Any, Any, None], ended: Callable[[], object]) -> None:
         """The worker goes on as long as any of these does."""
@@ -152,8 +152,8 @@ class Supervisor:
         return held
 
     def opened(self, code: int) -> None:
-        """The circuit of a place is open: its children die as soon as they are started."""
-        circuits = [place.circuit for place in self.places if not place.left]
+        """A circuit is open: its children die as soon as they are started."""
+        circuits = [process.circuit for process in self.managed if not process.left]
         deaths = max(circuit.fruitless for circuit in circuits)
         if all(circuit.is_open for circuit in circuits):
             text = "worker processes die as soon as they are started: %d in a row, the last with code %d; the worker gives up"
@@ -219,8 +219,8 @@ class Supervisor:
 
     def _begin_to_stop(self) -> None:
         self.changed.set()
-        for place in self.places:
-            place.wake()
+        for process in self.managed:
+            process.wake()
         if self._services is not None:
             self._services.reclaimer.stop()
         if not self._lives:

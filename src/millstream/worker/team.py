@@ -21,7 +21,7 @@ from millstream.worker.scaling.spec import parse_spec
 from millstream.worker.scaling.stabilizer import Stabilizer
 
 if TYPE_CHECKING:
-    from millstream.worker.place import Place
+    from millstream.worker.managed_process import ManagedProcess
     from millstream.worker.supervisor import Supervisor
 
 RETIRE_SECONDS = 2.0
@@ -59,7 +59,7 @@ class ProcessTeam:
     @property
     def processes(self) -> int:
         """That are kept, or being started."""
-        return sum(not place.left for place in self._supervisor.places)
+        return sum(not process.left for process in self._supervisor.managed)
 
     @property
     def minimum(self) -> int:
@@ -94,7 +94,11 @@ class ProcessTeam:
         return {} if self._gauge is None else self._gauge.rates
 
     def _serving(self) -> list[Child]:
-        return [place.child for place in self._supervisor.places if place.child is not None and place.child.hello is not None]
+        return [
+            process.child
+            for process in self._supervisor.managed
+            if process.child is not None and process.child.hello is not None
+        ]
 
     async def _measure(self) -> Metrics:
         assert self._gauge is not None
@@ -149,28 +153,30 @@ class ProcessTeam:
 
     def grow(self, count: int) -> str:
         """Start so many more; why not, if they were not."""
-        if any(place.circuit.is_open for place in self._supervisor.places):
+        if any(process.circuit.is_open for process in self._supervisor.managed):
             return "worker processes die as soon as they are started"
         for _ in range(count):
-            self._supervisor.begin_place()
+            self._supervisor.begin_process()
         return ""
 
     async def shrink(self, count: int) -> int:
         """Have so many of those that do nothing end; how many do."""
         before = self.processes
-        kept = [place for place in self._supervisor.places if not place.left]
-        for place in [place for place in reversed(kept) if not place.serves][:count]:
-            place.leave()
-            if place.child is not None:
-                self._supervisor.stopping.tell(place.child)
+        kept = [process for process in self._supervisor.managed if not process.left]
+        for process in [process for process in reversed(kept) if not process.serves][:count]:
+            process.leave()
+            if process.child is not None:
+                self._supervisor.stopping.tell(process.child)
         count -= before - self.processes
-        idle = [place for place in reversed(kept) if place.serves and place.child is not None and place.child.held == 0]
+        idle = [
+            process for process in reversed(kept) if process.serves and process.child is not None and process.child.held == 0
+        ]
         await asyncio.gather(*map(self._retire, idle[:count]))
         return before - self.processes
 
-    async def _retire(self, place: Place) -> None:
+    async def _retire(self, process: ManagedProcess) -> None:
         """Ask a child to go. It refuses if it has something in its hands by now."""
-        child = place.child
+        child = process.child
         assert child is not None
         while not child.answers.empty():
             child.answers.get_nowait()
@@ -182,9 +188,9 @@ class ProcessTeam:
     def retiring(self, child: Child) -> None:
         """A child goes."""
         child.retiring = True
-        for place in self._supervisor.places:
-            if place.child is child:
-                place.leave()
+        for process in self._supervisor.managed:
+            if process.child is child:
+                process.leave()
         if not self._supervisor.stopping.begun:
             self._supervisor.stopping.see_it_end(child)
 

@@ -135,7 +135,7 @@ class Impatient(MemoryTopic):
     """An event leaves the log when every group was given it, settled or not."""
 
     def _settled(self, group: MemoryGroup) -> int:
-        return self._position(group.place)
+        return self._position(group.position)
 
 
 class Partial(MemoryTopic):

@@ -11,7 +11,7 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from millstream.address import group_address
 from millstream.broker import Followed, Position, Post, Receipt
-from millstream.broker.contract import BEGINNING, END, Place
+from millstream.broker.contract import BEGINNING, END, LogPosition
 from tests.contract.machine.backends import (
     LOST,
     BackendUnderTest,
@@ -50,7 +50,7 @@ class TwoTopics(TwoBackends):
         super().__init__()
         self.blurred = False
         """A group was moved to where a server cannot tell how many events come after."""
-        self.places: list[str] = []
+        self.positions: list[str] = []
         self.following: list[tuple[str, list[Position]]] = []
         """Those who follow: a topic, and where they are in each backend."""
         self.emitted = 0
@@ -60,9 +60,9 @@ class TwoTopics(TwoBackends):
     ) -> list[Receipt]:
         return await backend.emit(TOPIC, posts, sender=sender, max_length=max_length)
 
-    @initialize(place=ends_of_the_log, keep=st.sampled_from([None, 5.0]), keep_count=st.sampled_from([None, 4]))
-    def open_topic(self, place: Place, keep: float | None, keep_count: int | None) -> None:
-        groups: dict[str, Place] = {"g": BEGINNING, "h": place}
+    @initialize(position=ends_of_the_log, keep=st.sampled_from([None, 5.0]), keep_count=st.sampled_from([None, 4]))
+    def open_topic(self, position: LogPosition, keep: float | None, keep_count: int | None) -> None:
+        groups: dict[str, LogPosition] = {"g": BEGINNING, "h": position}
         self.same(lambda backend, _: backend.open_topic(TOPIC, groups, keep=keep, keep_count=keep_count))
         for topic in (TOPIC, FOLLOWED):
             self.begin_to_follow(topic)
@@ -125,13 +125,13 @@ class TwoTopics(TwoBackends):
         self.move(self.now - seconds)
         self.blurred = True
 
-    @precondition(lambda self: self.places)
+    @precondition(lambda self: self.positions)
     @rule(back=recent)
-    def seek_an_earlier_place(self, back: int) -> None:
-        self.move(self.places[-1 - back % len(self.places)])
+    def seek_an_earlier_position(self, back: int) -> None:
+        self.move(self.positions[-1 - back % len(self.positions)])
         self.blurred = True
 
-    def move(self, to: Place) -> None:
+    def move(self, to: LogPosition) -> None:
         self.same(lambda backend, _: backend.seek(self.queue, to))
         # what is given again belongs to whoever gets it: nobody settles what he was given before
         self.claimed = [claimed for claimed in self.claimed if not claimed.entries[0].ref.startswith(b"L")]
@@ -139,7 +139,9 @@ class TwoTopics(TwoBackends):
 
     async def look(self, backend: BackendUnderTest, _: int) -> tuple[Any, ...]:
         topic = await backend.inspector.topic(TOPIC)
-        self.places += [group.place for group in topic.groups if group.name == "g" and group.place not in self.places]
+        self.positions += [
+            group.position for group in topic.groups if group.name == "g" and group.position not in self.positions
+        ]
         state, *rest = await super().look(backend, _)
         if self.blurred:
             state = msgspec.structs.replace(state, ready=0)

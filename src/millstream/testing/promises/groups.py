@@ -88,7 +88,7 @@ class GroupPromises(Promises):
         await begin(backend, "a")
         await emit(backend, "1", "2", "3")
         await take(backend, "a", 2)
-        await begin(backend, "b", start=(await group_state(backend, "a")).place)
+        await begin(backend, "b", start=(await group_state(backend, "a")).position)
         assert ids(await take(backend, "b")) == ["3"]
 
     @promise()

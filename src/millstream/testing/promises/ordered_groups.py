@@ -130,7 +130,7 @@ class OrderedGroupPromises(Promises):
         await begin(backend, "a", keep_count=100)
         await emit(backend, "1", "2", "3", key=KEY)
         first = await take(backend, "a", 1)
-        after_the_first = (await group_state(backend, "a")).place
+        after_the_first = (await group_state(backend, "a")).position
         assert await take(backend, "a") == []
         await backend.broker.seek(A, after_the_first)
         assert await take(backend, "a") == []

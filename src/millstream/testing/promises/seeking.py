@@ -45,7 +45,7 @@ class SeekingPromises(Promises):
             backend.at(second)
             await emit(backend, str(second))
             await finish(backend, "a")
-            places[second] = (await group_state(backend, "a")).place
+            places[second] = (await group_state(backend, "a")).position
         await backend.broker.seek(A, START + 3)
         assert await finish(backend, "a") == ["3", "4"]
         await backend.broker.seek(A, places[1])
@@ -86,11 +86,11 @@ class SeekingPromises(Promises):
     @promise()
     async def test_a_place_that_is_none_is_refused(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
-        for place in ("", "start", "1-2-3", "-1", "1-"):
-            with pytest.raises(ValueError, match="place"):
-                await backend.broker.seek(A, place)
-            with pytest.raises(ValueError, match="place"):
-                await backend.broker.open_topic(TOPIC, {"new": place})
+        for position in ("", "start", "1-2-3", "-1", "1-"):
+            with pytest.raises(ValueError, match="position"):
+                await backend.broker.seek(A, position)
+            with pytest.raises(ValueError, match="position"):
+                await backend.broker.open_topic(TOPIC, {"new": position})
 
     @promise()
     async def test_moving_a_group_back_ends_a_wait(self, backend: BackendUnderTest) -> None:
@@ -230,8 +230,8 @@ class SeekingPromises(Promises):
         seen = await state(backend)
         assert (seen.name, seen.length, seen.delayed, seen.totals) == (TOPIC, 8, 1, {"published": 9})
         a, b = seen.groups
-        assert a == GroupState("a", a.place, 2, ready=3, running=2, scheduled=1, dead=1, paused=False, consumers=2)
-        assert b == GroupState("b", b.place, 8, ready=8, running=0, scheduled=0, dead=0, paused=True, consumers=1)
+        assert a == GroupState("a", a.position, 2, ready=3, running=2, scheduled=1, dead=1, paused=False, consumers=2)
+        assert b == GroupState("b", b.position, 8, ready=8, running=0, scheduled=0, dead=0, paused=True, consumers=1)
         for group in (a, b):
             queue = await backend.broker.inspector.queue(group_address(TOPIC, group.name))
             assert (queue.ready, queue.running, queue.scheduled, queue.dead) == (

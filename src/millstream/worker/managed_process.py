@@ -1,4 +1,4 @@
-"""A place for a worker process: one child after another, until it is not needed any more."""
+"""A worker process that is kept running: one child after another, until it is not needed any more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logs.logger("millstream.worker")
 
 
-class Place:
+class ManagedProcess:
     """Where one child is kept. A child that dies is replaced, later and later if it dies at once, and not at all while the
     circuit is open, but for one that is tried now and then."""
 
@@ -51,7 +51,7 @@ class Place:
         return self.left or self._supervisor.stopping.begun
 
     async def live(self) -> None:
-        """Keep a child here until the place is left, or the worker stops."""
+        """Keep a child running until it is not needed any more, or the worker stops."""
         supervisor = self._supervisor
         while not self._over:
             probing = self.circuit.is_open
