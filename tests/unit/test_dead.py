@@ -27,7 +27,7 @@ def build() -> tuple[Millstream, Any, Any]:
     return app, shrink, send
 
 
-async def bury() -> tuple[Millstream, Any]:
+async def make_dead() -> tuple[Millstream, Any]:
     """Two shrinks exhausted and one rejected, one send timed out, one other task exhausted."""
     app, shrink, send = build()
 
@@ -51,7 +51,7 @@ def ids(found: Any) -> list[str]:
 
 @looped
 async def test_a_dead_job_is_shown_with_its_reason_and_times() -> None:
-    app, _ = await bury()
+    app, _ = await make_dead()
     shown = await app.dead.show("m-1")
     assert shown is not None
     assert (shown.task, shown.queue, shown.reason) == ("send", "mail", "timeout")
@@ -66,7 +66,7 @@ async def test_a_dead_job_is_shown_with_its_reason_and_times() -> None:
 
 @looped
 async def test_they_are_listed_oldest_first_by_every_filter() -> None:
-    app, _ = await bury()
+    app, _ = await make_dead()
     assert ids(await app.dead.list()) == ["s-1", "s-2", "o-1", "s-3", "m-1"]
     assert ids(await app.dead.list(queue="mail")) == ["m-1"]
     assert ids(await app.dead.list(reason="exhausted")) == ["s-1", "s-2", "o-1"]
@@ -89,7 +89,7 @@ async def test_many_are_listed_page_by_page() -> None:
 
 @looped
 async def test_a_replayed_job_runs_again_under_its_id() -> None:
-    app, shrink = await bury()
+    app, shrink = await make_dead()
     assert await app.dead.replay("s-1") == ["s-1"]
     assert await shrink.job("s-1").status() == "ready"
     assert [message.id for message in await work(app, done(7))] == ["s-1"]
@@ -99,7 +99,7 @@ async def test_a_replayed_job_runs_again_under_its_id() -> None:
 
 @looped
 async def test_one_or_many_are_replayed_by_every_filter() -> None:
-    app, _ = await bury()
+    app, _ = await make_dead()
     assert await app.dead.replay(["s-2", "m-1", "never"]) == ["s-2", "m-1"]
     assert await app.dead.replay(["s-1", "o-1"], task="shrink") == ["s-1"]
     assert await app.dead.replay("s-3", reason="exhausted") == []
@@ -111,7 +111,7 @@ async def test_one_or_many_are_replayed_by_every_filter() -> None:
 
 @looped
 async def test_what_is_purged_is_gone() -> None:
-    app, _ = await bury()
+    app, _ = await make_dead()
     assert await app.dead.purge("s-1") == ["s-1"]
     assert await app.dead.purge(task="shrink", reason="rejected") == ["s-3"]
     assert await app.dead.purge(queue="mail") == ["m-1"]
@@ -121,7 +121,7 @@ async def test_what_is_purged_is_gone() -> None:
 
 @looped
 async def test_all_of_them_must_be_meant() -> None:
-    app, _ = await bury()
+    app, _ = await make_dead()
     for verb in (app.dead.replay, app.dead.purge):
         with pytest.raises(UsageError, match="say which"):
             await verb()
@@ -131,7 +131,7 @@ async def test_all_of_them_must_be_meant() -> None:
 
 @looped
 async def test_what_makes_no_sense_is_refused() -> None:
-    app, _ = await bury()
+    app, _ = await make_dead()
     bored: Any = "bored"
     with pytest.raises(UsageError, match=r"'bored'.*exhausted"):
         await app.dead.list(reason=bored)

@@ -541,7 +541,7 @@ async def test_dead_letters_of_all_shards_are_listed_shown_replayed_and_purged_a
 @looped
 async def test_code_handles_the_dead_letters_of_all_shards() -> None:
     app, orders = make()
-    buried: list[DeadEvent[Order]] = []
+    made_dead: list[DeadEvent[Order]] = []
     replayed: list[bool] = []
     spoilt = True
     got: list[int] = []
@@ -553,9 +553,9 @@ async def test_code_handles_the_dead_letters_of_all_shards() -> None:
         got.append(order.number)
 
     @orders.on_dead("billing")
-    async def bury(letter: DeadEvent[Order]) -> None:
+    async def make_dead(letter: DeadEvent[Order]) -> None:
         nonlocal spoilt
-        buried.append(letter)
+        made_dead.append(letter)
         if letter.event.number == 3:
             spoilt = False
             replayed.append(await letter.replay())
@@ -563,9 +563,9 @@ async def test_code_handles_the_dead_letters_of_all_shards() -> None:
     async with app:
         await orders.publish_many(sent(8, 8))
         async with app.worker():
-            await until(lambda: len(buried) + len(got) >= 8 and 3 in got)
+            await until(lambda: len(made_dead) + len(got) >= 8 and 3 in got)
     assert replayed == [True]
-    assert {(letter.topic, letter.group, letter.queue) for letter in buried} == {("orders", "billing", "orders>billing")}
+    assert {(letter.topic, letter.group, letter.queue) for letter in made_dead} == {("orders", "billing", "orders>billing")}
 
 
 @in_every_backend

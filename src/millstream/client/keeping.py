@@ -29,7 +29,7 @@ def _clear(address: str, broker: Broker, *, key: bytes, replay: bool, request: s
 
 
 async def seek(client: Client, group: str, what: str, to: LogPosition) -> None:
-    """Move a group's position in the log, or in the logs of all shards. UsageError: there is no such group, or no such position."""
+    """Move a group's position in the log, or in the logs of all shards. UsageError: no such group, or no such position."""
     addresses = await client.addresses(group)
     if len(addresses) > 1 and isinstance(to, str) and to not in (BEGINNING, END):
         raise UsageError(

@@ -230,7 +230,7 @@ class MemoryQueue(Remains):
 
     def _settle_dead(self, job: Job, outcome: Outcome, now: Moment, keeping: Keeping) -> None:
         assert outcome.letter is not None, "a DEAD outcome says why"
-        self._bury(job, outcome.letter, outcome.task, outcome.body, now)
+        self._dead_letter(job, outcome.letter, outcome.task, outcome.body, now)
         self._end(job, outcome.result, outcome.result_ttl, outcome.given_id, now, keeping)
         if job.key is None or not self.order.rules.stop:
             self._pass_on(job)

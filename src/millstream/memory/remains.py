@@ -59,7 +59,7 @@ class Remains(Shelves):
         for waiter in self.waiting.pop(job.id, ()):
             waiter.wake(ending)
 
-    def _bury(self, job: Job, letter: Letter, task: str, body: bytes, now: Moment) -> None:
+    def _dead_letter(self, job: Job, letter: Letter, task: str, body: bytes, now: Moment) -> None:
         self._supersede(job.id)
         number, source = next(self._numbers), job.ref.decode()
         self.dead[job.id] = Dead(number, job.id, task, letter, body, now.ms, source, job.key, job.position)
@@ -77,7 +77,7 @@ class Remains(Shelves):
         if reason == "stopped":
             self.order.record(job)
         letter = Letter(reason, ErrorNote("OrderError", _DIED_OF[reason]), attempts=0, crashes=0, enqueued_ms=0)
-        self._bury(job, letter, self._task(job), job.body, now)
+        self._dead_letter(job, letter, self._task(job), job.body, now)
         self._end(job, None, 0.0, self._given.get(job.id, now.wall) is not None, now, keeping)
 
     def _task(self, job: Job) -> str:

@@ -252,8 +252,8 @@ class MemoryGroup(MemoryQueue):
         self._rewound: Number = (0, 0)
         self._ahead: set[Number] = set()
 
-    def _bury(self, job: Job, letter: Letter, task: str, body: bytes, now: Moment) -> None:
-        super()._bury(job, letter, task, body, now)
+    def _dead_letter(self, job: Job, letter: Letter, task: str, body: bytes, now: Moment) -> None:
+        super()._dead_letter(job, letter, task, body, now)
         self.letters.wake()
 
     def _task(self, job: Job) -> str:

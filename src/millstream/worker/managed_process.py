@@ -66,7 +66,7 @@ class ManagedProcess:
                 await self._rest(self.circuit.pause)
                 continue
             code = await child.process.wait()
-            held = await supervisor.bury(child, code)
+            held = await supervisor.reap(child, code)
             self.child = None
             if self._over or child.retiring or (self._orders.burst and code == codes.OK and not child.told_to_stop):
                 self.left = True

@@ -45,7 +45,7 @@ class Spares:
             self._died(0.0)
             return
         code = await child.process.wait()
-        held = await self._supervisor.bury(child, code)
+        held = await self._supervisor.reap(child, code)
         if child.told_to_stop:
             return
         if code == codes.OK or child.was_blameless(held):

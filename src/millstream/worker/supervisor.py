@@ -131,7 +131,7 @@ class Supervisor:
             self.stopping.tell(child)
         return child
 
-    async def bury(self, child: Child, code: int) -> int | None:
+    async def reap(self, child: Child, code: int) -> int | None:
         """A child has ended: whatever it held is given up at once. How much that was, as far as it is known."""
         self._relay.dismiss(child)
         await heard_out(child)

@@ -2,8 +2,8 @@
 -- gone, jobs that wait without a moment or a turn, stopped keys that would go on, and jobs whose entries are gone. A claim says when
 -- it is time.
 -- KEYS: leases lapsed meta due held blocked turns index stream dead
--- USES: clock wake append ending bury homes members keyed turns stopped_again strayed retire
--- OF A GROUP: groups log_home stuck_in_log
+-- USES: clock wake append ending dead_letter streams members keyed turns stopped_again strayed retire
+-- OF A GROUP: groups log_stream stuck_in_log
 -- ARGV: clock, group, consumer, lost_letter ('': what is claimed are dead letters), id_ttl_ms, dead_max_count,
 -- dead_oldest_ms (age)
 -- Returns {1: there is more to do at once, 0: there is not; how many were found}. Each function below returns how many it found.
@@ -15,8 +15,8 @@ local PAGE = 100
 -- Goes on after `cursor`; returns how many, and where to go on, or ''.
 local find_orphans
 function find_orphans(cursor)
-  local home, after = home_of(cursor == '' and '-' or cursor)
-  local pending = redis.pcall('XPENDING', home.key, home.group, after, '+', PAGE)
+  local stream, after = stream_of(cursor == '' and '-' or cursor)
+  local pending = redis.pcall('XPENDING', stream.key, stream.group, after, '+', PAGE)
   if pending.err then pending = {} end
   local known, found = {}, 0
   for _, p in ipairs(pending) do
@@ -25,8 +25,8 @@ function find_orphans(cursor)
       if not redis.call('ZSCORE', LEASES, p[2]) then found = found + redis.call('SADD', LAPSED, p[2]) end
     end
   end
-  if #pending == PAGE then return found, home.mark .. '(' .. pending[PAGE][1] end
-  if not in_group or home.mark ~= '' then return found, '' end
+  if #pending == PAGE then return found, stream.mark .. '(' .. pending[PAGE][1] end
+  if not in_group or stream.mark ~= '' then return found, '' end
   local more, at = find_orphans('L-')
   return found + more, at
 end
@@ -72,15 +72,15 @@ end
 -- before, by its entry, only ends. An event is forgotten: other groups have it, too.
 local function find_lost()
   if redis.call('HLEN', INDEX) <= redis.call('XLEN', STREAM) + redis.call('HLEN', HELD) + redis.call('XLEN', DEAD) then return 0 end
-  local some, found, buried = redis.call('HRANDFIELD', INDEX, PAGE, 'WITHVALUES'), 0, 0
+  local some, found, dead_lettered = redis.call('HRANDFIELD', INDEX, PAGE, 'WITHVALUES'), 0, 0
   for i = 1, #some, 2 do
     local id, at = some[i], some[i + 1]
     local first, there = string.sub(at, 1, 1), true
     if first == 'h' then
       there = redis.call('HEXISTS', HELD, id) == 1
     elseif first == 'p' then
-      local key, place = key_in(string.sub(at, 2))
-      there = redis.call('HEXISTS', HELD, of_key(key) .. place .. id) == 1
+      local key, position = key_in(string.sub(at, 2))
+      there = redis.call('HEXISTS', HELD, of_key(key) .. position .. id) == 1
     elseif first == 'd' then
       there = #redis.call('XRANGE', DEAD, string.sub(at, 2), string.sub(at, 2)) > 0
     else
@@ -92,14 +92,14 @@ local function find_lost()
       if first ~= 'd' and not in_group then
         local told = redis.call('HMGET', INDEX, 'lost-' .. at, 'malformed-' .. at)
         if not told[1] and not told[2] then
-          bury(id, '', '', lost_letter, at)
-          buried = buried + 1
+          dead_letter(id, '', '', lost_letter, at)
+          dead_lettered = dead_lettered + 1
         end
         ended(id, '', 0, id_ttl_ms)
       end
     end
   end
-  if buried > 0 then retire(tonumber(ARGV[6]), now - ARGV[7], buried) end
+  if dead_lettered > 0 then retire(tonumber(ARGV[6]), now - ARGV[7], dead_lettered) end
   return found
 end
 
@@ -132,7 +132,7 @@ for part, find in ipairs(PARTS) do
   found = found + some
 end
 if not of_letters then again = find_stuck() + find_lost() + (in_group and find_stuck_in_log() or 0) end
-if in_group then redis.call('SADD', GROUPS, homes[2].group) end
+if in_group then redis.call('SADD', GROUPS, streams[2].group) end
 if again > 0 then redis.call('HDEL', META, 'around') end
 if found > 0 then redis.call('HSET', META, noted_as .. 'hurry', 1, noted_as .. 'at', '') end
 return { found + again > 0 and 1 or 0, found + again }

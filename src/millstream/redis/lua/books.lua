@@ -1,14 +1,14 @@
 -- The books of a queue or group, which must add up, and who holds what.
 -- KEYS: stream leases index held due dead lapsed meta blocked
--- USES: clock homes
--- OF A GROUP: log_home
+-- USES: clock streams
+-- OF A GROUP: log_stream
 -- FLAGS: no-writes
 -- ARGV: clock, group
 -- Returns {entries, indexed, held, due or blocked, dead, paused, consumer groups that are there (1 of its stream, 2 of the log), leases that
 -- have not passed, lapsed names, names of consumers, of each: what it holds, of each: whether it has a lease (0|1)}.
 local names, holding, leased, known, there = {}, {}, {}, {}, 0
-for i, home in ipairs(homes) do
-  local consumers = redis.pcall('XINFO', 'CONSUMERS', home.key, home.group)
+for i, stream in ipairs(streams) do
+  local consumers = redis.pcall('XINFO', 'CONSUMERS', stream.key, stream.group)
   if not consumers.err then there = there + i end
   for _, info in ipairs(consumers.err and {} or consumers) do
     local name, held

@@ -1,6 +1,6 @@
 -- End jobs that are scheduled, blocked or ready.
 -- KEYS: stream index held due stats
--- USES: wake members order keyed turns place ending
+-- USES: wake members order keyed turns locate ending
 -- ARGV: clock, group, ending, ttl_ms, id_ttl_ms, whether the ending names its request (0|1), then ids
 -- Returns one digit each: 1 cancelled, 2 running, 0 ended or unknown.
 local group, ending, ttl_ms, id_ttl_ms, named = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1'
@@ -26,7 +26,7 @@ local function where_is(id)
       if ms and (ms > given_ms or ms == given_ms and seq > given_seq) then return 'fresh', at end
     end
   end
-  return place(group, id)
+  return locate(group, id)
 end
 
 local cancelled = 0
@@ -50,7 +50,7 @@ local function cancel(id)
       local entry = redis.call('XRANGE', STREAM, at, at)[1]
       if entry and has_key(entry[2]) then
         local words = said(entry[2])
-        key, in_order = words.k, words.o or place_of(at)
+        key, in_order = words.k, words.o or order_position(at)
       end
     end
     local deleted = redis.call('XDEL', STREAM, at)

@@ -1,8 +1,8 @@
 -- Take messages: what was released or left behind by lapsed consumers first, then what is ready.
 -- On the way: promote what is due, look at overdue leases.
 -- KEYS: stream leases meta due held lapsed stats
--- USES: clock wake homes lease_checks
--- OF A GROUP: log_home
+-- USES: clock wake streams lease_checks
+-- OF A GROUP: log_stream
 -- ARGV: clock, group, consumer, count, alone (0|1), suspect_after, run_id, released, suspects (names), lost_letter
 -- ('': what is claimed are dead letters, and those that are gone were replayed, purged or too old), id_ttl_ms,
 -- dead_max_count, dead_oldest_ms (age)
@@ -55,8 +55,8 @@ if left > 0 and not (paused or alone or due or in_group or of_letters or meta[8]
     return { now, first_due and first_due - now or -1, flags, {}, {}, flat, look, {} }
   end
 end
--- THEN USES: append ending bury members keyed turns stopping retire
--- THEN OF A GROUP: groups places log order notes delayed trim supersede ahead
+-- THEN USES: append ending dead_letter members keyed turns stopping retire
+-- THEN OF A GROUP: groups group_positions log order notes delayed trim supersede ahead
 id_ttl_ms = tonumber(ARGV[11])
 
 if due then
@@ -69,7 +69,7 @@ local unfinished = meta[8] and not of_letters and not sweep_on()  -- true: the n
 
 local trimmed, catching_up = true, false
 if in_group then
-  redis.call('XPENDING', LOG, homes[2].group, '-', '+', 1)  -- NOGROUP, before anything is taken, if its place in the log is gone
+  redis.call('XPENDING', LOG, streams[2].group, '-', '+', 1)  -- NOGROUP, before anything is taken, if its position in the log is gone
   publish_due()
   trimmed = trim()
   catching_up = meta[11] and catches_up(meta[11])
@@ -79,12 +79,12 @@ local taken, crashes, plain, keyed, strayed = {}, {}, {}, false, false
 local asked = left
 if alone then left = math.min(left, 1) end
 
--- Takes over up to `left` entries of one name's pending list in one home; true when the list is empty. One claim goes to a bounded
+-- Takes over up to `left` entries of one name's pending list in one stream; true when the list is empty. One claim goes to a bounded
 -- effort for all names: an entry that is set aside counts as one, one that is gone or a name as four.
 local effort = 400
-local function take_over(name, home)
+local function take_over(name, stream)
   while left > 0 and effort > 0 do
-    local pending = redis.call('XPENDING', home.key, home.group, '-', '+', math.min(left, 100), name)
+    local pending = redis.call('XPENDING', stream.key, stream.group, '-', '+', math.min(left, 100), name)
     if #pending == 0 then return true end
     local wanted, aside = {}, {}
     for _, p in ipairs(pending) do
@@ -92,26 +92,26 @@ local function take_over(name, home)
         aside[#aside + 1] = p[1]
       else
         wanted[#wanted + 1] = p[1]
-        crashes[home.mark .. p[1]] = p[4]
+        crashes[stream.mark .. p[1]] = p[4]
       end
     end
     if #aside > 0 then
       aside[#aside + 1] = 'JUSTID'
-      redis.call('XCLAIM', home.key, home.group, suspects, 0, unpack(aside))
+      redis.call('XCLAIM', stream.key, stream.group, suspects, 0, unpack(aside))
       redis.call('SADD', LAPSED, suspects)
       effort = effort - #aside
     end
     if #wanted > 0 then
       local got = {}
-      for _, entry in ipairs(redis.call('XCLAIM', home.key, home.group, consumer, 0, unpack(wanted))) do
+      for _, entry in ipairs(redis.call('XCLAIM', stream.key, stream.group, consumer, 0, unpack(wanted))) do
         got[entry[1]] = true
-        local ref, words = home.mark .. entry[1], has_key(entry[2]) and said(entry[2])
-        if catching_up and words and home.mark ~= '' and not alone and comes_again(place_of(entry[1])) then
+        local ref, words = stream.mark .. entry[1], has_key(entry[2]) and said(entry[2])
+        if catching_up and words and stream.mark ~= '' and not alone and comes_again(order_position(entry[1])) then
           take_out_of_log(entry[1], words)
           crashes[ref], effort = nil, effort - 4
         else
           if words then
-            if catching_up and home.mark == '' then give_ahead(words.o or place_of(entry[1])) end
+            if catching_up and stream.mark == '' then give_ahead(words.o or order_position(entry[1])) end
             entry[2], keyed = as_claimed(words), true
             crashes[keyed_ref(ref, words)] = crashes[ref]
             ref = keyed_ref(ref, words)
@@ -123,17 +123,17 @@ local function take_over(name, home)
       end
       for _, id in ipairs(wanted) do
         if not got[id] then  -- its body was trimmed by someone else: never passed over in silence, unless it was a dead letter
-          redis.call('XACK', home.key, home.group, id)
+          redis.call('XACK', stream.key, stream.group, id)
           effort = effort - 4
           if not of_letters then
-            bury('lost-' .. id, '', '', ARGV[10], id)
+            dead_letter('lost-' .. id, '', '', ARGV[10], id)
             strayed, barred = true, barred + 1
           end
         end
       end
     end
   end
-  return #redis.call('XPENDING', home.key, home.group, '-', '+', 1, name) == 0
+  return #redis.call('XPENDING', stream.key, stream.group, '-', '+', 1, name) == 0
 end
 
 local lapsed = left > 0 and not paused and redis.call('SCARD', LAPSED) or 0
@@ -148,10 +148,10 @@ if lapsed > 0 then
     if left > 0 and effort > 0 and (name == suspects) == alone then
       effort = effort - 4
       local empty = true
-      for _, home in ipairs(homes) do empty = take_over(name, home) and empty end
+      for _, stream in ipairs(streams) do empty = take_over(name, stream) and empty end
       if empty then
         redis.call('SREM', LAPSED, name)
-        for _, home in ipairs(homes) do redis.call('XGROUP', 'DELCONSUMER', home.key, home.group, name) end
+        for _, stream in ipairs(streams) do redis.call('XGROUP', 'DELCONSUMER', stream.key, stream.group, name) end
       end
     end
   end
@@ -197,7 +197,7 @@ local function new_in_log(fresh)
   for _, entry in ipairs(fresh) do
     local crashed = crashes['L' .. entry[1]]
     if crashed then
-      redis.call('XCLAIM', LOG, homes[2].group, consumer, 0, entry[1], 'RETRYCOUNT', crashed + 1, 'JUSTID')
+      redis.call('XCLAIM', LOG, streams[2].group, consumer, 0, entry[1], 'RETRYCOUNT', crashed + 1, 'JUSTID')
     else
       new[#new + 1] = entry
     end
@@ -205,31 +205,31 @@ local function new_in_log(fresh)
   return new
 end
 
--- Whether an event at this place, which was read in the log, waits already, or is in the group's own stream: a group that was moved
+-- Whether an event at this position, which was read in the log, waits already, or is in the group's own stream: a group that was moved
 -- back is not given twice what is not settled.
-local function lives(id, place)
+local function lives(id, position)
   local at = redis.call('HGET', INDEX, id)
   local first = at and string.sub(at, 1, 1)
   if not at or first == 'd' then return false, at end
   local noted = first == 'p' and string.sub(at, 2) or first == 'h' and redis.call('HGET', KEYED, id)
   if noted then
     local _, its = key_in(noted)
-    return its == place, at
+    return its == position, at
   end
   local entry = redis.call('XRANGE', STREAM, at, at)[1]
-  return entry and (said(entry[2]).o or place_of(at)) == place, at
+  return entry and (said(entry[2]).o or order_position(at)) == position, at
 end
 
 -- Those whose key's turn is another's: blocked in their order, or dead. (Hot: with few keys nearly every event comes here once.)
-local function set_aside(home, entries)
+local function set_aside(stream, entries)
   local refs, ids, blocked, held, index, counts = {}, {}, {}, {}, {}, {}
   local most, n, last, begins = tonumber(meta[7] or '1000'), 0, nil, nil
   for i, entry in ipairs(entries) do refs[i], ids[i] = entry[1], entry[2][6] end
-  redis.call('XACK', home.key, home.group, unpack(refs))
-  if home.mark == '' then redis.call('XDEL', STREAM, unpack(refs)) end
-  local known = home.mark ~= '' and redis.call('HMGET', INDEX, unpack(ids)) or {}
+  redis.call('XACK', stream.key, stream.group, unpack(refs))
+  if stream.mark == '' then redis.call('XDEL', STREAM, unpack(refs)) end
+  local known = stream.mark ~= '' and redis.call('HMGET', INDEX, unpack(ids)) or {}
   for i, entry in ipairs(entries) do
-    local fields, turn, place, id = entry[2], entry.turn, entry.place, ids[i]
+    local fields, turn, position, id = entry[2], entry.turn, entry.position, ids[i]
     local key, body, task, expires = fields[4], fields[2], '', '0'
     if #fields == 8 and fields[7] == 't' then  -- a job that does not expire
       task = fields[8]
@@ -238,7 +238,7 @@ local function set_aside(home, entries)
       task, expires = words.t or '', words.x or '0'
     end
     local given, at = false, nil
-    if known[i] or barred > 0 and home.mark ~= '' then given, at = lives(id, place) end  -- a death here writes to the index
+    if known[i] or barred > 0 and stream.mark ~= '' then given, at = lives(id, position) end  -- a death here writes to the index
     if not given then
       if key ~= last then last, begins = key, of_key(key) end
       if turn == 'b' and not counts[key] then
@@ -246,18 +246,18 @@ local function set_aside(home, entries)
       end
       if at and string.sub(at, 1, 1) == 'd' then supersede(id) end
       if turn == 's' then
-        bar(key, place, id, task, body, home.mark .. entry[1])
+        bar(key, position, id, task, body, stream.mark .. entry[1])
       elseif counts[key] and counts[key] >= most then
         local text = string.format('%d of its key wait behind one that is tried again: max_pending_per_key is reached', most)
-        bury(id, topic or task, body, order_letter('pending_full', text), home.mark .. entry[1], key, place)
+        dead_letter(id, topic or task, body, order_letter('pending_full', text), stream.mark .. entry[1], key, position)
         ended(id, '', 0, id_ttl_ms)
         barred = barred + 1
       else
         if counts[key] then counts[key] = counts[key] + 1 end
-        local member = begins .. place .. id
+        local member = begins .. position .. id
         blocked[n + 1], blocked[n + 2] = 0, member
         held[n + 1], held[n + 2] = member, expires .. '\n' .. task .. '\n' .. body
-        index[n + 1], index[n + 2] = id, 'p' .. order_note(place, task, key)
+        index[n + 1], index[n + 2] = id, 'p' .. order_note(position, task, key)
         n = n + 2
       end
     end
@@ -270,7 +270,7 @@ local function set_aside(home, entries)
 end
 
 -- Of fresh entries those whose turn it is, or that have no key; the others are set aside.
-local function in_turn(fresh, home)
+local function in_turn(fresh, stream)
   local keys, turns = {}, {}
   for _, entry in ipairs(fresh) do
     local fields = entry[2]
@@ -288,31 +288,31 @@ local function in_turn(fresh, home)
     if has_key(fields) then
       local key, id = fields[4], fields[6]
       local turn, o, words = turns[key], '', nil
-      if #fields == 8 and fields[7] == 'o' and home.mark == '' and #fields[8] == 40 and not string.find(fields[8], '%D') then
+      if #fields == 8 and fields[7] == 'o' and stream.mark == '' and #fields[8] == 40 and not string.find(fields[8], '%D') then
         o = fields[8]  -- it waited for its turn: the most common
       elseif #fields > 6 and not (#fields == 8 and fields[7] == 't') then
         words = said(fields)
-        o = home.mark == '' and words.o or ''
+        o = stream.mark == '' and words.o or ''
       end
-      local place = o == '' and place_of(entry[1]) or o
-      if catching_up and home.mark ~= '' and was_ahead(place) then
+      local position = o == '' and order_position(entry[1]) or o
+      if catching_up and stream.mark ~= '' and was_ahead(position) then
         skipped[#skipped + 1] = entry[1]
-      elseif not turn or has_turn(turn, place, id) and not (home.mark ~= '' and lives(id, place)) then
-        if catching_up and home.mark == '' then give_ahead(place) end
+      elseif not turn or has_turn(turn, position, id) and not (stream.mark ~= '' and lives(id, position)) then
+        if catching_up and stream.mark == '' then give_ahead(position) end
         if words and words.x then
           entry[2] = as_claimed(words)
         else
           entry[2] = { 'd', fields[2] }
         end
         if not turn then
-          turn = 'r' .. place .. id
+          turn = 'r' .. position .. id
           new[#new + 1], turns[key] = key, turn
           new[#new + 1] = turn
         end
         entry[1] = entry[1] .. '/' .. o .. '/' .. key
         given[#given + 1] = entry
       else
-        entry.turn, entry.place = string.sub(turn, 1, 1), place
+        entry.turn, entry.position = string.sub(turn, 1, 1), position
         aside[#aside + 1] = entry
       end
     else
@@ -320,29 +320,29 @@ local function in_turn(fresh, home)
     end
   end
   if #new > 0 then redis.call('HSET', TURNS, unpack(new)) end
-  if #aside > 0 then set_aside(home, aside) end
-  if #skipped > 0 then redis.call('XACK', home.key, home.group, unpack(skipped)) end
+  if #aside > 0 then set_aside(stream, aside) end
+  if #skipped > 0 then redis.call('XACK', stream.key, stream.group, unpack(skipped)) end
   return given
 end
 
 -- Reads on behind what is set aside while there is nothing to give, but not for ever.
 local READ_ON, ROUNDS = 100, 50
-local function read(home)
+local function read(stream)
   local flat, aside, rounds, took_over = {}, 0, 0, #taken > 0
   repeat
     rounds = rounds + 1
     local read = fresh  -- in the beginning of this script
     fresh = nil
     if not read then
-      local found = redis.call('XREADGROUP', 'GROUP', home.group, consumer, 'COUNT', left, 'STREAMS', home.key, '>')
+      local found = redis.call('XREADGROUP', 'GROUP', stream.group, consumer, 'COUNT', left, 'STREAMS', stream.key, '>')
       if not found then return flat end
       read = found[1][2]
     end
-    local new = home.mark ~= '' and new_in_log(read) or read
-    local given = in_turn(new, home)
+    local new = stream.mark ~= '' and new_in_log(read) or read
+    local given = in_turn(new, stream)
     aside = aside + #new - #given
     left = left - (#read - #new)
-    flat = put(given, home.mark, flat)
+    flat = put(given, stream.mark, flat)
     -- What it has taken over it knows only now, so all is read now that a group which was moved back may be given again.
     local enough = left < asked and not took_over
   until left == 0 or enough or #new == #given or aside >= READ_ON or rounds == ROUNDS
@@ -353,8 +353,8 @@ end
 local logged = {}
 if left > 0 and not paused and not alone then
   local unread
-  plain, unread = read(homes[1])
-  if in_group and left > 0 and not unread then logged = read(homes[2]) end  -- what is its own comes before what is new
+  plain, unread = read(streams[1])
+  if in_group and left > 0 and not unread then logged = read(streams[2]) end  -- what is its own comes before what is new
 end
 
 flags = flags + (paused and 1 or 0) + (keyed and 4 or 0)
@@ -364,7 +364,7 @@ if strayed and hurry ~= '1' then  -- else it is yet to come to the turns
 end
 if redis.call('SISMEMBER', LAPSED, suspects) == 1 then
   local waiting = 0
-  for _, home in ipairs(homes) do waiting = waiting + #redis.call('XPENDING', home.key, home.group, '-', '+', 1, suspects) end
+  for _, stream in ipairs(streams) do waiting = waiting + #redis.call('XPENDING', stream.key, stream.group, '-', '+', 1, suspects) end
   if waiting > 0 then
     flags = flags + 2
   else

@@ -1,6 +1,6 @@
 -- Let a stopped key go on, some of its letters at a time.
 -- KEYS: stopped barred sweeps
--- USES: clock wake members ending bury keyed turns letters stopping retire answers
+-- USES: clock wake members ending dead_letter keyed turns letters stopping retire answers
 -- ARGV: clock, key, replay (0|1), id_ttl_ms, dead_max_count, dead_oldest_ms (age), request
 -- Returns 'number of letters put back, 1: there is more to do, 0: the key goes on', or '' if it is not stopped.
 local known = answered(ARGV[7])
@@ -17,12 +17,12 @@ if replay then
   redis.call('LREM', SWEEPS, 0, key)  -- what is blocked still stays so
   local members = redis.call('ZRANGEBYLEX', BARRED, first, last, 'LIMIT', 0, SWEEP)
   for _, member in ipairs(members) do
-    local place, id = split_member(member, begins)
+    local position, id = split_member(member, begins)
     local letter = letter_of(id)
     redis.call('ZREM', BARRED, member)
     if letter and letter.k == key then
       exhume(letter)
-      block(id, letter.d, '0', key, place, topic and '' or letter.t)
+      block(id, letter.d, '0', key, position, topic and '' or letter.t)
       redis.call('DEL', ENDING .. id)
       redis.call('PERSIST', GIVEN .. id)
       n = n + 1

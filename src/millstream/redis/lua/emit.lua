@@ -1,6 +1,6 @@
 -- Accept a batch of events: to the log at once, or held until due.
 -- KEYS: log_held log_due log_keyed log_bell log_meta log_stats groups given
--- USES: clock moment groups places log order notes trim accepted shards most_blocked
+-- USES: clock moment groups group_positions log order notes trim accepted shards most_blocked
 -- ARGV: clock, sender, max_length (-1: none), id_ttl_ms, shards, then six each: id, body, serial, due, expires, key
 --       ('': none, else behind a 'k') (serial: 0 if the caller gave the id, or a newline, 'r' and the name of its request; due,
 --       expires: 0, '+ms' from now, or a moment in ms)

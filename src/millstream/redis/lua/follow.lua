@@ -1,7 +1,7 @@
 -- Read on in a topic's log without a group: what comes after a position, and how much of that is gone.
 -- On the way: publish what is due, trim.
 -- KEYS: log_due log_bell
--- USES: clock groups places log order notes delayed trim followed
+-- USES: clock groups group_positions log order notes delayed trim followed
 -- ARGV: clock, count, the position: entry ('': the end, as it is now), its number, life
 -- Returns {now, next_due_ms or -1, missed (-1: nobody knows), the new position: entry, number, life, bell; entries}.
 local count, entry, number = tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])

@@ -1,12 +1,12 @@
 -- All that is known of one job.
 -- KEYS: stream held due dead ending
--- USES: place members keyed
+-- USES: locate members keyed
 -- FLAGS: no-writes
 -- ARGV: clock, group, id
--- Returns {place or '', ending or '', ms at which that expires}, and then, scheduled or blocked: due, stored; dead: entry, fields;
+-- Returns {position or '', ending or '', ms at which that expires}, and then, scheduled or blocked: due, stored; dead: entry, fields;
 -- ready or running: entry, fields, name, idle_ms, deliveries, time_ms.
 local group, id = ARGV[2], ARGV[3]
-local where, at = place(group, id)
+local where, at = locate(group, id)
 local ending = redis.call('GET', ENDING .. id) or ''
 local kept = redis.call('PEXPIRETIME', ENDING .. id)
 if where == 'p' then

@@ -1,10 +1,10 @@
 -- Make a topic's groups that do not exist yet, each where it starts to read.
 -- KEYS: log_meta
--- USES: groups places order notes readers followed
+-- USES: groups group_positions order notes readers followed
 -- ARGV: clock, the topic's life as the caller knows it ('': not at all), how many arguments say what is asked for, these, and then what
 --   is asked for instead if it has another life, since all was flushed. Both are: keep_ms, keep_count (0: none, '=': as it was),
 --   whether it is followed (0|1), then two each: group, start ('$': what comes from now on; or after which entry)
--- Returns its life, then of those that were made or had lost their place, four each: name, whether it is new (0|1), after which entry
+-- Returns its life, then of those that were made or had lost their position, four each: name, whether it is new (0|1), after which entry
 -- it goes on, how many entries there are behind that one or -1.
 local t = redis.call('TIME')
 redis.call('HSETNX', LOG_META, 'life', t[1] .. '.' .. t[2])
@@ -20,13 +20,13 @@ for i, word in ipairs({ 'keep_ms', 'keep_count' }) do
   end
 end
 if ARGV[first + 2] == '1' then mark_followed() end
-local made, known = {}, places()
+local made, known = {}, group_positions()
 for i = first + 3, last, 2 do
   local group, start = ARGV[i], ARGV[i + 1]
   if not known[group] then
-    -- One that lost its place in the log goes on from our note of it.
+    -- One that lost its position in the log goes on from our note of it.
     local cursor = noted(group)
-    put_at('CREATE', group, cursor or start)
+    move_group('CREATE', group, cursor or start)
     made[#made + 1] = group
     made[#made + 1] = cursor and 0 or 1
     made[#made + 1] = ''
@@ -38,10 +38,10 @@ end
 if #made > 0 then
   local at = readers()
   for i = 1, #made, 4 do
-    local group, place = made[i], at[made[i]].place
-    made[i + 2], made[i + 3] = place, at[group].lag or -1
-    note(group, place)
-    if #redis.call('XRANGE', LOG, '(' .. place, '+', 'COUNT', 1) > 0 then wake_group(group) end
+    local group, position = made[i], at[made[i]].position
+    made[i + 2], made[i + 3] = position, at[group].lag or -1
+    note(group, position)
+    if #redis.call('XRANGE', LOG, '(' .. position, '+', 'COUNT', 1) > 0 then wake_group(group) end
   end
 end
 table.insert(made, 1, life)

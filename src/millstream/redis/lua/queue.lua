@@ -1,13 +1,13 @@
 -- A queue in numbers.
 -- KEYS: stream leases due dead meta stats blocked stopped
--- USES: homes
--- OF A GROUP: log_home order readers
+-- USES: streams
+-- OF A GROUP: log_stream order readers
 -- FLAGS: no-writes
 -- ARGV: clock, group, suspects (names)
 -- Returns {entries, running, scheduled, dead, paused, consumers, counters, blocked, stopped keys, suspects}.
 local running, suspects, entries = 0, 0, redis.call('XLEN', STREAM)
-for _, home in ipairs(homes) do
-  local summary = redis.pcall('XPENDING', home.key, home.group)
+for _, stream in ipairs(streams) do
+  local summary = redis.pcall('XPENDING', stream.key, stream.group)
   if not summary.err then
     for _, held in ipairs(summary[4] or {}) do
       if redis.call('ZSCORE', LEASES, held[1]) then running = running + tonumber(held[2]) end
@@ -16,7 +16,7 @@ for _, home in ipairs(homes) do
   end
 end
 if in_group then  -- what it holds of the log, and what it was not given yet
-  local reader = readers()[homes[2].group]
+  local reader = readers()[streams[2].group]
   if reader then entries = entries + reader.pending + (reader.lag or 0) end
 end
 return {

@@ -1,21 +1,21 @@
 -- What a consumer has claimed and does not hold: claims whose answer was lost.
 -- KEYS: stream leases
--- USES: clock homes members keyed
--- OF A GROUP: log_home
--- ARGV: clock, group, consumer, after (an exclusive start, or '-'; with the mark of the home), then the refs it holds
+-- USES: clock streams members keyed
+-- OF A GROUP: log_stream
+-- ARGV: clock, group, consumer, after (an exclusive start, or '-'; with the mark of the stream), then the refs it holds
 -- Returns {entries, at most about 256 KiB, crashes, where to go on or ''}, or {-1} if the consumer has no lease.
 local consumer = ARGV[3]
 if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
 local holding, entries, crashes = {}, {}, {}
 for i = 5, #ARGV do holding[string.match(ARGV[i], '^[^/]*')] = true end
-local home, after = home_of(ARGV[4])
-local pending = redis.pcall('XPENDING', home.key, home.group, after, '+', 200, consumer)
+local stream, after = stream_of(ARGV[4])
+local pending = redis.pcall('XPENDING', stream.key, stream.group, after, '+', 200, consumer)
 if pending.err then pending = {} end  -- the group is gone, and with it whatever was claimed
 local size = 0
 for i, p in ipairs(pending) do
-  if not holding[home.mark .. p[1]] then
-    local entry = redis.call('XRANGE', home.key, p[1], p[1])[1] or { p[1], {} }
-    entry[1] = home.mark .. entry[1]
+  if not holding[stream.mark .. p[1]] then
+    local entry = redis.call('XRANGE', stream.key, p[1], p[1])[1] or { p[1], {} }
+    entry[1] = stream.mark .. entry[1]
     if has_key(entry[2]) then
       local words = said(entry[2])
       entry[1], entry[2] = keyed_ref(entry[1], words), as_claimed(words)
@@ -23,8 +23,8 @@ for i, p in ipairs(pending) do
     entries[#entries + 1] = entry
     crashes[#crashes + 1] = p[4] - 1
     for _, part in ipairs(entry[2]) do size = size + #part end
-    if size > 262144 and i < #pending then return { entries, crashes, home.mark .. '(' .. p[1] } end
+    if size > 262144 and i < #pending then return { entries, crashes, stream.mark .. '(' .. p[1] } end
   end
 end
-if #pending == 200 then return { entries, crashes, home.mark .. '(' .. pending[200][1] } end
-return { entries, crashes, in_group and home.mark == '' and 'L-' or '' }
+if #pending == 200 then return { entries, crashes, stream.mark .. '(' .. pending[200][1] } end
+return { entries, crashes, in_group and stream.mark == '' and 'L-' or '' }

@@ -1,17 +1,17 @@
 -- Hand back what was claimed and not finished; others claim it before anything else.
 -- KEYS: stream leases stats
--- USES: wake hand_back homes
--- OF A GROUP: log_home
+-- USES: wake hand_back streams
+-- OF A GROUP: log_stream
 -- ARGV: clock, group, consumer, released (name), then refs
 -- Returns how many, or -1 if the consumer has no lease.
 local consumer, released = ARGV[3], ARGV[4]
 if not redis.call('ZSCORE', LEASES, consumer) then return -1 end
 local n = 0
 for i = 5, #ARGV do
-  local home, entry = home_of(ARGV[i])
-  local pending = redis.pcall('XPENDING', home.key, home.group, entry, entry, 1, consumer)[1]  -- nil if the group is gone
+  local stream, entry = stream_of(ARGV[i])
+  local pending = redis.pcall('XPENDING', stream.key, stream.group, entry, entry, 1, consumer)[1]  -- nil if the group is gone
   if pending then
-    hand_back(home, released, { pending })
+    hand_back(stream, released, { pending })
     n = n + 1
   end
 end

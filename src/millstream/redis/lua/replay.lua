@@ -1,4 +1,4 @@
--- Make dead jobs ready again, under their old ids; those that have a key at their old places. Those of a key that is stopped stay as
+-- Make dead jobs ready again, under their old ids; those that have a key at their old positions. Those of a key that is stopped stay as
 -- they are.
 -- KEYS: index ending given stats stopped
 -- USES: wake append members keyed turns letters answers

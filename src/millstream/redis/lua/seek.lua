@@ -1,14 +1,14 @@
--- Move a group to another place in its topic's log: back, to be given entries again, or forward, past some.
+-- Move a group to another position in its topic's log: back, to be given entries again, or forward, past some.
 -- KEYS: ahead meta
--- USES: groups places order notes wake answers
+-- USES: groups group_positions order notes wake answers
 -- ARGV: clock, group, to ('$': the end; or after which entry), request
 -- Returns '1', or '0' if there is no such group.
 local known = answered(ARGV[4])
 if known then return known end
 if redis.call('SISMEMBER', GROUPS, ARGV[2]) == 0 then return '0' end
-local was = places()[ARGV[2]]
-if put_at('SETID', ARGV[2], ARGV[3]).err then put_at('CREATE', ARGV[2], ARGV[3]) end  -- it had lost its place
-local at = places()[ARGV[2]]
+local was = group_positions()[ARGV[2]]
+if move_group('SETID', ARGV[2], ARGV[3]).err then move_group('CREATE', ARGV[2], ARGV[3]) end  -- it had lost its position
+local at = group_positions()[ARGV[2]]
 note(ARGV[2], at)
 if was and not before(was, at) then  -- see lib/ahead.lua; what was given since an earlier move comes again by this one
   local last = redis.call('HGET', META, 'rewound')

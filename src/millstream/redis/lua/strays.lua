@@ -16,8 +16,8 @@ for i = 1, #found[2], 2 do
       stuck[#stuck + 1] = id
     end
   elseif first == 'p' then
-    local key, place = key_in(string.sub(at, 2))
-    if redis.call('HEXISTS', HELD, of_key(key) .. place .. id) == 0 then gone[#gone + 1] = id end
+    local key, position = key_in(string.sub(at, 2))
+    if redis.call('HEXISTS', HELD, of_key(key) .. position .. id) == 0 then gone[#gone + 1] = id end
   elseif first == 'd' then
     if #redis.call('XRANGE', DEAD, string.sub(at, 2), string.sub(at, 2)) == 0 then gone[#gone + 1] = id end
   elseif #redis.call('XRANGE', STREAM, at, at) == 0 then

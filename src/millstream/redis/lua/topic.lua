@@ -17,10 +17,10 @@ end
 local at, groups = readers(), {}
 for i, name in ipairs(redis.call('SMEMBERS', GROUPS)) do
   local meta = redis.call('HMGET', key_of(name, 'meta'), 'cursor', 'paused')
-  local reader = at[name] or { place = meta[1] or '0-0', pending = 0 }
+  local reader = at[name] or { position = meta[1] or '0-0', pending = 0 }
   local stream, leases = key_of(name, 's'), key_of(name, 'leases')
   groups[i] = {
-    name, reader.place, reader.lag or -1,
+    name, reader.position, reader.lag or -1,
     redis.call('XLEN', stream) + reader.pending + (reader.lag or 0),
     running_in(stream, ARGV[2], leases) + running_in(LOG, name, leases),
     redis.call('ZCARD', key_of(name, 'due')), redis.call('XLEN', key_of(name, 'dead')),

@@ -19,7 +19,7 @@ from millstream.testing.topic import A, B, begin, emit, end, group_state, take
 DEAD = dead_address(A)
 
 
-async def bury(backend: BackendUnderTest, *event_ids: str, **fields: object) -> None:
+async def make_dead(backend: BackendUnderTest, *event_ids: str, **fields: object) -> None:
     """Events of group a that die."""
     for event_id in event_ids:
         await emit(backend, event_id)
@@ -51,9 +51,9 @@ class LetterPromises(Promises):
     @promise()
     async def test_letters_are_claimed_as_they_are_stored_also_those_that_died_before(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
-        await bury(backend, "1", body=b"1#again")
+        await make_dead(backend, "1", body=b"1#again")
         await backend.join("c", queue=DEAD)
-        await bury(backend, "2")
+        await make_dead(backend, "2")
         entries = await claimed(backend)
         assert letters(entries) == await backend.broker.inspector.dead_letters(A)
         first = letters(entries)[0]
@@ -64,7 +64,7 @@ class LetterPromises(Promises):
     @promise()
     async def test_a_letter_is_in_the_list_until_it_was_handled(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
-        await bury(backend, "1", "2")
+        await make_dead(backend, "1", "2")
         await backend.join("c", queue=DEAD)
         entries = await claimed(backend)
         assert await listed(backend) == ["1", "2"] and await backend.status("1", A) == "dead"
@@ -76,7 +76,7 @@ class LetterPromises(Promises):
     @promise()
     async def test_a_letter_is_given_to_one_consumer(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
-        await bury(backend, "1", "2", "3")
+        await make_dead(backend, "1", "2", "3")
         await backend.join("c", "d", queue=DEAD)
         assert ids(await claimed(backend, "c", 2)) == ["1", "2"]
         assert ids(await claimed(backend, "d")) == ["3"]
@@ -85,7 +85,7 @@ class LetterPromises(Promises):
     @promise()
     async def test_letters_of_one_group_are_no_others(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
-        await bury(backend, "1")
+        await make_dead(backend, "1")
         await backend.join("c", queue=dead_address(B))
         await backend.join("c", queue=DEAD)
         assert await backend.take("c", queue=dead_address(B)) == []
@@ -94,7 +94,7 @@ class LetterPromises(Promises):
     @promise()
     async def test_what_a_consumer_held_that_left_or_lapsed_is_given_again(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
-        await bury(backend, "1", "2")
+        await make_dead(backend, "1", "2")
         await backend.join("left", queue=DEAD)
         await backend.join("late", lease=5.0, queue=DEAD)
         await backend.join("c", queue=DEAD)
@@ -114,7 +114,7 @@ class LetterPromises(Promises):
     @promise()
     async def test_a_letter_that_is_handed_back_is_given_again_without_blame(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
-        await bury(backend, "1")
+        await make_dead(backend, "1")
         await backend.join("c", queue=DEAD)
         assert await backend.release("c", await claimed(backend), queue=DEAD) == 1
         (entry,) = await claimed(backend)
@@ -123,7 +123,7 @@ class LetterPromises(Promises):
     @promise()
     async def test_a_letter_that_was_not_handled_stays_and_is_given_no_more(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
-        await bury(backend, "1", "2")
+        await make_dead(backend, "1", "2")
         await backend.join("c", queue=DEAD)
         entries = await claimed(backend)
         assert await handle(backend, entries, Kind.DEAD) == 2
@@ -136,7 +136,7 @@ class LetterPromises(Promises):
     @promise()
     async def test_settling_twice_is_settling_once(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
-        await bury(backend, "1")
+        await make_dead(backend, "1")
         await backend.join("c", queue=DEAD)
         entries = await claimed(backend)
         assert [await handle(backend, entries), await handle(backend, entries)] == [1, 0]
@@ -145,7 +145,7 @@ class LetterPromises(Promises):
     @promise()
     async def test_a_consumer_without_its_lease_changes_nothing(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
-        await bury(backend, "1")
+        await make_dead(backend, "1")
         await backend.join("c", queue=DEAD)
         entries = await claimed(backend)
         await backend.broker.leave(DEAD, "c")
@@ -160,7 +160,7 @@ class LetterPromises(Promises):
     @promise()
     async def test_an_event_that_was_replayed_meanwhile_lives_on(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
-        await bury(backend, "1")
+        await make_dead(backend, "1")
         await backend.join("c", queue=DEAD)
         held = await claimed(backend)
         assert await backend.broker.replay(A, ["1"]) == ["1"]
@@ -171,7 +171,7 @@ class LetterPromises(Promises):
     @promise()
     async def test_a_letter_of_one_that_died_again_meanwhile_is_handled_too(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
-        await bury(backend, "1")
+        await make_dead(backend, "1")
         await backend.join("c", queue=DEAD)
         held = await claimed(backend)
         await backend.broker.replay(A, ["1"])
@@ -186,7 +186,7 @@ class LetterPromises(Promises):
     @promise()
     async def test_a_letter_that_is_gone_is_given_to_nobody(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
-        await bury(backend, "held", "released", "never given", "stays")
+        await make_dead(backend, "held", "released", "never given", "stays")
         await backend.join("d", "c", queue=DEAD)
         await claimed(backend, "d", 1)
         await backend.release("c", await claimed(backend, "c", 1), queue=DEAD)
@@ -200,7 +200,7 @@ class LetterPromises(Promises):
     @promise()
     async def test_a_claim_whose_answer_was_lost_is_found_again_but_not_what_is_gone(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
-        await bury(backend, "held", "lost", "purged")
+        await make_dead(backend, "held", "lost", "purged")
         await backend.join("c", queue=DEAD)
         held, lost, _ = await claimed(backend)
         await backend.broker.purge(A, ["purged"])
@@ -211,9 +211,9 @@ class LetterPromises(Promises):
     async def test_there_are_never_too_many_letters(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await backend.join("c", queue=DEAD)
-        await bury(backend, "1")
+        await make_dead(backend, "1")
         held = await claimed(backend)
-        await bury(backend, "2", "3", "4")
+        await make_dead(backend, "2", "3", "4")
         assert await listed(backend) == ["3", "4"]
         assert await handle(backend, held) == 1
         assert ids(await claimed(backend)) == ["3", "4"]
@@ -221,7 +221,7 @@ class LetterPromises(Promises):
     @promise(dead_max_age=60.0)
     async def test_letters_become_too_old_also_where_they_are_handled(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
-        await bury(backend, "1")
+        await make_dead(backend, "1")
         await backend.join("c", lease=1e6, queue=DEAD)
         await backend.broker.leave(A, "a")
         backend.at(61)
@@ -232,7 +232,7 @@ class LetterPromises(Promises):
     @promise()
     async def test_a_paused_group_gives_no_letters(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
-        await bury(backend, "1")
+        await make_dead(backend, "1")
         await backend.join("c", queue=DEAD)
         await backend.broker.pause(A)
         claim = await backend.claim("c", queue=DEAD)
@@ -243,7 +243,7 @@ class LetterPromises(Promises):
     @promise()
     async def test_a_group_that_is_removed_takes_its_letters_with_it(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
-        await bury(backend, "1")
+        await make_dead(backend, "1")
         await backend.join("c", queue=DEAD)
         held = await claimed(backend)
         await backend.broker.remove_group(A)
@@ -261,7 +261,7 @@ class LetterPromises(Promises):
         await begin(backend, "a")
         await backend.join("c", queue=DEAD)
         waiting = await backend.begun(backend.wait_for_work("c", queue=DEAD))
-        await bury(backend, "1")
+        await make_dead(backend, "1")
         assert ids(await waiting) == ["1"]
 
     @promise()
@@ -277,7 +277,7 @@ class LetterPromises(Promises):
     @promise()
     async def test_a_letter_that_took_consumers_down_is_set_aside(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
-        await bury(backend, "1")
+        await make_dead(backend, "1")
         for name in ("x", "y"):
             await backend.join(name, queue=DEAD)
             assert len(await claimed(backend, name)) == 1
@@ -293,7 +293,7 @@ class LetterPromises(Promises):
     @promise()
     async def test_letters_are_seen_in_numbers_and_the_groups_own_are_as_before(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
-        await bury(backend, "1", "2", "3")
+        await make_dead(backend, "1", "2", "3")
         state = await backend.broker.inspector.queue(DEAD)
         assert (state.ready, state.dead) == (0, 3), "nobody has ever been there to handle them"
         await backend.join("c", queue=DEAD)

@@ -1,9 +1,9 @@
 -- KEYS: lapsed
 -- Hands entries back without counting a crash: each claim counted one delivery, this takes it off again. `pending`: rows of XPENDING.
-local function hand_back(home, released, pending)
+local function hand_back(stream, released, pending)
   local by_count = {}
   for _, p in ipairs(pending) do
-    local entries = by_count[p[4]] or { home.key, home.group, released, 0 }
+    local entries = by_count[p[4]] or { stream.key, stream.group, released, 0 }
     entries[#entries + 1], by_count[p[4]] = p[1], entries
   end
   for deliveries, entries in pairs(by_count) do

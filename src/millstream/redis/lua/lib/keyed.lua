@@ -1,18 +1,18 @@
 -- KEYS: stream keyed
--- Messages that have a key. In a stream their fields are d, k (key), i (id), then t (task, of a job), x (expiry) and o (its place
--- in the order, if that is not where its entry is). A ref of one: entry/place/key, the place empty if it is the entry's.
+-- Messages that have a key. In a stream their fields are d, k (key), i (id), then t (task, of a job), x (expiry) and o (its position
+-- in the order, if that is not where its entry is). A ref of one: entry/position/key, the position empty if it is the entry's.
 
--- The place and key that a ref names, or nothing.
+-- The position and key that a ref names, or nothing.
 local function order_of(ref)
   local cut = string.find(ref, '/', 1, true)
   if not cut then return nil end
   local again = string.find(ref, '/', cut + 1, true)
-  local place = string.sub(ref, cut + 1, again - 1)
-  if place == '' then place = place_of(string.match(ref, '%d+-%d+')) end
-  return place, string.sub(ref, again + 1)
+  local position = string.sub(ref, cut + 1, again - 1)
+  if position == '' then position = order_position(string.match(ref, '%d+-%d+')) end
+  return position, string.sub(ref, again + 1)
 end
 
--- Whether an entry has a key; what its fields say by their names. A place that others wrote is none.
+-- Whether an entry has a key; what its fields say by their names. A position that others wrote is none.
 local function has_key(fields) return fields[3] == 'k' and fields[1] == 'd' and fields[5] == 'i' end
 
 local function said(fields)
@@ -22,7 +22,7 @@ local function said(fields)
   return words
 end
 
--- The ref of an entry that has a key, without the mark of its home; and what a claim brings of it.
+-- The ref of an entry that has a key, without the mark of its stream; and what a claim brings of it.
 local function keyed_ref(entry, words) return entry .. '/' .. (words.o or '') .. '/' .. words.k end
 
 local function as_claimed(words)
@@ -31,9 +31,9 @@ local function as_claimed(words)
 end
 
 -- Appends one to the queue's own stream.
-local function append_keyed(id, body, expires, key, place, task)
-  if task == '' and expires == '0' and place ~= '' then  -- the most common
-    return redis.call('XADD', STREAM, '*', 'd', body, 'k', key, 'i', id, 'o', place)
+local function append_keyed(id, body, expires, key, position, task)
+  if task == '' and expires == '0' and position ~= '' then  -- the most common
+    return redis.call('XADD', STREAM, '*', 'd', body, 'k', key, 'i', id, 'o', position)
   end
   local entry = { 'd', body, 'k', key, 'i', id }
   if task ~= '' then
@@ -44,15 +44,15 @@ local function append_keyed(id, body, expires, key, place, task)
     entry[#entry + 1] = 'x'
     entry[#entry + 1] = expires
   end
-  if place ~= '' then
+  if position ~= '' then
     entry[#entry + 1] = 'o'
-    entry[#entry + 1] = place
+    entry[#entry + 1] = position
   end
   return redis.call('XADD', STREAM, '*', unpack(entry))
 end
 
--- What is noted of one that is held: its place ('-': none yet), task and key.
-local function order_note(place, task, key) return (place == '' and '-' or place) .. task .. '\n' .. key end
+-- What is noted of one that is held: its position ('-': none yet), task and key.
+local function order_note(position, task, key) return (position == '' and '-' or position) .. task .. '\n' .. key end
 
 local function key_in(noted)
   local from = string.byte(noted) == 45 and 2 or 41

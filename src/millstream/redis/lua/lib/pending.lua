@@ -3,8 +3,8 @@
 -- be taken over). Goes on after an entry of a name. Rows: {entry, fields, name, idle_ms, deliveries}. True while there is room.
 local function put_pending(leased, after, after_name)
   local names, seen = {}, {}
-  for _, home in ipairs(homes) do
-    local summary = redis.pcall('XPENDING', home.key, home.group)
+  for _, stream in ipairs(streams) do
+    local summary = redis.pcall('XPENDING', stream.key, stream.group)
     for _, held in ipairs(not summary.err and summary[4] or {}) do
       local name = held[1]
       local has_lease = redis.call('ZSCORE', LEASES, name) and true or false
@@ -15,22 +15,22 @@ local function put_pending(leased, after, after_name)
     end
   end
   table.sort(names)
-  local after_home, after_entry = home_of(after)
+  local after_stream, after_entry = stream_of(after)
   for _, name in ipairs(names) do
-    for i, home in ipairs(homes) do
+    for i, stream in ipairs(streams) do
       local start = '-'
-      if name == after_name and home == after_home then
+      if name == after_name and stream == after_stream then
         start = '(' .. after_entry
       elseif name == after_name and i == 1 then
         start = nil  -- it went on in the log already
       end
       while start do
-        local pending = redis.pcall('XPENDING', home.key, home.group, start, '+', 20, name)
+        local pending = redis.pcall('XPENDING', stream.key, stream.group, start, '+', 20, name)
         if pending.err then break end
         for _, p in ipairs(pending) do
-          local entry = redis.call('XRANGE', home.key, p[1], p[1])[1]
+          local entry = redis.call('XRANGE', stream.key, p[1], p[1])[1]
           local fields = entry and entry[2] or {}
-          if not put({ home.mark .. p[1], fields, name, p[3], p[4] }, body_of(fields)) then return false end
+          if not put({ stream.mark .. p[1], fields, name, p[3], p[4] }, body_of(fields)) then return false end
         end
         start = #pending == 20 and '(' .. pending[20][1] or nil
       end

@@ -5,16 +5,16 @@ local function retire(max_count, oldest_ms, came)
   for _ = 1, 20 + (came or 0) do
     local letter = redis.call('XRANGE', DEAD, '-', '+', 'COUNT', 1)[1]
     if not letter then return end
-    local id, died, key, place
+    local id, died, key, position
     local fields = letter[2]
     for i = 1, #fields, 2 do
       local word, value = fields[i], fields[i + 1]
       if word == 'i' then id = value elseif word == 'a' then died = tonumber(value) end
-      if word == 'k' then key = value elseif word == 'o' then place = value end
+      if word == 'k' then key = value elseif word == 'o' then position = value end
     end
     if excess <= 0 and not (died and died < oldest_ms) then return end
     redis.call('XDEL', DEAD, letter[1])
-    if key then redis.call('ZREM', BARRED, of_key(key) .. place .. id) end
+    if key then redis.call('ZREM', BARRED, of_key(key) .. position .. id) end
     if id and redis.call('HGET', INDEX, id) == 'd' .. letter[1] then redis.call('HDEL', INDEX, id) end
     excess = excess - 1
   end

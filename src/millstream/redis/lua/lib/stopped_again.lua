@@ -1,7 +1,7 @@
 -- KEYS: turns stopped blocked sweeps meta
 -- Keys that are stopped, but not according to `turns`: that key was lost.
 
--- Stops a key again if `stopped` has it. The next claims bury what is blocked. False: the key is not stopped.
+-- Stops a key again if `stopped` has it. The next claims dead_letter what is blocked. False: the key is not stopped.
 local function stop_again(key)
   if redis.call('HEXISTS', STOPPED, key) == 0 then return false end
   redis.call('HSET', TURNS, key, 's')

@@ -1,6 +1,6 @@
 -- KEYS: turns blocked stopped barred sweeps meta
 -- Keys that are stopped, since one of theirs is dead: all that follows dies too, until they are cleared. `barred` are these letters, by
--- key and place; `sweeps` are keys of which more were blocked than one go may bury.
+-- key and position; `sweeps` are keys of which more were blocked than one go may dead_letter.
 local SWEEP = 500
 local id_ttl_ms, barred = 0, 0  -- the script knows; how many have died
 local topic = string.match(STREAM, '^{[^:]*:t:([^:}]+)')  -- whose events have no task
@@ -16,32 +16,32 @@ local function order_letter(reason, text)
 end
 
 -- One of a stopped key dies.
-local function bar(key, place, id, task, body, source)
+local function bar(key, position, id, task, body, source)
   local by = string.match(redis.call('HGET', STOPPED, key) or '', ' (.*)$') or '?'
   local text = string.format("%s of the same key is dead, and this follows it: its key goes on when it is cleared", by)
-  redis.call('ZADD', BARRED, 0, of_key(key) .. place .. id)
-  bury(id, topic or task or '', body, order_letter('stopped', text), source, key, place)
+  redis.call('ZADD', BARRED, 0, of_key(key) .. position .. id)
+  dead_letter(id, topic or task or '', body, order_letter('stopped', text), source, key, position)
   ended(id, '', 0, id_ttl_ms)
   barred = barred + 1
 end
 
--- What is blocked of a stopped key dies, as much as one go may bury. False: there is more.
+-- What is blocked of a stopped key dies, as much as one go may dead_letter. False: there is more.
 local function sweep(key)
   local begins = of_key(key)
   local members = redis.call('ZRANGEBYLEX', BLOCKED, '[' .. begins, '(' .. begins .. '\255', 'LIMIT', 0, SWEEP)
   for _, member in ipairs(members) do
-    local place, id = split_member(member, begins)
+    local position, id = split_member(member, begins)
     local body, _, task = unblock(member)
-    if body then bar(key, place, id, task, body, '') end
+    if body then bar(key, position, id, task, body, '') end
   end
   return #members < SWEEP
 end
 
 -- One of it died, and the rules say so.
-local function stop_key(key, place, id)
+local function stop_key(key, position, id)
   redis.call('HSET', TURNS, key, 's')
   redis.call('HSETNX', STOPPED, key, now .. ' ' .. id)
-  redis.call('ZADD', BARRED, 0, of_key(key) .. place .. id)
+  redis.call('ZADD', BARRED, 0, of_key(key) .. position .. id)
   if not sweep(key) then
     redis.call('RPUSH', SWEEPS, key)
     redis.call('HSET', META, 'sweep', 1)

@@ -16,10 +16,10 @@ local function drop(last, most)
   return #rest < 200
 end
 
--- Up to which entry every group has settled all; nil if there is no group. That is noted of each, so that one whose place in the
+-- Up to which entry every group has settled all; nil if there is no group. That is noted of each, so that one whose position in the
 -- log is lost holds on to it, and goes on from there.
 local function settled_by_all()
-  local at, lowest = places(), nil
+  local at, lowest = group_positions(), nil
   for name, last in pairs(at) do at[name] = settled_by(name, last) end
   for _, name in ipairs(redis.call('SMEMBERS', GROUPS)) do
     if at[name] then
@@ -28,8 +28,8 @@ local function settled_by_all()
       at[name] = noted(name) or '0-0'
     end
   end
-  for _, place in pairs(at) do
-    if not lowest or before(place, lowest) then lowest = place end
+  for _, position in pairs(at) do
+    if not lowest or before(position, lowest) then lowest = position end
   end
   return lowest
 end

@@ -1,10 +1,10 @@
 -- KEYS: turns blocked keyed held index
--- Whose turn it is. Of each key that is not free: 'r' (it is out, or ready) or 'b' (it waits for a retry), then the place and the id
+-- Whose turn it is. Of each key that is not free: 'r' (it is out, or ready) or 'b' (it waits for a retry), then the position and the id
 -- of the one that has the turn; or 's', stopped. What is blocked is held by its member: expiry, task and body, a line each; the index
 -- says of it 'p' and then as `keyed` of one that is scheduled.
-local function has_turn(turn, place, id) return turn and string.sub(turn, 2) == place .. id end
+local function has_turn(turn, position, id) return turn and string.sub(turn, 2) == position .. id end
 
-local function give_turn(key, state, place, id) redis.call('HSET', TURNS, key, state .. place .. id) end
+local function give_turn(key, state, position, id) redis.call('HSET', TURNS, key, state .. position .. id) end
 
 -- Takes one that is scheduled out of there: its body and expiry, or nothing.
 local function unhold(id)
@@ -33,24 +33,24 @@ local function unblock(member)
 end
 
 -- One waits for the turn of its key, where it belongs.
-local function block(id, body, expires, key, place, task)
-  local member = of_key(key) .. place .. id
+local function block(id, body, expires, key, position, task)
+  local member = of_key(key) .. position .. id
   redis.call('ZADD', BLOCKED, 0, member)
   redis.call('HSET', HELD, member, expires .. '\n' .. task .. '\n' .. body)
-  redis.call('HSET', INDEX, id, 'p' .. order_note(place, task, key))
+  redis.call('HSET', INDEX, id, 'p' .. order_note(position, task, key))
 end
 
 -- Of each of these keys the first blocked one becomes ready, with the turn; a key of which none is blocked is free. How many are
 -- ready now. (Hot: what can be done for all of them together is.)
 local pass_turns
 function pass_turns(keys, again)
-  local free, members, whose, places, index, turns, lost, passed = {}, {}, {}, {}, {}, {}, {}, 0
+  local free, members, whose, positions, index, turns, lost, passed = {}, {}, {}, {}, {}, {}, {}, 0
   for _, key in ipairs(keys) do
     local begins = of_key(key)
     local member = redis.call('ZRANGEBYLEX', BLOCKED, '[' .. begins, '(' .. begins .. '\255', 'LIMIT', 0, 1)[1]
     if member then
       local n = #members + 1
-      members[n], whose[n], places[n] = member, key, string.sub(member, #begins + 1)
+      members[n], whose[n], positions[n] = member, key, string.sub(member, #begins + 1)
     else
       free[#free + 1] = key
     end
@@ -63,14 +63,14 @@ function pass_turns(keys, again)
   for i, key in ipairs(whose) do
     if held[i] then
       local body, expires, task = blocked_in(held[i])
-      local place, id = string.sub(places[i], 1, 40), string.sub(places[i], 41)
+      local position, id = string.sub(positions[i], 1, 40), string.sub(positions[i], 41)
       local n = 2 * passed + 1
-      index[n], index[n + 1] = id, append_keyed(id, body, expires, key, place, task)
-      turns[n], turns[n + 1] = key, 'r' .. places[i]
+      index[n], index[n + 1] = id, append_keyed(id, body, expires, key, position, task)
+      turns[n], turns[n + 1] = key, 'r' .. positions[i]
       passed = passed + 1
     elseif again == 4 then
       -- It has the turn all the same: a look around finds that it is not there, and passes the turn on.
-      redis.call('HSET', TURNS, key, 'b' .. places[i])
+      redis.call('HSET', TURNS, key, 'b' .. positions[i])
     else
       lost[#lost + 1] = key  -- something else deleted it
     end
@@ -89,10 +89,10 @@ local function make_ready(id)
   if not body then return false end
   local noted = redis.call('HGET', KEYED, id)
   if noted then
-    local key, place, task = key_in(noted)
+    local key, position, task = key_in(noted)
     redis.call('HDEL', KEYED, id)
-    redis.call('HSET', INDEX, id, append_keyed(id, body, expires, key, place, task))
-    if has_turn(redis.call('HGET', TURNS, key), place, id) then give_turn(key, 'r', place, id) end
+    redis.call('HSET', INDEX, id, append_keyed(id, body, expires, key, position, task))
+    if has_turn(redis.call('HGET', TURNS, key), position, id) then give_turn(key, 'r', position, id) end
   else
     redis.call('HSET', INDEX, id, append(body, expires))
   end

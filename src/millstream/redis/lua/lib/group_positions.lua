@@ -2,7 +2,7 @@
 -- Where groups are in their topic's log.
 
 -- Name → the last entry it was given, as the log has it; of other programs' groups too. Empty if the topic has no log yet.
-local function places()
+local function group_positions()
   local found = {}
   local groups = redis.pcall('XINFO', 'GROUPS', LOG)
   for _, info in ipairs(groups.err and {} or groups) do
@@ -15,9 +15,9 @@ local function places()
   return found
 end
 
--- Puts a group somewhere in the log: 'CREATE', or 'SETID', which fails without a word if it has no place there. At the end ('$')
+-- Puts a group somewhere in the log: 'CREATE', or 'SETID', which fails without a word if it has no position there. At the end ('$')
 -- we know how many it has passed, elsewhere nobody does.
-local function put_at(verb, name, start)
+local function move_group(verb, name, start)
   local command = { verb, LOG, name, start }
   if verb == 'CREATE' then command[#command + 1] = 'MKSTREAM' end
   if start == '$' then

@@ -1,6 +1,6 @@
 -- KEYS: stream leases index
 -- Where a live job is: 'h' scheduled, 'p' blocked, 'd' dead, 'ready', 'running', or nil; with its index value.
-local function place(group, id)
+local function locate(group, id)
   local at = redis.call('HGET', INDEX, id)
   if not at then return nil end
   local first = string.sub(at, 1, 1)

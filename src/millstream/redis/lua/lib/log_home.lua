@@ -1,2 +1,0 @@
--- KEYS: topic log stream
-homes[2] = { key = LOG, group = string.sub(STREAM, #TOPIC + 4, -3), mark = 'L' }  -- the stream is <topic>:g:<group>:s
