@@ -25,7 +25,7 @@ def shard_addresses(address: str, shards: int) -> list[str]:
     return [shard_name(name, shard) + mark + rest for shard in range(shards)]
 
 
-def whole(address: str) -> str:
+def base_name(address: str) -> str:
     """The address of the queue, topic or group that this is a shard of; itself if it is none."""
     name, mark, rest = address.partition(_MARK)
     return name.partition(_SHARD)[0] + mark + rest

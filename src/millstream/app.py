@@ -14,8 +14,7 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overloa
 
 import msgspec
 
-from millstream.address import dead_address, shard_addresses, split_address, split_group, topic_address
-from millstream.address import whole as whole_address
+from millstream.address import base_name, dead_address, shard_addresses, split_address, split_group, topic_address
 from millstream.backends import make_backend, where
 from millstream.backoff import START_SECONDS, patiently
 from millstream.batch import Batch
@@ -47,7 +46,7 @@ from millstream.ordering import SHARDS, Key, KeyOf, OnFailure, consumers_option,
 from millstream.policy import RetryPolicy
 from millstream.queue import Queue
 from millstream.serving import Serving
-from millstream.settings import AppSettings, QueueSettings, TopicSettings, seconds, topic_name, whole
+from millstream.settings import AppSettings, QueueSettings, TopicSettings, integer, seconds, topic_name
 from millstream.settings import name as checked_name
 from millstream.subscription import BatchSubscriber, PrefixSubscription, SubscribeOptions, Subscriber, Subscription
 from millstream.task import AsyncTask, SyncTask, Task, TaskDecorator, default_name
@@ -99,7 +98,7 @@ class Millstream:
         self.settings = AppSettings(
             namespace=checked_name(discover_namespace(namespace), "namespace"),
             lease=seconds(lease, "lease", above=True),
-            max_crashes=whole(max_crashes, "max_crashes", minimum=0),
+            max_crashes=integer(max_crashes, "max_crashes", minimum=0),
             grace=seconds(grace, "grace"),
             timeout=timeout_option(timeout),
             retry=retry_option(retry, RetryPolicy()),
@@ -206,11 +205,11 @@ class Millstream:
         these. Declared twice with different options: UsageError.
         """
         if max_length is not None:
-            whole(max_length, "max_length", minimum=1)
+            integer(max_length, "max_length", minimum=1)
         settings = QueueSettings(
             name=checked_name(name, "queue"),
             max_length=max_length,
-            shards=0 if shards is None else whole(shards, "shards", minimum=1),
+            shards=0 if shards is None else integer(shards, "shards", minimum=1),
             consumers=consumers_option(consumers),
         )
         known = self._declared.get(name)
@@ -253,7 +252,7 @@ class Millstream:
         ``max_pending_per_key`` (1000): for groups that do not say, as for ``subscribe``.
         """
         if max_length is not None:
-            whole(max_length, "max_length", minimum=1)
+            integer(max_length, "max_length", minimum=1)
         keep, keep_count = _retention(retention)
         said = {"shards": shards, "on_failure": on_failure, "max_pending_per_key": max_pending_per_key}
         said = {option: value for option, value in said.items() if value is not None}
@@ -266,7 +265,7 @@ class Millstream:
             keep=keep,
             keep_count=keep_count,
             start=log_position(start, "start"),
-            shards=0 if key_of is None else whole(said.get("shards", SHARDS), "shards", minimum=1),
+            shards=0 if key_of is None else integer(said.get("shards", SHARDS), "shards", minimum=1),
             order=order_rules(said, None if key_of is None else OrderRules(), f"topic {name!r}"),
         )
         known = self._topics.get(name)
@@ -544,7 +543,7 @@ class Millstream:
 
         Only processes that do nothing end; those that are busy do so when they are not. UsageError: why it is refused.
         """
-        wanted, held = whole(processes, "processes", minimum=0), seconds(hold, "hold")
+        wanted, held = integer(processes, "processes", minimum=0), seconds(hold, "hold")
         return await self._clients.here().ask(lambda broker: scale(broker, wanted, worker, held))
 
     scale_sync = twin(scale)
@@ -557,8 +556,8 @@ class Millstream:
         served = [*(self._queues if self._tasks else ()), *self.subscriptions, *self._prefixes, *broadcast]
         names = list(dict.fromkeys(wanted))
         for topic in self._topics.values():  # what follows an ordered topic follows each shard
-            if topic.broadcasts and topic.settings.shards and (whole := topic_address(topic.name)) in names:
-                names[names.index(whole) : names.index(whole) + 1] = shard_addresses(whole, topic.settings.shards)
+            if topic.broadcasts and topic.settings.shards and (base := topic_address(topic.name)) in names:
+                names[names.index(base) : names.index(base) + 1] = shard_addresses(base, topic.settings.shards)
         names += [address for name in names if (address := dead_address(name)) in served and address not in names]
         if not served:
             raise UsageError(
@@ -566,7 +565,7 @@ class Millstream:
                 "modules that declare them?"
             )
         for name in names:
-            if not {name, whole_address(name)}.intersection(served) and not any(
+            if not {name, base_name(name)}.intersection(served) and not any(
                 prefix.serves(name) for prefix in self._prefixes.values()
             ):
                 known = ", ".join(map(repr, served))
@@ -615,8 +614,8 @@ class Millstream:
             settings=self.settings,
             queues=queues,
             serving=self.serving(queues),
-            concurrency=whole(concurrency, "concurrency", minimum=1),
-            threads=whole(threads, "threads", minimum=1),
+            concurrency=integer(concurrency, "concurrency", minimum=1),
+            threads=integer(threads, "threads", minimum=1),
             lifespan=self.lifespan_context,
             observers=self.observers,
             where=self.where,
@@ -667,7 +666,7 @@ def _retention(said: Any) -> tuple[float | None, int | None]:
     if said is None:
         return None, None
     if isinstance(said, int):
-        return 0.0, whole(said, "retention", minimum=0)
+        return 0.0, integer(said, "retention", minimum=0)
     return seconds(said, "retention"), 0
 
 

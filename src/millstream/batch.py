@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millstream.settings import seconds, whole
+from millstream.settings import integer, seconds
 from millstream.types import Seconds
 
 
@@ -19,5 +19,5 @@ class Batch:
     wait: Seconds = 0.25
 
     def __post_init__(self) -> None:
-        whole(self.size, "Batch size", minimum=1)
+        integer(self.size, "Batch size", minimum=1)
         object.__setattr__(self, "wait", seconds(self.wait, "Batch wait"))

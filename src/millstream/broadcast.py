@@ -12,7 +12,7 @@ from millstream.errors import UsageError
 from millstream.handler import is_coroutine
 from millstream.options import payload_option, timeout_option
 from millstream.policy import RetryPolicy
-from millstream.settings import AppSettings, TaskSettings, whole
+from millstream.settings import AppSettings, TaskSettings, integer
 from millstream.subscription import EventArguments, no_result, takes_delivery
 from millstream.types import Seconds
 
@@ -43,7 +43,7 @@ class Broadcast:
         self.name = f"{self.address}>{getattr(fn, '__name__', type(fn).__name__)}"
         self.fn = fn
         self.is_async = is_coroutine(fn)
-        self.concurrency = whole(options.get("concurrency", 1), "concurrency", minimum=1)
+        self.concurrency = integer(options.get("concurrency", 1), "concurrency", minimum=1)
         self.settings = TaskSettings(
             name=self.name,
             aliases=(),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from millstream.address import whole
+from millstream.address import base_name
 from millstream.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class CurrentJob(msgspec.Struct, eq=False, gc=False):
     @property
     def queue(self) -> str:
         """Of one with shards, the whole's name."""
-        return whole(self._lane.queue)
+        return base_name(self._lane.queue)
 
     @property
     def attempt(self) -> int:

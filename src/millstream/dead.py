@@ -9,13 +9,12 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol, get_args
 
-from millstream.address import shard_of, whose_dead
-from millstream.address import whole as whole_address
+from millstream.address import base_name, shard_of, whose_dead
 from millstream.broker import Broker, DeadLetter
 from millstream.client import ClientInspector, Clients, new_request, twin
 from millstream.errors import UsageError
 from millstream.message import Attempt
-from millstream.settings import whole
+from millstream.settings import integer
 from millstream.types import DeadReason
 
 PAGE = 200
@@ -55,7 +54,7 @@ class DeadJob:
         return cls(
             id=stored.id,
             task=stored.task,
-            queue=whole_address(stored.queue),
+            queue=base_name(stored.queue),
             reason=letter.reason,
             error_type=letter.error.type,
             error=letter.error.message,
@@ -101,7 +100,7 @@ class DeadLetters:
     ) -> DeadJobs:
         """Dead jobs that fit every filter, oldest first; at most ``limit``, None: all."""
         if limit is not None:
-            whole(limit, "limit", minimum=1)
+            integer(limit, "limit", minimum=1)
         _check_reason(reason)
         found: DeadJobs = []
         for name in await self._queues(queue):

@@ -24,7 +24,7 @@ from millstream.invalid import InvalidArguments
 from millstream.message import EventFields, Message, decode_message
 from millstream.options import timeout_option
 from millstream.policy import RetryPolicy
-from millstream.settings import AppSettings, TaskSettings, whole
+from millstream.settings import AppSettings, TaskSettings, integer
 from millstream.settings import name as checked_name
 from millstream.types import Seconds
 
@@ -115,7 +115,7 @@ class DeadHandler:
         self.fn = fn
         self.is_async = is_coroutine(fn)
         concurrency = options.get("concurrency")
-        self.concurrency = None if concurrency is None else whole(concurrency, "concurrency", minimum=1)
+        self.concurrency = None if concurrency is None else integer(concurrency, "concurrency", minimum=1)
         timeout = timeout_option(options.get("timeout", app.timeout or None))
         self.settings = letter_settings(self.name, timeout=timeout, max_crashes=max(1, app.max_crashes))
         self.arguments = _DeadEvents(topic, group, codec, clients)

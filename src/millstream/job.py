@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from millstream import logs
-from millstream.address import whole
+from millstream.address import base_name
 from millstream.broker import Cancellation, DeadLetter, JobView, Why
 from millstream.broker.explaining import explain
 from millstream.client import Client, Clients, new_request, twin
@@ -174,7 +174,7 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         if not origin.queue:
             found = await client.find_everywhere(self.id)
             if len(found) > 1:
-                names = ", ".join(repr(whole(address)) for address in found)
+                names = ", ".join(repr(base_name(address)) for address in found)
                 raise UsageError(f"there is a job {self.id!r} in several queues, {names}: choose one with app.job(id, queue=…)")
             return found[0] if found else None
         if client.opening.declares(origin.queue):

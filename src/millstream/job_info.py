@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from millstream.address import shard_of, whole
+from millstream.address import base_name, shard_of
 from millstream.broker import JobView, Why
 from millstream.broker.explaining import Facts, explain
 from millstream.message import Attempt
@@ -54,7 +54,7 @@ class JobInfo:
         return cls(
             id=view.id,
             task=view.task,
-            queue=whole(view.queue),
+            queue=base_name(view.queue),
             status=view.status,
             why=explain(facts),
             attempt=letter.attempts if letter is not None else message.attempt if message is not None else None,

@@ -13,7 +13,7 @@ from millstream.errors import UsageError
 from millstream.message import CallOverrides
 from millstream.ordering import KeyFunction, OnFailure, order_rules
 from millstream.policy import RetryPolicy, RetryRule, as_policy
-from millstream.settings import AppSettings, TaskSettings, seconds, whole
+from millstream.settings import AppSettings, TaskSettings, integer, seconds
 from millstream.settings import name as checked_name
 from millstream.types import Seconds
 
@@ -88,7 +88,7 @@ def task_settings(options: TaskOptions, default_name: str, app: AppSettings) -> 
         timeout=timeout_option(options.get("timeout", app.timeout or None)),
         result_ttl=result_ttl_option(options.get("result_ttl", app.result_ttl)),
         expires=_expires_option(options.get("expires")),
-        max_crashes=whole(options.get("max_crashes", app.max_crashes), "max_crashes", minimum=0),
+        max_crashes=integer(options.get("max_crashes", app.max_crashes), "max_crashes", minimum=0),
         retry=retry_option(options.get("retry", app.retry), app.retry),
         max_payload_bytes=payload_option(options.get("max_payload_bytes", app.max_payload_bytes)),
         order=order_rules(
@@ -162,13 +162,13 @@ def result_ttl_option(value: Any) -> float:
 
 def payload_option(value: Any) -> int | None:
     """Bytes; None: no cap."""
-    return None if value is None else whole(value, "max_payload_bytes", minimum=1)
+    return None if value is None else integer(value, "max_payload_bytes", minimum=1)
 
 
 def retry_option(value: Any, base: RetryPolicy) -> RetryPolicy:
     """A policy, or the count of another one."""
     if isinstance(value, int):
-        whole(value, "retry", minimum=0)
+        integer(value, "retry", minimum=0)
     return as_policy(value, base)
 
 

@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol, get_args
 
 from millstream.broker.contract import OrderRules
 from millstream.errors import UsageError
-from millstream.settings import whole
+from millstream.settings import integer
 
 Key = str | bytes | int | float
 """What a function for ``order_by`` returns: text, bytes, or a number."""
@@ -156,7 +156,7 @@ def order_rules(options: Any, base: OrderRules | None, what: str) -> OrderRules 
         raise UsageError(f"on_failure must be 'skip' or 'stop', not {on_failure!r}")
     return OrderRules(
         stop=on_failure == "stop",
-        max_pending=whole(options.get("max_pending_per_key", base.max_pending), "max_pending_per_key", minimum=1),
+        max_pending=integer(options.get("max_pending_per_key", base.max_pending), "max_pending_per_key", minimum=1),
     )
 
 
@@ -168,7 +168,7 @@ def consumers_option(value: Any) -> tuple[int, int] | None:
     if not isinstance(value, tuple) or len(pair) != 2:
         raise UsageError(f"consumers must be two whole numbers (min, max), not {value!r}")
     least, most = pair
-    whole(least, "consumers' min", minimum=1)
-    if whole(most, "consumers' max", minimum=1) < least:
+    integer(least, "consumers' min", minimum=1)
+    if integer(most, "consumers' max", minimum=1) < least:
         raise UsageError(f"consumers={value!r}: min is above max")
     return least, most

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from millstream.address import split_address, whole
+from millstream.address import base_name, split_address
 
 During = Literal["read", "reclaim", "renew", "promote", "settle", "publish", "decode", "handler", "maintenance", "unclosed"]
 """What was being done.
@@ -52,12 +52,12 @@ class Problem:
     @property
     def queue(self) -> str | None:
         """The queue, if it is about one; of a shard, the whole's name."""
-        return None if self.address is None or split_address(self.address) is not None else whole(self.address)
+        return None if self.address is None or split_address(self.address) is not None else base_name(self.address)
 
     @property
     def topic(self) -> str | None:
         """The topic, if it is about one or about a group of it; of a shard, the whole's name."""
-        parts = None if self.address is None else split_address(whole(self.address))
+        parts = None if self.address is None else split_address(base_name(self.address))
         return None if parts is None else parts[0]
 
     @property

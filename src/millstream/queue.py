@@ -5,7 +5,7 @@ from __future__ import annotations
 from millstream.broker import StoppedKey
 from millstream.client import ClientInspector, Clients, clear_key, reshard, twin
 from millstream.ordering import Key
-from millstream.settings import QueueSettings, whole
+from millstream.settings import QueueSettings, integer
 
 
 class Queue:
@@ -60,7 +60,7 @@ class Queue:
         ShardsInUse, changing nothing, if a job is ready, running, scheduled or blocked, or dead in a shard that would be no
         more, or a key is stopped. While it looks nobody can enqueue.
         """
-        await reshard(self._clients.here(), self.name, whole(shards, "shards", minimum=0))
+        await reshard(self._clients.here(), self.name, integer(shards, "shards", minimum=0))
 
     pause_sync = twin(pause)
     resume_sync = twin(resume)

@@ -93,7 +93,7 @@ def seconds(value: Any, option: str, *, minimum: float = 0.0, above: bool = Fals
     return float(number)
 
 
-def whole(value: Any, option: str, *, minimum: int) -> int:
+def integer(value: Any, option: str, *, minimum: int) -> int:
     """A counting option."""
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise UsageError(f"{option} must be a whole number, {minimum} or more, not {value!r}")

@@ -21,7 +21,7 @@ from millstream.options import log_position, payload_option, retry_option, timeo
 from millstream.ordering import OnFailure, consumers_option, order_rules
 from millstream.policy import RetryPolicy
 from millstream.serving import Serving
-from millstream.settings import AppSettings, TaskSettings, whole
+from millstream.settings import AppSettings, TaskSettings, integer
 from millstream.settings import name as checked_name
 from millstream.types import Seconds
 
@@ -111,7 +111,7 @@ class Subscription:
         if self.ack not in get_args(Ack):
             raise UsageError(f"ack must be one of {', '.join(map(repr, get_args(Ack)))}, not {self.ack!r}")
         concurrency = options.get("concurrency")
-        self.concurrency = None if concurrency is None else whole(concurrency, "concurrency", minimum=1)
+        self.concurrency = None if concurrency is None else integer(concurrency, "concurrency", minimum=1)
         self.start = log_position(options["start"], "start") if "start" in options else start
         self.keep_expired = options.get("keep_expired", False)
         if not isinstance(self.keep_expired, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -139,7 +139,7 @@ class Subscription:
             timeout=timeout_option(options.get("timeout", app.timeout or None)),
             result_ttl=0.0,
             expires=0.0,
-            max_crashes=whole(options.get("max_crashes", app.max_crashes), "max_crashes", minimum=0),
+            max_crashes=integer(options.get("max_crashes", app.max_crashes), "max_crashes", minimum=0),
             retry=retry_option(options.get("retry", app.retry), app.retry),
             max_payload_bytes=payload_option(options.get("max_payload_bytes", app.max_payload_bytes)),
         )

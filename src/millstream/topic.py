@@ -24,7 +24,7 @@ from millstream.job import Job, Origin
 from millstream.message import EventFields
 from millstream.options import job_id
 from millstream.ordering import Key, KeyOf
-from millstream.settings import AppSettings, TopicSettings, seconds, whole
+from millstream.settings import AppSettings, TopicSettings, integer, seconds
 from millstream.settings import name as checked_name
 from millstream.subscription import BatchSubscriber, Outcome, SubscribeOptions, Subscriber, Subscription
 from millstream.types import Seconds
@@ -362,7 +362,7 @@ class Topic(Generic[T]):
         shard that would be no more, or a key is stopped. While it looks nobody can publish. What ``retention`` keeps, and what
         is dead, stays in the shard that it was published to; what was kept goes with a shard that is no more.
         """
-        await reshard(self._clients.here(), topic_address(self.name), whole(shards, "shards", minimum=0))
+        await reshard(self._clients.here(), topic_address(self.name), integer(shards, "shards", minimum=0))
 
     reshard_sync = twin(reshard)
 

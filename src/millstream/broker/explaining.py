@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from millstream.address import shard_of, split_address, whole
+from millstream.address import base_name, shard_of, split_address
 from millstream.broker.why import Standing, Trouble, Why, WhyCode, key_text
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Facts:
     """Those of the workers that serve its address."""
 
     def __post_init__(self) -> None:
-        serving = [worker for worker in self.workers if whole(self.address) in worker.queues]
+        serving = [worker for worker in self.workers if base_name(self.address) in worker.queues]
         object.__setattr__(self, "serving", serving)
 
 
@@ -164,7 +164,7 @@ def _ordered(facts: Facts, view: JobView) -> list[Why]:
 
 def _unserved(facts: Facts) -> list[Why]:
     found: list[Why] = []
-    address = whole(facts.address)
+    address = base_name(facts.address)
     if facts.state.paused:
         parts = split_address(address)
         command = f"queues resume {shlex.quote(address)}" if parts is None else f"groups resume {shlex.join(parts)}"
@@ -183,7 +183,7 @@ def _unknown_task(facts: Facts, message: Message | None) -> list[Why]:
         return []
     theirs = [f"{worker.id} knows {_some(sorted(worker.tasks or ()))}" for worker in facts.serving[:NAMES]]
     more = f" and {len(facts.serving) - NAMES} more workers" if len(facts.serving) > NAMES else ""
-    text = f"no worker of {named(whole(facts.address))} knows task {message.task!r}: {'; '.join(theirs)}{more}"
+    text = f"no worker of {named(base_name(facts.address))} knows task {message.task!r}: {'; '.join(theirs)}{more}"
     return [Why(code="unknown_task", text=text, workers=_ids(facts.serving))]
 
 
@@ -197,11 +197,11 @@ def _alone(view: JobView) -> list[Why]:
 def _busy(facts: Facts, message: Message | None) -> list[Why]:
     task = "" if message is None or split_address(facts.address) is not None else message.task
     able = [worker for worker in facts.serving if not task or worker.tasks is None or task in worker.tasks]
-    if not able or not all(_at_limit(worker, whole(facts.address), task) for worker in able):
+    if not able or not all(_at_limit(worker, base_name(facts.address), task) for worker in able):
         return []
     uses = ", ".join(f"{worker.id} runs {_in_use(worker, task)}" for worker in able[:NAMES])
     more = f" and {len(able) - NAMES} more" if len(able) > NAMES else ""
-    text = f"every worker of {named(whole(facts.address))} that can run it is at its limit: {uses}{more}"
+    text = f"every worker of {named(base_name(facts.address))} that can run it is at its limit: {uses}{more}"
     return [Why(code="busy", text=text, workers=_ids(able))]
 
 
@@ -221,16 +221,16 @@ def _in_use(worker: WorkerInfo, task: str) -> str:
 
 def _ready(facts: Facts) -> Why:
     text = (
-        f"it is ready and waits for its turn: {facts.state.ready:,} ready in {named(whole(facts.address))}, "
+        f"it is ready and waits for its turn: {facts.state.ready:,} ready in {named(base_name(facts.address))}, "
         f"{_count(len(facts.serving), 'worker')}"
     )
     return Why(code="ready", text=text, workers=_ids(facts.serving))
 
 
 def _stopped(facts: Facts) -> Why:
-    standing, parts = facts.standing, split_address(whole(facts.address))
+    standing, parts = facts.standing, split_address(base_name(facts.address))
     key = key_text(standing.key or b"")
-    of = f"queues clear {shlex.quote(whole(facts.address))}" if parts is None else f"topics clear {shlex.quote(parts[0])}"
+    of = f"queues clear {shlex.quote(base_name(facts.address))}" if parts is None else f"topics clear {shlex.quote(parts[0])}"
     group = "" if parts is None else f" --group {shlex.quote(parts[1])}"
     text = (
         f"an earlier message with its key failed ({standing.stopped_by}), so the key is stopped; "
@@ -248,8 +248,8 @@ def named(address: str) -> str:
     shard = shard_of(address)
     place = "" if shard is None else f" (shard {shard})"
     if parts is None:
-        return f"queue {whole(address)!r}{place}"
-    return f"group {parts[1]!r} of topic {whole(parts[0])!r}{place}"
+        return f"queue {base_name(address)!r}{place}"
+    return f"group {parts[1]!r} of topic {base_name(parts[0])!r}{place}"
 
 
 def _error(note: ErrorNote) -> str:

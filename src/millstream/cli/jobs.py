@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.address import shard_of, whole
+from millstream.address import base_name, shard_of
 from millstream.broker.why import key_text
 from millstream.cli.noun import noun
 from millstream.cli.options import InQueue, JobId, JobIds, Json, Limit, Namespace, OfTask, Url, Yes
@@ -196,7 +196,7 @@ async def _one(app: Millstream, job_id: str, queue: str | None) -> JobView:
             f"there is no job {job_id!r}{where} at {app.where}: it ended and left no result, or its id is another", job_id
         )
     if len(found) > 1:
-        names = ", ".join(whole(view.queue) for view in found)
+        names = ", ".join(base_name(view.queue) for view in found)
         raise UsageError(f"there is a job {job_id!r} in queues {names}: say --queue")
     return found[0]
 
@@ -219,7 +219,7 @@ def _row(view: JobView) -> dict[str, Any]:
     return {
         "id": view.id or None,
         "task": view.task or None,
-        "queue": whole(view.queue),
+        "queue": base_name(view.queue),
         "status": view.status,
         "attempt": letter.attempts if letter else message.attempt if message else None,
         "enqueued_at": moment(view.enqueued_ms / 1000) if view.enqueued_ms else None,

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import typer
 
-from millstream.cli.table import Column, fitted, whole
+from millstream.cli.table import Column, fitted, untruncated
 from millstream.cli.text import ago, cell, iso, json_text
 from millstream.errors import MillstreamError, UsageError
 from millstream.printable import block
@@ -54,7 +54,9 @@ def print_list(rows: Sequence[Row], columns: Sequence[Column], *, json: bool, em
 def aligned(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
     """A header and the rows, in columns two blanks apart; nothing is cut."""
     heads = [column.field.upper() for column in columns]
-    return list(whole([heads, *([cell(row[column.field], friendly=False) for column in columns] for row in rows)], columns))
+    return list(
+        untruncated([heads, *([cell(row[column.field], friendly=False) for column in columns] for row in rows)], columns)
+    )
 
 
 def _print_table(rows: Sequence[Row], columns: Sequence[Column]) -> None:

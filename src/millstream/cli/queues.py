@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from millstream.address import whole
+from millstream.address import base_name
 from millstream.cli.noun import noun
 from millstream.cli.options import Json, Namespace, QueueName, Url, Yes
 from millstream.cli.order import (
@@ -151,7 +151,7 @@ def purge_queue(queue: QueueName, yes: Yes = False, url: Url = None, namespace: 
 
 async def _rows(app: Millstream) -> list[dict[str, Any]]:
     names = await app.inspector.queues()
-    served = [queue for worker in await app.inspector.workers() for queue in {whole(queue) for queue in worker.queues}]
+    served = [queue for worker in await app.inspector.workers() for queue in {base_name(queue) for queue in worker.queues}]
     rows: list[dict[str, Any]] = []
     for start in range(0, len(names), AT_ONCE):
         for state in await asyncio.gather(*map(app.inspector.queue, names[start : start + AT_ONCE])):
@@ -167,7 +167,7 @@ async def _details(app: Millstream, queue: str) -> dict[str, Any]:
     await queues_of(app, queue)
     inspector = app.inspector
     state = await inspector.queue(queue)
-    workers = [worker.id for worker in await inspector.workers() if queue in map(whole, worker.queues)]
+    workers = [worker.id for worker in await inspector.workers() if queue in map(base_name, worker.queues)]
     ready = [view.message for view in await inspector.jobs(queue, "ready", limit=1)]
     scheduled = await inspector.jobs(queue, "scheduled", limit=1)
     return {

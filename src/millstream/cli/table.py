@@ -28,7 +28,7 @@ class Column:
     """On a terminal it has no column of its own: it stands below the text of this one."""
 
 
-def whole(rows: Sequence[Sequence[str]], columns: Sequence[Column]) -> Iterator[str]:
+def untruncated(rows: Sequence[Sequence[str]], columns: Sequence[Column]) -> Iterator[str]:
     """The lines of a table in which nothing is cut."""
     widths = _natural(rows, columns)
     for row in rows:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from zlib import crc32
 
 from millstream import logs
-from millstream.address import shard_addresses, shard_of, split_address, whole
+from millstream.address import base_name, shard_addresses, shard_of, split_address
 from millstream.attempt import SharedAttempt
 from millstream.backoff import pauses
 from millstream.broker import Broker, Post, Receipt
@@ -257,14 +257,14 @@ class Client:
             return post.serial > 0
         if receipt is Receipt.CONFLICT:
             raise IdConflict(f"id {post.id!r} in queue {queue!r} is that of a job of another task than {post.task!r}")
-        parts = split_address(whole(queue))
+        parts = split_address(base_name(queue))
         most = self.max_length(queue)
         part = "" if shard_of(queue) is None else f", its share, in shard {shard_of(queue)}"
         if parts is not None:
             raise TopicFull(
                 f"topic {parts[0]!r} keeps max_length={most} events{part} that are not all handled; nothing was written"
             )
-        raise QueueFull(f"queue {whole(queue)!r} holds max_length={most} jobs{part}; nothing was written")
+        raise QueueFull(f"queue {base_name(queue)!r} holds max_length={most} jobs{part}; nothing was written")
 
     def outbox(self, queue: str) -> Outbox:
         """This client's one outbox for a queue."""
@@ -286,7 +286,7 @@ class Client:
 
     def max_length(self, address: str) -> int | None:
         """The bound the app declared for a queue, or for a topic by its address; for a shard its part of that."""
-        name = whole(address)
+        name = base_name(address)
         parts = split_address(name)
         settings = self._queues.get(name) if parts is None else self._topics[parts[0]].settings
         return None if settings is None else share(settings.max_length, settings.shards)
@@ -308,9 +308,9 @@ class Client:
 
     async def _send(self, broker: Broker, address: str, posts: list[Post], sender: str) -> list[Receipt]:
         parts, most = split_address(address), self.max_length(address)
-        shards = 0 if shard_of(address) is None else self.opening.declared_shards(whole(address))
+        shards = 0 if shard_of(address) is None else self.opening.declared_shards(base_name(address))
         if parts is not None:
-            await self.opening.topic(broker, self._topics[whole(parts[0])])
+            await self.opening.topic(broker, self._topics[base_name(parts[0])])
         elif address not in self.opening.queues:
             await self.opening.queue(broker, address)
         try:
@@ -318,13 +318,13 @@ class Client:
                 return await broker.publish(address, posts, sender=sender, max_length=most, shards=shards)
             return await broker.emit(parts[0], posts, sender=sender, max_length=most, shards=shards)
         except ShardsChanged:
-            noted = await broker.inspector.shards(whole(address))
+            noted = await broker.inspector.shards(base_name(address))
             if noted == shards:  # somebody looks whether it can be changed: that ends
                 raise BrokerUnavailable(
-                    f"the number of shards of {whole(address)!r} at {self._backend.where} is being changed, so nothing was "
+                    f"the number of shards of {base_name(address)!r} at {self._backend.where} is being changed, so nothing was "
                     "written. Publish again when the change is complete"
                 ) from None
-            raise shards_changed(whole(address), noted, shards) from None
+            raise shards_changed(base_name(address), noted, shards) from None
 
     # -- closing -----------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from millstream.address import shard_addresses, split_address, topic_address, whole
+from millstream.address import base_name, shard_addresses, split_address, topic_address
 from millstream.broker import Broker
 from millstream.broker.contract import LogPosition
 from millstream.errors import ShardsChanged
@@ -73,7 +73,7 @@ class Opening:
         parts = split_address(address)
         if parts is None:
             self._checked.discard(address)
-            self.queues -= {queue for queue in self.queues if whole(queue) == address}
+            self.queues -= {queue for queue in self.queues if base_name(queue) == address}
         else:
             self._opened.pop(parts[0], None)
 
@@ -107,7 +107,7 @@ class Opening:
     async def to_serve(self, broker: Broker, addresses: Sequence[str]) -> None:
         """``declarations``; ShardsChanged if one of these has another number of shards than is declared."""
         await self.declarations(broker)
-        for name in dict.fromkeys(whole(address) for address in addresses):
+        for name in dict.fromkeys(base_name(address) for address in addresses):
             parts = split_address(name)
             if parts is None:
                 await self._check(broker, name)
@@ -124,7 +124,7 @@ class Opening:
 
     async def queue(self, broker: Broker, queue: str) -> None:
         """Make a queue known, or a shard of one. ShardsChanged."""
-        await self._check(broker, whole(queue))
+        await self._check(broker, base_name(queue))
         await broker.declare(queue)
         self.queues.add(queue)
 

@@ -8,7 +8,7 @@ from itertools import islice
 
 import msgspec
 
-from millstream.address import is_dead_address, split_address, whole
+from millstream.address import base_name, is_dead_address, split_address
 from millstream.broker import (
     DeadLetter,
     Finding,
@@ -42,7 +42,7 @@ class MemoryInspector(Inspector):
 
     async def queues(self) -> list[str]:
         with self._state.lock:
-            return sorted({whole(name) for name in self._state.declared})
+            return sorted({base_name(name) for name in self._state.declared})
 
     async def queue(self, queue: str) -> QueueState:
         with self._state.lock:
@@ -50,7 +50,7 @@ class MemoryInspector(Inspector):
 
     async def topics(self) -> list[str]:
         with self._state.lock:
-            return sorted({whole(name) for name in self._state.opened})
+            return sorted({base_name(name) for name in self._state.opened})
 
     async def topic(self, topic: str) -> TopicState:
         with self._state.lock:

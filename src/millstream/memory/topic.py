@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from millstream.address import group_address, whole
+from millstream.address import base_name, group_address
 from millstream.broker import Entry, Followed, GroupState, Position, Post, QueueState, Receipt, TopicState
 from millstream.broker.contract import BEGINNING, END, LogPosition, millisecond_of, parse_entry
 from millstream.memory.letters import MemoryLetters
@@ -257,7 +257,7 @@ class MemoryGroup(MemoryQueue):
         self.letters.wake()
 
     def _task(self, job: Job) -> str:
-        return whole(self.topic.name)
+        return base_name(self.topic.name)
 
     def claimed(self) -> list[Job]:
         """Entries of the log that it was given and has not settled."""

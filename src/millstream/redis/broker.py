@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from millstream import logs
-from millstream.address import dead_address, is_dead_address, split_address, split_group, topic_address, whole
+from millstream.address import base_name, dead_address, is_dead_address, split_address, split_group, topic_address
 from millstream.broker import (
     Attendance,
     Broker,
@@ -220,7 +220,7 @@ class RedisBroker(Broker):
             self._unsure.add(address)
             await self._openings.reopen(address)
             if address in self._sharded:
-                await self.note_shards(whole(address), shards)
+                await self.note_shards(base_name(address), shards)
             self._unsure.discard(address)
         if shards and reply != b"-":
             self._sharded.add(address)

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
-from millstream.address import is_dead_address, topic_address, whole
+from millstream.address import base_name, is_dead_address, topic_address
 from millstream.broker import (
     DeadLetter,
     Finding,
@@ -63,7 +63,7 @@ class RedisInspector(Inspector):
 
     async def queues(self) -> list[str]:
         names = await self._call("SMEMBERS", self._names(None)["queues"])
-        return sorted({whole(name.decode()) for name in names})
+        return sorted({base_name(name.decode()) for name in names})
 
     async def queue(self, queue: str) -> QueueState:
         script = "letters" if is_dead_address(queue) else "queue"
@@ -87,7 +87,7 @@ class RedisInspector(Inspector):
 
     async def topics(self) -> list[str]:
         names = await self._call("ZRANGE", self._names(None)["topics"], 0, -1)
-        return sorted({whole(name.decode()) for name in names})
+        return sorted({base_name(name.decode()) for name in names})
 
     async def topic(self, topic: str) -> TopicState:
         length, delayed, counters, groups, followed = await self._run("topic", topic_address(topic), GROUP)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from millstream.address import whole, whose_dead
+from millstream.address import base_name, whose_dead
 from millstream.broker import Cancellation, Entry, Post, Receipt
 from millstream.broker.contract import BEGINNING, END, LogPosition, millisecond_of, parse_entry
 from millstream.broker.letters import enclose
@@ -65,7 +65,7 @@ def key_of(p: Post) -> bytes:
 def receipts(reply: bytes, name: str, shards: int) -> list[Receipt]:
     if reply == b"-":
         raise ShardsChanged(
-            f"{whole(name)!r} has another number of shards than {shards}, or it is being changed: nothing was written. "
+            f"{base_name(name)!r} has another number of shards than {shards}, or it is being changed: nothing was written. "
             "Give the app the number that `millstream topics show` or `millstream queues show` tells"
         )
     return [_RECEIPTS[digit] for digit in reply]

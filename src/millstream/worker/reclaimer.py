@@ -10,7 +10,7 @@ from collections.abc import Collection
 import msgspec
 
 from millstream import logs
-from millstream.address import whole
+from millstream.address import base_name
 from millstream.broker import Broker
 from millstream.errors import BrokerError, LeaseLost
 from millstream.message import decode_message
@@ -102,7 +102,7 @@ async def _end_started(broker: Broker, queue: str, consumer: str, at_most_once: 
     for entry in await broker.recover(queue, consumer, ()):
         with contextlib.suppress(msgspec.MsgspecError):  # whoever claims it next sees that it is malformed
             message = decode_message(entry.body or b"")
-            if message.task in at_most_once or whole(queue) in at_most_once:
+            if message.task in at_most_once or base_name(queue) in at_most_once:
                 worker = consumer.rpartition(".")[0]
                 outcomes.append(verdict.interrupted(entry.ref, message, entry.crashes, 0.0, at=time.time(), worker=worker))
     for start in range(0, len(outcomes), BATCH):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from millstream.settings import whole
+from millstream.settings import integer
 from millstream.worker import wire
 from millstream.worker.relay import TEXT_LIMIT, as_problem
 from millstream.worker.scaling.metrics import Metrics
@@ -113,7 +113,7 @@ class SupervisorKeeper:
         """In a thread: whatever it does there, jobs and beats go on."""
         try:
             assert self._strategy is not None
-            wanted = whole(await asyncio.to_thread(self._strategy, metrics), "what a strategy wants", minimum=0)
+            wanted = integer(await asyncio.to_thread(self._strategy, metrics), "what a strategy wants", minimum=0)
         except Exception as error:
             wire.say(self._writer, wire.Weighed(number, error=f"{type(error).__name__}: {error}"[:TEXT_LIMIT]))
         else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from millstream.address import whole
+from millstream.address import base_name
 from millstream.broker import Broker
 from millstream.worker import wire
 from millstream.worker.children import Child
@@ -85,7 +85,7 @@ class ProcessTeam:
         for child in self._serving():
             assert child.hello is not None
             found.update(dict.fromkeys(address for address in child.hello.queues if "*" not in address))
-            found.update(dict.fromkeys(sorted({whole(address) for address, _ in child.leases})))
+            found.update(dict.fromkeys(sorted({base_name(address) for address, _ in child.leases})))
         return list(found)
 
     @property
@@ -197,4 +197,4 @@ class ProcessTeam:
 
 def _serve(address: str, children: Iterable[Child]) -> int:
     """How many of these do."""
-    return sum(any(whole(held) == address for held, _ in child.leases) for child in children)
+    return sum(any(base_name(held) == address for held, _ in child.leases) for child in children)

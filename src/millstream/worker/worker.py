@@ -17,7 +17,7 @@ from typing import Any
 
 from millstream import logs
 from millstream._version import __version__
-from millstream.address import shard_addresses, spoken, whole
+from millstream.address import base_name, shard_addresses, spoken
 from millstream.backoff import START_SECONDS, patiently
 from millstream.broadcast import Broadcast
 from millstream.broker import Broker, WorkerInfo
@@ -117,7 +117,7 @@ class Worker:
             if queue in elsewhere:
                 continue
             each = asked.get(queue, Serving(queue))
-            lanes = _lanes(each, tasks, subscriptions.get(whole(queue)))
+            lanes = _lanes(each, tasks, subscriptions.get(base_name(queue)))
             self._lanes += lanes
             if each.shards or each.max_consumers is not None:
                 shared_addresses.append(SharedAddress(each, lanes))
@@ -495,7 +495,7 @@ class Worker:
             host=socket.gethostname(),
             pid=os.getpid(),
             version=__version__,
-            queues=list(dict.fromkeys(whole(lane.queue) for lane in (*self._lanes, *(f.lane for f in self._followers)))),
+            queues=list(dict.fromkeys(base_name(lane.queue) for lane in (*self._lanes, *(f.lane for f in self._followers)))),
             started=self._started_at,
             totals=dict(self._settler.totals),
             supervisor=self._supervisor,
@@ -509,13 +509,13 @@ class Worker:
         """The addresses of which it can start nothing more now. Of shards one that has room is enough."""
         hold = self._hold
         free = {
-            whole(lane.queue)
+            base_name(lane.queue)
             for lane in self._lanes
             if not hold.shut
             and (lane.limit is None or lane.active < lane.limit)
             and any(hold.free[kind] > 0 for kind in lane.kinds)
         }
-        return [queue for queue in dict.fromkeys(whole(lane.queue) for lane in self._lanes) if queue not in free]
+        return [queue for queue in dict.fromkeys(base_name(lane.queue) for lane in self._lanes) if queue not in free]
 
     def _describe(self, task: asyncio.Task[Any] | None) -> str:
         with contextlib.suppress(RuntimeError):  # another thread changes the set while we look
@@ -528,7 +528,7 @@ class Worker:
 def _lanes(serving: Serving, tasks: Mapping[str, Task[..., Any]], subscription: GroupHandler | None) -> list[Lane]:
     """One lane, or one for each shard, that fits the tasks which are sent to this queue by default; others may come, and find
     slots too."""
-    handlers: list[Handler] = [task for task in tasks.values() if task.settings.queue == whole(serving.address)]
+    handlers: list[Handler] = [task for task in tasks.values() if task.settings.queue == base_name(serving.address)]
     if subscription is not None:
         handlers = [subscription]
     mine = [handler.settings for handler in handlers]

@@ -57,7 +57,7 @@ class Owner:
 class TwoOwners(Twins):
     """A queue with shards, each of which has one owner."""
 
-    whole = "mail"
+    base_queue = "mail"
     """Where its number of shards is noted."""
     base = "mail"
     """Where those attend who share them."""
@@ -76,11 +76,11 @@ class TwoOwners(Twins):
 
     def shard(self, number: int) -> str:
         """Where messages of a shard are claimed."""
-        return shard_name(self.whole, number)
+        return shard_name(self.base_queue, number)
 
     def fenced(self, number: int) -> str:
         """Where they are published, as fences name it."""
-        return shard_name(self.whole, number)
+        return shard_name(self.base_queue, number)
 
     async def accept(self, backend: BackendUnderTest, shard: int, posts: Sequence[Post], of: int) -> list[Receipt]:
         return await backend.publish(self.shard(shard), posts, shards=of)
@@ -206,7 +206,7 @@ class TwoOwners(Twins):
 
     @rule(of=numbers, anew=st.booleans())
     def note_shards(self, of: int, anew: bool) -> None:
-        self.same(lambda backend, _: backend.note_shards(self.whole, of, anew=anew))
+        self.same(lambda backend, _: backend.note_shards(self.base_queue, of, anew=anew))
 
     @rule(shard=shards, of=st.sampled_from([2, 2, 2, 2, 0, 3]))
     def fence(self, shard: int, of: int) -> None:
@@ -214,7 +214,7 @@ class TwoOwners(Twins):
 
     @rule(of=st.sampled_from([2, 2, 2, 2, 2, 2, 0, 1, 3]))
     def reshard(self, of: int) -> None:
-        self.same(lambda backend, _: backend.reshard(self.whole, of))
+        self.same(lambda backend, _: backend.reshard(self.base_queue, of))
 
     # -- what is seen ------------------------------------------------------------------------------------------------------
 
@@ -225,7 +225,7 @@ class TwoOwners(Twins):
 
     async def look(self, backend: BackendUnderTest, _: int) -> list[Any]:
         inspector = backend.inspector
-        told: list[Any] = [await inspector.shards(self.whole), await inspector.queues(), await inspector.topics()]
+        told: list[Any] = [await inspector.shards(self.base_queue), await inspector.queues(), await inspector.topics()]
         for shard in map(self.shard, range(SHARDS)):
             state = await inspector.queue(shard)
             assert state.consumers <= 1
@@ -237,7 +237,7 @@ class TwoOwners(Twins):
 class TwoTopicOwners(TwoOwners):
     """A topic with shards, and one group."""
 
-    whole = topic_address("orders")
+    base_queue = topic_address("orders")
     base = group_address("orders", "g")
 
     def shard(self, number: int) -> str:

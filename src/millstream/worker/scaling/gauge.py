@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from millstream.address import shard_addresses, split_address, topic_address, whole
+from millstream.address import base_name, shard_addresses, split_address, topic_address
 from millstream.broker import Inspector, QueueState, WorkerInfo
 from millstream.worker.scaling.metrics import Load
 
@@ -80,7 +80,7 @@ class Gauge:
         workers = self._workers
         for address, (state, due) in states.items():
             if state.shards:  # each has one consumer, and a process may own several
-                serving = sum(address in map(whole, worker.queues) for worker in workers)
+                serving = sum(address in map(base_name, worker.queues) for worker in workers)
                 states[address] = msgspec.structs.replace(state, consumers=serving), due
         shares = _busy_with(states, workers)
         now = self._clock()
@@ -170,7 +170,7 @@ def _busy_with(states: Mapping[str, tuple[QueueState, int]], workers: Sequence[W
     """Which part of a process that serves an address is busy with it: it serves others, too."""
     parts: dict[str, list[float]] = {address: [] for address in states}
     for worker in workers:
-        serves = [address for address in dict.fromkeys(map(whole, worker.queues)) if address in states]
+        serves = [address for address in dict.fromkeys(map(base_name, worker.queues)) if address in states]
         running = {address: states[address][0].running for address in serves}
         for address in serves:
             parts[address].append(running[address] / sum(running.values()) if any(running.values()) else 1 / len(serves))

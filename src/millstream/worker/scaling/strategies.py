@@ -43,10 +43,10 @@ class Backlog:
     def __call__(self, metrics: Metrics, /) -> int:
         now = metrics.processes
         finding = sum(math.ceil(load.waiting * load.share / load.slots) for load in metrics.loads)
-        up = min(_whole(sum(_needed(load, self.target) for load in metrics.loads)), now + finding)
+        up = min(_rounded_up(sum(_needed(load, self.target) for load in metrics.loads)), now + finding)
         if up > now:
             return up
-        return min(now, _whole(sum(_needed_still(load, self.target * WELL_WITHIN) for load in metrics.loads)))
+        return min(now, _rounded_up(sum(_needed_still(load, self.target * WELL_WITHIN) for load in metrics.loads)))
 
 
 def _needed(load: Load, seconds: float) -> float:
@@ -68,7 +68,7 @@ def _at_most(load: Load, processes: float) -> float:
     return (processes if load.most is None else min(processes, load.most)) * load.share
 
 
-def _whole(processes: float) -> int:
+def _rounded_up(processes: float) -> int:
     return math.ceil(processes - 1e-9)  # not one more for what adding up floats left over
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from millstream.address import dead_address, group_address, is_dead_address, whole
+from millstream.address import base_name, dead_address, group_address, is_dead_address
 from millstream.broker import Inspector
 from millstream.worker.scaling.gauge import MEASURE_SECONDS, Gauge
 from millstream.worker.scaling.metrics import Load, Metrics
@@ -100,7 +100,7 @@ async def wanted(
 async def _addresses(inspector: Inspector, letters: Collection[str]) -> list[str]:
     """Every queue and group; also where dead letters are, or were handled: somebody may be there to do that."""
     found = await inspector.queues()
-    served = {*letters, *(whole(address) for worker in await inspector.workers() for address in worker.queues)}
+    served = {*letters, *(base_name(address) for worker in await inspector.workers() for address in worker.queues)}
     for name in await inspector.topics():
         for group in (await inspector.topic(name)).groups:
             address = group_address(name, group.name)

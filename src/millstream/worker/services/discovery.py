@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from millstream import logs
-from millstream.address import whole
+from millstream.address import base_name
 from millstream.broker import Broker
 from millstream.errors import BrokerUnavailable
 from millstream.subscription import PrefixSubscription, Subscription
@@ -38,7 +38,7 @@ class Discovery:
         for prefix, known in self._known.items():
             for topic in await self._broker.open_prefix(prefix.prefix, prefix.group, prefix.start, known):
                 subscription = prefix.to(topic)
-                if whole(subscription.address) not in self._taken:
+                if base_name(subscription.address) not in self._taken:
                     await self._serve(subscription)
                     log.info("topic %r is served for group %r too: its name begins with %r", topic, prefix.group, prefix.prefix)
                 known.add(topic)
