@@ -386,5 +386,5 @@ class Inspector(ABC):
     async def examine(self) -> list[Finding]:
         """How the server and the queues are: settings that matter, latency, clock, and what is stuck, lost or served by nobody.
 
-        Every call to the server is short; a large queue costs no more than a small one unless its books do not add up.
+        Every call to the server is short; a large queue costs no more than a small one unless it is inconsistent.
         """

@@ -28,9 +28,9 @@ from millstream.broker import (
 from millstream.broker.contract import BEGINNING, REQUEST_SECONDS, SUSPECT_AFTER, LogPosition
 from millstream.errors import ShardsChanged
 from millstream.memory.control import MemoryControlChannel
+from millstream.memory.ended_jobs import Keeping
 from millstream.memory.inspector import MemoryInspector
 from millstream.memory.queue import MemoryQueue
-from millstream.memory.remains import Keeping
 from millstream.memory.results import MemoryResults
 from millstream.memory.state import Moment, State, Waiter
 from millstream.memory.topic import MemoryGroup, MemoryTopic

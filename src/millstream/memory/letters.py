@@ -12,8 +12,8 @@ import msgspec
 from millstream.address import dead_address
 from millstream.broker import Claim, Entry, QueueState
 from millstream.broker.letters import enclose
+from millstream.memory.ended_jobs import Keeping
 from millstream.memory.queue import MemoryQueue
-from millstream.memory.remains import Keeping
 from millstream.memory.state import Dead, Job, Moment
 from millstream.outcome import DONE, Outcome
 
@@ -30,8 +30,8 @@ class MemoryLetters(MemoryQueue):
     def claim(self, consumer: str, count: int, alone: bool, suspect_after: int, now: Moment, keeping: Keeping) -> Claim:
         self.paused = self._group.paused
         orphaned = [jobs for holder, jobs in self._held.items() if holder not in self._leases]
-        for shelf in (self._released, self._aside, *orphaned):
-            self._strike([*shelf.values()])
+        for entries in (self._released, self._aside, *orphaned):
+            self._strike([*entries.values()])
         return super().claim(consumer, count, alone, suspect_after, now, keeping)
 
     def _take(self, count: int, suspect_after: int, now: Moment, keeping: Keeping) -> list[Job]:

@@ -11,15 +11,15 @@ from itertools import islice
 from millstream.broker import Attendance, Cancellation, Claim, Entry, OrderRules, Post, QueueState, Receipt
 from millstream.broker.contract import CANCELLED_TTL, cancelled_by
 from millstream.errors import LeaseLost
+from millstream.memory.ended_jobs import EndedJobs, Keeping
+from millstream.memory.live_jobs import in_order
 from millstream.memory.order import Turn
-from millstream.memory.remains import Keeping, Remains
-from millstream.memory.shelves import in_order
 from millstream.memory.state import Job, Kept, Location, Moment, Sender
 from millstream.outcome import Ending, Kind, Outcome, decode_ending, encode_ending
 from millstream.types import Status
 
 
-class MemoryQueue(Remains):
+class MemoryQueue(EndedJobs):
     """A stream of jobs, who holds what, and what ended ones left behind."""
 
     def __init__(self, name: str) -> None:

@@ -15,9 +15,9 @@ import msgspec
 from millstream.address import base_name, group_address
 from millstream.broker import Entry, Followed, GroupState, Position, Post, QueueState, Receipt, TopicState
 from millstream.broker.contract import BEGINNING, END, LogPosition, millisecond_of, parse_entry
+from millstream.memory.ended_jobs import Keeping
 from millstream.memory.letters import MemoryLetters
 from millstream.memory.queue import MemoryQueue, absolute_ms
-from millstream.memory.remains import Keeping
 from millstream.memory.state import Job, Kept, Moment, Number, Sender, Waiter
 from millstream.outcome import Letter
 
@@ -261,7 +261,7 @@ class MemoryGroup(MemoryQueue):
 
     def claimed(self) -> list[Job]:
         """Entries of the log that it was given and has not settled."""
-        return [job for shelf in self._shelves() for job in shelf.values() if job.number > OWN]
+        return [job for entries in self._entry_sets() for job in entries.values() if job.number > OWN]
 
     def _promote(self, now_ms: int) -> None:
         super()._promote(now_ms)

@@ -1,4 +1,4 @@
-"""What the doctor finds in queues and topics: whether their books add up, who serves them, and what waits for a person."""
+"""What the doctor finds in queues and topics: whether they are consistent, who serves them, and what waits for a person."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millstream.address import dead_address, group_address, shard_addresses, top
 from millstream.broker import Finding, GroupState, Inspector, Listed, QueueState, Standing, TopicState, Why, WorkerInfo
 from millstream.broker.explaining import Facts, explain
 from millstream.broker.sums import sum_queues, sum_topics
-from millstream.redis.books import Books
+from millstream.redis.consistency import ConsistencyCheck
 
 Run = Callable[..., Awaitable[Any]]
 
@@ -43,16 +43,16 @@ class Contents:
 
     async def _queue(self, name: str) -> list[Finding]:
         addresses = shard_addresses(name, await self._inspector.shards(name))
-        books: list[Finding] = []
+        inconsistent: list[Finding] = []
         alive = 0
         for address in addresses:
-            found, leases = await Books(address, self._run, self._names).audit()
-            books += found
+            found, leases = await ConsistencyCheck(address, self._run, self._names).audit()
+            inconsistent += found
             alive += leases
         states = [await self._inspector.queue(address) for address in addresses]
         state = msgspec.structs.replace(states[0] if addresses == [name] else sum_queues(name, states), consumers=alive)
         held_up = [] if state.paused or not alive else [each for shard in states for each in await self._held_up(shard)]
-        return queue(state, books, held_up)
+        return queue(state, inconsistent, held_up)
 
     async def _held_up(self, state: QueueState) -> list[tuple[str, Why]]:
         """The first jobs that wait in each state, and why, as far as that has nothing to do with their keys."""
@@ -73,12 +73,12 @@ class Contents:
         shards = await self._inspector.shards(topic_address(name))
         names = shard_addresses(name, shards)
         states = [await self._inspector.topic(each) for each in names]
-        books: list[Finding] = []
+        inconsistent: list[Finding] = []
         for each, state in zip(names, states, strict=True):
             for group in state.groups:
-                books += (await Books(group_address(each, group.name), self._run, self._names).audit())[0]
+                inconsistent += (await ConsistencyCheck(group_address(each, group.name), self._run, self._names).audit())[0]
         left = [await self._without_letters_in_hand(state) for state in states]
-        return topic(left[0] if not shards else sum_topics(name, left), books)
+        return topic(left[0] if not shards else sum_topics(name, left), inconsistent)
 
     async def _without_letters_in_hand(self, state: TopicState) -> TopicState:
         """Without the dead letters that code is there to handle. Those that it left are for a person."""
@@ -92,9 +92,9 @@ class Contents:
         return msgspec.structs.replace(state, groups=groups)
 
 
-def queue(state: QueueState, books: Sequence[Finding] = (), held_up: Sequence[tuple[str, Why]] = ()) -> list[Finding]:
-    """Whether its jobs are run, and what is wrong in its books. ``held_up``: some jobs that wait, and why."""
-    check, name, found = f"queue {state.queue}", shlex.quote(state.queue), list(books)
+def queue(state: QueueState, inconsistent: Sequence[Finding] = (), held_up: Sequence[tuple[str, Why]] = ()) -> list[Finding]:
+    """Whether its jobs are run, and what is inconsistent in it. ``held_up``: some jobs that wait, and why."""
+    check, name, found = f"queue {state.queue}", shlex.quote(state.queue), list(inconsistent)
     waiting = state.ready + state.running + state.scheduled + state.blocked
     if waiting and state.paused:
         found.append(Finding(check, "warn", f"paused, with {_count(waiting, 'job')}", f"millstream queues resume {name}"))
@@ -122,10 +122,10 @@ def queue(state: QueueState, books: Sequence[Finding] = (), held_up: Sequence[tu
     return found
 
 
-def topic(state: TopicState, books: Sequence[Finding] = ()) -> list[Finding]:
-    """Whether its events are handled, and what is wrong in the books of its groups."""
+def topic(state: TopicState, inconsistent: Sequence[Finding] = ()) -> list[Finding]:
+    """Whether its events are handled, and what is inconsistent in its groups."""
     check = f"topic {state.name}"
-    found = [*books, *(finding for group in state.groups for finding in _group(state.name, group))]
+    found = [*inconsistent, *(finding for group in state.groups for finding in _group(state.name, group))]
     if not state.groups and not state.followed and state.length:
         way_out = "start an app that subscribes to it: without a group a topic keeps what is published, up to its max_length"
         found = [Finding(check, "warn", f"{_count(state.length, 'event')}, and no group to handle them", way_out)]

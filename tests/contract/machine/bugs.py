@@ -8,10 +8,10 @@ from dataclasses import replace
 import msgspec
 
 from millstream.broker import Followed, OrderRules, Position, Post, Receipt
+from millstream.memory.ended_jobs import Keeping
 from millstream.memory.leases import Lease
 from millstream.memory.order import Order, Turn
 from millstream.memory.queue import MemoryQueue
-from millstream.memory.remains import Keeping
 from millstream.memory.state import NO_POSITION, Job, Moment, Sender
 from millstream.memory.topic import MemoryGroup, MemoryTopic
 from millstream.outcome import Outcome

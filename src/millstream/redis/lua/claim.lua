@@ -127,7 +127,7 @@ local function take_over(name, stream)
           effort = effort - 4
           if not of_letters then
             dead_letter('lost-' .. id, '', '', ARGV[10], id)
-            strayed, barred = true, barred + 1
+            strayed, stopped_letters = true, stopped_letters + 1
           end
         end
       end
@@ -238,7 +238,7 @@ local function set_aside(stream, entries)
       task, expires = words.t or '', words.x or '0'
     end
     local given, at = false, nil
-    if known[i] or barred > 0 and stream.mark ~= '' then given, at = lives(id, position) end  -- a death here writes to the index
+    if known[i] or stopped_letters > 0 and stream.mark ~= '' then given, at = lives(id, position) end  -- a death here writes to the index
     if not given then
       if key ~= last then last, begins = key, of_key(key) end
       if turn == 'b' and not counts[key] then
@@ -246,12 +246,12 @@ local function set_aside(stream, entries)
       end
       if at and string.sub(at, 1, 1) == 'd' then supersede(id) end
       if turn == 's' then
-        bar(key, position, id, task, body, stream.mark .. entry[1])
+        dead_letter_stopped(key, position, id, task, body, stream.mark .. entry[1])
       elseif counts[key] and counts[key] >= most then
         local text = string.format('%d of its key wait behind one that is tried again: max_pending_per_key is reached', most)
         dead_letter(id, topic or task, body, order_letter('pending_full', text), stream.mark .. entry[1], key, position)
         ended(id, '', 0, id_ttl_ms)
-        barred = barred + 1
+        stopped_letters = stopped_letters + 1
       else
         if counts[key] then counts[key] = counts[key] + 1 end
         local member = begins .. position .. id
@@ -384,5 +384,5 @@ if in_group then
   if not trimmed then unfinished = true end
 end
 if unfinished then next_due = now end  -- nobody sleeps before the rest is removed, read or found
-if barred > 0 then retire(tonumber(ARGV[12]), now - ARGV[13], barred) end
+if stopped_letters > 0 then retire(tonumber(ARGV[12]), now - ARGV[13], stopped_letters) end
 return { now, next_due and math.max(0, next_due - now) or -1, flags, taken, counts, plain, look, logged }

@@ -1,5 +1,5 @@
 -- Let a stopped key go on, some of its letters at a time.
--- KEYS: stopped barred sweeps
+-- KEYS: stopped stopped_letters sweeps
 -- USES: clock wake members ending dead_letter keyed turns letters stopping retire answers
 -- ARGV: clock, key, replay (0|1), id_ttl_ms, dead_max_count, dead_oldest_ms (age), request
 -- Returns 'number of letters put back, 1: there is more to do, 0: the key goes on', or '' if it is not stopped.
@@ -15,11 +15,11 @@ local first, last = '[' .. begins, '(' .. begins .. '\255'
 local n = 0
 if replay then
   redis.call('LREM', SWEEPS, 0, key)  -- what is blocked still stays so
-  local members = redis.call('ZRANGEBYLEX', BARRED, first, last, 'LIMIT', 0, SWEEP)
+  local members = redis.call('ZRANGEBYLEX', STOPPED_LETTERS, first, last, 'LIMIT', 0, SWEEP)
   for _, member in ipairs(members) do
     local position, id = split_member(member, begins)
     local letter = letter_of(id)
-    redis.call('ZREM', BARRED, member)
+    redis.call('ZREM', STOPPED_LETTERS, member)
     if letter and letter.k == key then
       exhume(letter)
       block(id, letter.d, '0', key, position, topic and '' or letter.t)
@@ -31,10 +31,10 @@ if replay then
   if #members == SWEEP then return answer(ARGV[7], n .. ' 1') end
 else
   local done = sweep(key)
-  retire(tonumber(ARGV[5]), now - ARGV[6], barred)
+  retire(tonumber(ARGV[5]), now - ARGV[6], stopped_letters)
   if not done then return answer(ARGV[7], '0 1') end
   redis.call('LREM', SWEEPS, 0, key)
-  redis.call('ZREMRANGEBYLEX', BARRED, first, last)
+  redis.call('ZREMRANGEBYLEX', STOPPED_LETTERS, first, last)
 end
 redis.call('HDEL', STOPPED, key)
 if (not turn or turn == 's') and pass_turns({ key }) > 0 then wake() end

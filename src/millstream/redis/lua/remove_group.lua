@@ -1,5 +1,5 @@
 -- Remove a group with all that waits, runs or is dead in it; the topic no longer keeps anything for it.
--- KEYS: log groups stream held due index leases lapsed wake dead meta stats waiters turns blocked keyed stopped barred sweeps ahead
+-- KEYS: log groups stream held due index leases lapsed wake dead meta stats waiters turns blocked keyed stopped stopped_letters sweeps ahead
 -- USES: answers
 -- ARGV: clock, group, request
 -- Returns '1', or '0' if there was none.

@@ -145,7 +145,7 @@ for i = at + 1, #ARGV, 9 do
 end
 
 if earlier or passed > 0 then wake() end
-if dead_lettered > 0 then retire(tonumber(ARGV[5]), now - ARGV[6], dead_lettered + barred) end
+if dead_lettered > 0 then retire(tonumber(ARGV[5]), now - ARGV[6], dead_lettered + stopped_letters) end
 if done > 0 then redis.call('HINCRBY', STATS, 'done', done) end
 if retried > 0 then redis.call('HINCRBY', STATS, 'retried', retried) end
 if expired > 0 then redis.call('HINCRBY', STATS, 'expired', expired) end

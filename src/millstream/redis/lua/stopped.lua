@@ -1,5 +1,5 @@
 -- The keys that are stopped, some at a time.
--- KEYS: stopped barred
+-- KEYS: stopped stopped_letters
 -- USES: members
 -- FLAGS: no-writes
 -- ARGV: clock, cursor, about how many
@@ -10,6 +10,6 @@ for i = 1, #found, 2 do
   local begins = of_key(found[i])
   rows[#rows + 1] = found[i]
   rows[#rows + 1] = found[i + 1]
-  rows[#rows + 1] = redis.call('ZLEXCOUNT', BARRED, '[' .. begins, '(' .. begins .. '\255')
+  rows[#rows + 1] = redis.call('ZLEXCOUNT', STOPPED_LETTERS, '[' .. begins, '(' .. begins .. '\255')
 end
 return { scanned[1], rows }

@@ -1,4 +1,4 @@
--- KEYS: dead index barred
+-- KEYS: dead index stopped_letters
 -- A dead letter of the list: its fields by their names, with its entry; or nil if the job is not dead.
 local function letter_of(id)
   local at = redis.call('HGET', INDEX, id)
@@ -18,5 +18,5 @@ end
 local function exhume(letter)
   redis.call('HDEL', INDEX, letter.i)
   redis.call('XDEL', DEAD, letter.entry)
-  if letter.k then redis.call('ZREM', BARRED, of_key(letter.k) .. letter.o .. letter.i) end
+  if letter.k then redis.call('ZREM', STOPPED_LETTERS, of_key(letter.k) .. letter.o .. letter.i) end
 end

@@ -1,4 +1,4 @@
--- KEYS: dead index barred
+-- KEYS: dead index stopped_letters
 -- Removes dead letters beyond the bounds of count and age, a few more than came, oldest first.
 local function retire(max_count, oldest_ms, came)
   local excess = redis.call('XLEN', DEAD) - max_count
@@ -14,7 +14,7 @@ local function retire(max_count, oldest_ms, came)
     end
     if excess <= 0 and not (died and died < oldest_ms) then return end
     redis.call('XDEL', DEAD, letter[1])
-    if key then redis.call('ZREM', BARRED, of_key(key) .. position .. id) end
+    if key then redis.call('ZREM', STOPPED_LETTERS, of_key(key) .. position .. id) end
     if id and redis.call('HGET', INDEX, id) == 'd' .. letter[1] then redis.call('HDEL', INDEX, id) end
     excess = excess - 1
   end

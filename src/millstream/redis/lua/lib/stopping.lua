@@ -1,8 +1,8 @@
--- KEYS: turns blocked stopped barred sweeps meta
--- Keys that are stopped, since one of theirs is dead: all that follows dies too, until they are cleared. `barred` are these letters, by
+-- KEYS: turns blocked stopped stopped_letters sweeps meta
+-- Keys that are stopped, since one of theirs is dead: all that follows dies too, until they are cleared. `stopped_letters` are these letters, by
 -- key and position; `sweeps` are keys of which more were blocked than one go may dead_letter.
 local SWEEP = 500
-local id_ttl_ms, barred = 0, 0  -- the script knows; how many have died
+local id_ttl_ms, stopped_letters = 0, 0  -- the script knows; how many have died
 local topic = string.match(STREAM, '^{[^:]*:t:([^:}]+)')  -- whose events have no task
 
 -- What a dead letter says that died for its key. Its form is that of `Letter`: reason, (type, text, traceback), 0, 0, 0.
@@ -16,13 +16,13 @@ local function order_letter(reason, text)
 end
 
 -- One of a stopped key dies.
-local function bar(key, position, id, task, body, source)
+local function dead_letter_stopped(key, position, id, task, body, source)
   local by = string.match(redis.call('HGET', STOPPED, key) or '', ' (.*)$') or '?'
   local text = string.format("%s of the same key is dead, and this follows it: its key goes on when it is cleared", by)
-  redis.call('ZADD', BARRED, 0, of_key(key) .. position .. id)
+  redis.call('ZADD', STOPPED_LETTERS, 0, of_key(key) .. position .. id)
   dead_letter(id, topic or task or '', body, order_letter('stopped', text), source, key, position)
   ended(id, '', 0, id_ttl_ms)
-  barred = barred + 1
+  stopped_letters = stopped_letters + 1
 end
 
 -- What is blocked of a stopped key dies, as much as one go may dead_letter. False: there is more.
@@ -32,7 +32,7 @@ local function sweep(key)
   for _, member in ipairs(members) do
     local position, id = split_member(member, begins)
     local body, _, task = unblock(member)
-    if body then bar(key, position, id, task, body, '') end
+    if body then dead_letter_stopped(key, position, id, task, body, '') end
   end
   return #members < SWEEP
 end
@@ -41,7 +41,7 @@ end
 local function stop_key(key, position, id)
   redis.call('HSET', TURNS, key, 's')
   redis.call('HSETNX', STOPPED, key, now .. ' ' .. id)
-  redis.call('ZADD', BARRED, 0, of_key(key) .. position .. id)
+  redis.call('ZADD', STOPPED_LETTERS, 0, of_key(key) .. position .. id)
   if not sweep(key) then
     redis.call('RPUSH', SWEEPS, key)
     redis.call('HSET', META, 'sweep', 1)

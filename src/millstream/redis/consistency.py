@@ -1,4 +1,4 @@
-"""Books: whether what a queue or group holds adds up, and whether someone looks after it."""
+"""ConsistencyCheck: whether what a queue or group holds adds up, and whether someone looks after it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXAMPLES = 3
 """Ids named in a finding."""
 
 
-class Books:
+class ConsistencyCheck:
     """One queue's, or one group's, sums, leases and pending lists."""
 
     def __init__(self, queue: str, run: Callable[..., Awaitable[Any]], names: Callable[[str | None], dict[str, str]]) -> None:
@@ -34,9 +34,9 @@ class Books:
         self._where = "" if self._parts is None else f" --queue '{queue}'"
 
     async def audit(self) -> tuple[list[Finding], int]:
-        """What is wrong with the books, and how many consumers are alive."""
-        books = await self._run("books", self._queue, GROUP)
-        entries, indexed, held, due, dead, _paused, there, alive, lapsed, names, holding, leased = books
+        """What is inconsistent, and how many consumers are alive."""
+        counts = await self._run("consistency", self._queue, GROUP)
+        entries, indexed, held, due, dead, _paused, there, alive, lapsed, names, holding, leased = counts
         consumers = [(n.decode(), h, bool(has_lease)) for n, h, has_lease in zip(names, holding, leased, strict=True)]
         found = [
             *await self._compare(entries, indexed, held, due, dead),
@@ -54,7 +54,7 @@ class Books:
         if indexed == entries + held + dead and held == due:
             return []
         found: list[Finding] = []
-        gone, stuck, scanned = await self._strays()
+        gone, stuck, scanned = await self._check_index()
         part = "" if scanned < SCAN_LIMIT else f" among the first {scanned:,} of the index"
         if gone:
             way_out = f"{self._jobs(2)} were lost: find the program that trims or deletes our keys. A worker's next claims " + (
@@ -74,13 +74,13 @@ class Books:
             found.append(self._finding("warn", text, way_out))
         return found
 
-    async def _strays(self) -> tuple[list[str], list[str], int]:
+    async def _check_index(self) -> tuple[list[str], list[str], int]:
         """Ids in the index whose job is gone, those that are held but never due, and how many were compared."""
         gone: list[str] = []
         stuck: list[str] = []
         cursor, scanned = b"0", 0
         while scanned < SCAN_LIMIT:
-            cursor, more_gone, more_stuck = await self._run("strays", self._queue, cursor, SCAN_COUNT)
+            cursor, more_gone, more_stuck = await self._run("index_check", self._queue, cursor, SCAN_COUNT)
             gone += [job_id.decode("utf-8", "replace") for job_id in more_gone]
             stuck += [job_id.decode("utf-8", "replace") for job_id in more_stuck]
             scanned += SCAN_COUNT

@@ -1,4 +1,4 @@
--- The books of a queue or group, which must add up, and who holds what.
+-- Counts of a queue or group that must agree, and who holds what.
 -- KEYS: stream leases index held due dead lapsed meta blocked
 -- USES: clock streams
 -- OF A GROUP: log_stream

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from millstream.memory.shelves import Shelves
+from millstream.memory.live_jobs import LiveJobs
 from millstream.memory.state import Dead, Job, Kept, Location, Moment, Waiter
 from millstream.message import ErrorNote
 from millstream.outcome import Letter
@@ -33,7 +33,7 @@ class Keeping:
     dead_max_count: int
 
 
-class Remains(Shelves):
+class EndedJobs(LiveJobs):
     """Those who wait for an ending are told of it."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Where the live jobs of one address are: scheduled, ready, held or blocked, and the arrows between these places."""
+"""Where the live jobs of one address are: scheduled, ready, held or blocked, and how they move between these locations."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from millstream.memory.order import Order
 from millstream.memory.state import NO_POSITION, Job, Location, Waiter
 
 
-class Shelves:
-    """Every live job is in one place. Who waits for something to claim is told when there may be."""
+class LiveJobs:
+    """Every live job is in one location. Who waits for something to claim is told when there may be."""
 
     def __init__(self) -> None:
         self.order = Order()
@@ -40,9 +40,9 @@ class Shelves:
 
     def _entries(self) -> int:
         """How many jobs are ready or running."""
-        return sum(map(len, self._shelves()))
+        return sum(map(len, self._entry_sets()))
 
-    def _shelves(self) -> list[dict[bytes, Job]]:
+    def _entry_sets(self) -> list[dict[bytes, Job]]:
         return [self._fresh, self._released, self._aside, *self._held.values()]
 
     def _runs(self, job: Job) -> bool:
@@ -107,7 +107,7 @@ class Shelves:
         """An entry stays what it is and goes to another place."""
         self._take_out(job)
         job.location, job.holder = location, holder
-        self._shelf(job)[job.ref] = job
+        self._entries_of(job)[job.ref] = job
 
     def _take_out(self, job: Job) -> None:
         """A job leaves the place it was in."""
@@ -116,12 +116,12 @@ class Shelves:
         elif job.location is Location.BLOCKED:
             self.order.unblock(job)
         else:
-            del self._shelf(job)[job.ref]
+            del self._entries_of(job)[job.ref]
         if job.location is Location.HELD:
             self._forget_if_empty(job.holder)
         job.location = Location.NOWHERE
 
-    def _shelf(self, job: Job) -> dict[bytes, Job]:
+    def _entries_of(self, job: Job) -> dict[bytes, Job]:
         if job.location is Location.HELD:
             return self._held[job.holder]
         return {Location.FRESH: self._fresh, Location.RELEASED: self._released, Location.ASIDE: self._aside}[job.location]
