@@ -22,7 +22,7 @@ from millstream.broadcast import Broadcast
 from millstream.broker import Broker, OrderRules
 from millstream.bulk import Bulk
 from millstream.call import Call
-from millstream.client import ClientInspector, Clients, new_request, open_topic, run_sync, twin
+from millstream.client import ClientInspector, Clients, new_request, open_topic, run_sync, sync_version
 from millstream.codec import Codec, CodecName, EventCodec
 from millstream.config import Url, discover_namespace, discover_url, parse_url
 from millstream.consumer import Consumer
@@ -349,7 +349,7 @@ class Millstream:
         if not await self._clients.here().ask(lambda broker: broker.remove_prefix(prefix, group, request=request)):
             raise UsageError(f"there is no group {group!r} of topics by the prefix {prefix!r}")
 
-    remove_prefix_sync = twin(remove_prefix)
+    remove_prefix_sync = sync_version(remove_prefix)
 
     def group(self, topic: str, name: str) -> Group:
         """A group of a topic, whether this app declares them or not."""
@@ -546,7 +546,7 @@ class Millstream:
         wanted, held = integer(processes, "processes", minimum=0), seconds(hold, "hold")
         return await self._clients.here().ask(lambda broker: scale(broker, wanted, worker, held))
 
-    scale_sync = twin(scale)
+    scale_sync = sync_version(scale)
 
     def queues_to_serve(self, wanted: Iterable[str]) -> list[str]:
         """What a worker serves: those wanted, else every queue its tasks are sent to, every group it subscribes, and every

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from millstream.client import twin
+from millstream.client import sync_version
 from millstream.job import Job
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Call(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         job: Job[R_co] = await self.task.enqueue(*self.args, **self.kwargs)
         return job
 
-    enqueue_sync = twin(enqueue)
+    enqueue_sync = sync_version(enqueue)
 
     def __repr__(self) -> str:
         arguments = [repr(value) for value in self.args] + [f"{name}={value!r}" for name, value in self.kwargs.items()]

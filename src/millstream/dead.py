@@ -11,7 +11,7 @@ from typing import Protocol, get_args
 
 from millstream.address import base_name, shard_of, whose_dead
 from millstream.broker import Broker, DeadLetter
-from millstream.client import ClientInspector, Clients, new_request, twin
+from millstream.client import ClientInspector, Clients, new_request, sync_version
 from millstream.errors import UsageError
 from millstream.message import Attempt
 from millstream.settings import integer
@@ -146,10 +146,10 @@ class DeadLetters:
         """Delete dead letters; returns the ids of those that are gone. Which: as for ``replay``."""
         return await self._move("purge", _purge, ids, queue, reason, task)
 
-    list_sync = twin(list)
-    show_sync = twin(show)
-    replay_sync = twin(replay)
-    purge_sync = twin(purge)
+    list_sync = sync_version(list)
+    show_sync = sync_version(show)
+    replay_sync = sync_version(replay)
+    purge_sync = sync_version(purge)
 
     async def _queues(self, queue: str | None) -> Ids:
         """Where they are: each shard of what has some."""

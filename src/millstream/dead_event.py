@@ -14,7 +14,7 @@ import msgspec
 from millstream.address import dead_address, group_address
 from millstream.broker import DeadLetter
 from millstream.broker.letters import open_letter
-from millstream.client import Clients, twin
+from millstream.client import Clients, sync_version
 from millstream.codec import EventCodec, ResultCodec
 from millstream.codec.wire import Payload
 from millstream.dead import DeadJob, DeadLetters
@@ -77,7 +77,7 @@ class DeadEvent(DeadJob, Generic[T]):
         """Give it back to its group, under its id, as if it had never been tried. False: it is not in the list any more."""
         return self.id in await self._letters.replay(self.id)
 
-    replay_sync = twin(replay)
+    replay_sync = sync_version(replay)
 
 
 class DeadSubscriber(Protocol[E]):

@@ -7,7 +7,7 @@ from datetime import datetime
 from millstream.address import group_address
 from millstream.broker import StoppedKey
 from millstream.broker.contract import BEGINNING, END
-from millstream.client import ClientInspector, Clients, clear_key, new_request, seek, twin
+from millstream.client import ClientInspector, Clients, clear_key, new_request, seek, sync_version
 from millstream.dead import DeadLetters
 from millstream.options import log_position
 from millstream.ordering import Key
@@ -58,13 +58,13 @@ class Group:
         """
         return await clear_key(self._clients.here(), self.address, repr(self), key, replay)
 
-    rewind_sync = twin(rewind)
-    skip_sync = twin(skip)
-    pause_sync = twin(pause)
-    resume_sync = twin(resume)
-    remove_sync = twin(remove)
-    stopped_keys_sync = twin(stopped_keys)
-    clear_sync = twin(clear)
+    rewind_sync = sync_version(rewind)
+    skip_sync = sync_version(skip)
+    pause_sync = sync_version(pause)
+    resume_sync = sync_version(resume)
+    remove_sync = sync_version(remove)
+    stopped_keys_sync = sync_version(stopped_keys)
+    clear_sync = sync_version(clear)
 
     async def _seek(self, to: datetime | str) -> None:
         await seek(self._clients.here(), self.address, repr(self), log_position(to, "to"))

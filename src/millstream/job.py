@@ -14,7 +14,7 @@ from millstream import logs
 from millstream.address import base_name
 from millstream.broker import Cancellation, DeadLetter, JobView, Why
 from millstream.broker.explaining import explain
-from millstream.client import Client, Clients, new_request, twin
+from millstream.client import Client, Clients, new_request, sync_version
 from millstream.errors import (
     BrokerError,
     BrokerUnavailable,
@@ -101,7 +101,7 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
             raise ResultsDisabled(f"{self} keeps no result: it was sent with result_ttl=0", job_id)
         client, waiting = origin.clients.here(), asyncio.timeout(patience)
         ending: Ending | None = None
-        telling = client.loop.call_later(LONG_WAIT_SECONDS, client.attend, self._tell_what_holds_it_up)
+        telling = client.loop.call_later(LONG_WAIT_SECONDS, client.in_background, self._tell_what_holds_it_up)
         try:
             with contextlib.suppress(TimeoutError):
                 async with waiting:
@@ -157,10 +157,10 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
                 return JobInfo.of(facts.view, facts)
         raise self._not_found()
 
-    result_sync = twin(result)
-    status_sync = twin(status)
-    cancel_sync = twin(cancel)
-    info_sync = twin(info)
+    result_sync = sync_version(result)
+    status_sync = sync_version(status)
+    cancel_sync = sync_version(cancel)
+    info_sync = sync_version(info)
 
     async def _find(self) -> str | None:
         """The address of the queue, or of the shard, that knows it; None if none does. UsageError if several queues do.

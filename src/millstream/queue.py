@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.broker import StoppedKey
-from millstream.client import ClientInspector, Clients, clear_key, reshard, twin
+from millstream.client import ClientInspector, Clients, clear_key, reshard, sync_version
 from millstream.ordering import Key
 from millstream.settings import QueueSettings, integer
 
@@ -62,11 +62,11 @@ class Queue:
         """
         await reshard(self._clients.here(), self.name, integer(shards, "shards", minimum=0))
 
-    pause_sync = twin(pause)
-    resume_sync = twin(resume)
-    stopped_keys_sync = twin(stopped_keys)
-    clear_sync = twin(clear)
-    reshard_sync = twin(reshard)
+    pause_sync = sync_version(pause)
+    resume_sync = sync_version(resume)
+    stopped_keys_sync = sync_version(stopped_keys)
+    clear_sync = sync_version(clear)
+    reshard_sync = sync_version(reshard)
 
     def __repr__(self) -> str:
         return f"<queue {self.name!r}>"

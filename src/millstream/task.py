@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
 
 from millstream.call import Call
-from millstream.client import Clients, Template, twin
+from millstream.client import Clients, Template, sync_version
 from millstream.codec import ArgumentCodec, ResultCodec
 from millstream.errors import UsageError
 from millstream.job import Job, Origin
@@ -79,7 +79,7 @@ class Task(Generic[P, R]):
         created_id, created, address = await self._clients.here().send(self.template, args, kwargs)
         return Job(created_id, created, self.origin if address == self.origin.queue else self.origin_at(address))
 
-    enqueue_sync = twin(enqueue)
+    enqueue_sync = sync_version(enqueue)
 
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """This task with arguments, to enqueue later; they are checked then."""

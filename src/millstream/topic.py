@@ -12,7 +12,7 @@ from millstream.batch import Batch
 from millstream.broadcast import Broadcast, BroadcastOptions
 from millstream.bulk import Bulk
 from millstream.call import Call
-from millstream.client import Clients, Template, reshard, twin
+from millstream.client import Clients, Template, reshard, sync_version
 from millstream.codec import Codec, CodecName, EventCodec
 from millstream.consumer import Consumer
 from millstream.dead_event import DeadHandler, DeadOptions, DeadSubscriber
@@ -185,8 +185,8 @@ class Topic(Generic[T]):
             raise BulkError(bulk.results)
         return [result.id if isinstance(result, Job) else result for result in bulk.results]
 
-    publish_sync = twin(publish)
-    publish_many_sync = twin(publish_many)
+    publish_sync = sync_version(publish)
+    publish_many_sync = sync_version(publish_many)
 
     def _sender(self, options: PublishOptions) -> _Sender:
         return _Sender(self, options)
@@ -364,7 +364,7 @@ class Topic(Generic[T]):
         """
         await reshard(self._clients.here(), topic_address(self.name), integer(shards, "shards", minimum=0))
 
-    reshard_sync = twin(reshard)
+    reshard_sync = sync_version(reshard)
 
     def __repr__(self) -> str:
         return f"<topic {self.name!r}>"

@@ -12,7 +12,7 @@ async def bad() -> None:
     await resize.enqueue()  # E missing
     await resize.enqueue(1, hight=3)  # E unknown argument
     await resize.enqueue(1, width="3")  # E wrong type by keyword
-    resize.enqueue_sync("x")  # E the twin has the same signature
+    resize.enqueue_sync("x")  # E the sync_version has the same signature
     resize.bind()  # E missing
     resize.bind("x")  # E wrong type
     await resize("x")  # E calling is the function's signature too

@@ -99,7 +99,7 @@ def test_a_topic_that_is_empty_needs_no_group() -> None:
     assert [health(finding) for finding in contents.topic(TopicState("t", 5, 0, {}, [], followed=True))] == ["ok"]
 
 
-# -- the consistency of a queue --------------------------------------------------------------------------------------------------
+# -- the consistency of a queue ----------------------------------------------------------------------------------------------
 
 Harm = Callable[[Redis, dict[str, str]], Awaitable[Any]]
 
@@ -209,7 +209,7 @@ def post(job_id: str, **fields: Any) -> Post:
     return Post(job_id, encode_message(Message(job_id, "t", NO_ARGUMENTS, 17)), "t", **fields)
 
 
-# -- the consistency of a group --------------------------------------------------------------------------------------------------
+# -- the consistency of a group ----------------------------------------------------------------------------------------------
 
 
 async def place_lost(server: Redis, keys: dict[str, str]) -> None:

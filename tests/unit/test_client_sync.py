@@ -1,4 +1,4 @@
-"""Sync twins: one background loop per process, refused where they would block a loop, fit for threads and forks."""
+"""Sync sync_versions: one background loop per process, refused where they would block a loop, fit for threads and forks."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ async def test_a_twin_inside_a_running_loop_is_refused_and_names_the_verb_to_awa
         (job.result_sync, ()),
         (app.enqueue_many_sync, ([],)),
     ]
-    for twin, arguments in calls:
-        verb = twin.__name__.removesuffix("_sync")
+    for sync_version, arguments in calls:
+        verb = sync_version.__name__.removesuffix("_sync")
         with pytest.raises(UsageError, match=rf"{verb}_sync\(\).*await ….{verb}\("):
-            twin(*arguments)
+            sync_version(*arguments)
     assert await published(app) == {"default": 1}
 
 
 def test_a_twin_has_the_name_and_signature_of_its_verb() -> None:
-    twin = vars(Job)["result_sync"]
-    assert twin.__name__ == "result_sync"
-    assert inspect.signature(twin) == inspect.signature(Job.result)
-    assert not inspect.iscoroutinefunction(twin)
+    sync_version = vars(Job)["result_sync"]
+    assert sync_version.__name__ == "result_sync"
+    assert inspect.signature(sync_version) == inspect.signature(Job.result)
+    assert not inspect.iscoroutinefunction(sync_version)
 
 
 def test_many_threads_share_one_background_loop() -> None:

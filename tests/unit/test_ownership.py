@@ -43,7 +43,7 @@ async def test_who_stops_is_not_a_member_again_however_long_that_takes(monkeypat
             worker._hold.shut.add(STOPPING)  # as when it has jobs to finish: its services go on meanwhile
             await worker._ownership.stop()
             await asyncio.wait([looking])
-            assert (await broker.attend(ADDRESS, "another", 30.0)).members == ["another"]
+            assert (await broker.join_members(ADDRESS, "another", 30.0)).members == ["another"]
         finally:
             await worker.stop(0.0)
 
@@ -56,7 +56,7 @@ async def test_the_shards_of_one_that_died_are_sought_when_its_time_is_over_not_
     app = ordered_app()
     async with app:
         broker = await app.broker()
-        await broker.attend(ADDRESS, "dies", 1.0)
+        await broker.join_members(ADDRESS, "dies", 1.0)
         async with app.worker():
             assert await owned(app) == 2
             while await owned(app) < 4:

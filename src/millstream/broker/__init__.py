@@ -5,7 +5,7 @@ Durations are seconds; entry references and bodies are opaque bytes.
 """
 
 from millstream.broker.contract import (
-    Attendance,
+    Membership,
     Broker,
     Cancellation,
     Capabilities,
@@ -35,7 +35,7 @@ from millstream.broker.results import ResultStore
 from millstream.broker.why import Standing, Trouble, Why, WhyCode
 
 __all__ = [
-    "Attendance",
+    "Membership",
     "Broker",
     "Cancellation",
     "Capabilities",

@@ -64,13 +64,13 @@ class OrderRules(msgspec.Struct, frozen=True):
     """While a key waits for a retry: when so many wait behind it, those that come die (``pending_full``)."""
 
 
-class Attendance(msgspec.Struct, frozen=True):
+class Membership(msgspec.Struct, frozen=True):
     """Who shares the shards of an address."""
 
     members: list[str]
     """Sorted."""
     next_check: float | None = None
-    """Seconds until the first of the others is overdue, unless it attends again; None: there are no others."""
+    """Seconds until the first of the others is overdue, unless it joins again; None: there are no others."""
 
 
 LogPosition = str | float
@@ -323,9 +323,9 @@ class Broker(ABC):
         """
 
     @abstractmethod
-    async def attend(self, address: str, member: str, lease: float) -> Attendance:
+    async def join_members(self, address: str, member: str, lease: float) -> Membership:
         """Be one of those who share the shards of an address (the whole's, where nothing is ever claimed): a member for so many
-        seconds from now, unless it attends again, is ``renew``ed, or ``leave``s."""
+        seconds from now, unless it joins again, is ``renew``ed, or ``leave``s."""
 
     @abstractmethod
     async def claim(

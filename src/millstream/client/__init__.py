@@ -1,9 +1,9 @@
-"""The client: gathering concurrent enqueues, one client per process and event loop, sync twins.
+"""The client: gathering concurrent enqueues, one client per process and event loop, sync versions.
 
 It knows brokers, messages and codecs; tasks and jobs, which users hold, stand on it.
 """
 
-from millstream.client.background import run_sync, twin
+from millstream.client.background import run_sync, sync_version
 from millstream.client.client import Backend, Client
 from millstream.client.clients import Clients
 from millstream.client.inspector import ClientInspector
@@ -23,5 +23,5 @@ __all__ = [
     "reshard",
     "run_sync",
     "seek",
-    "twin",
+    "sync_version",
 ]

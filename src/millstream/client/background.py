@@ -1,4 +1,4 @@
-"""Sync twins: every awaited verb for callers without an event loop, run on one background loop per process."""
+"""Sync sync_versions: every awaited verb for callers without an event loop, run on one background loop per process."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def _in_a_loop() -> bool:
     return True
 
 
-def twin(verb: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[S, P], R]:
-    """The sync twin of an async method: ``result_sync = twin(result)``."""
+def sync_version(verb: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[S, P], R]:
+    """The sync version of an async method: ``result_sync = sync_version(result)``."""
     name = verb.__name__
 
     @functools.wraps(verb)

@@ -328,7 +328,7 @@ class Client:
 
     # -- closing -----------------------------------------------------------------------------------------------------------
 
-    def attend(self, verb: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def in_background(self, verb: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Do something beside what callers wait for."""
         task = self.loop.create_task(verb())
         self._beside.add(task)

@@ -1,4 +1,4 @@
-"""Reading through whichever client is at hand, shards as one, with sync twins."""
+"""Reading through whichever client is at hand, shards as one, with sync versions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from millstream.broker import (
     WorkerInfo,
 )
 from millstream.broker.sums import sum_queues, sum_topics
-from millstream.client.background import twin
+from millstream.client.background import sync_version
 from millstream.client.clients import Clients
 from millstream.client.pages import merged
 from millstream.types import Status
@@ -34,7 +34,7 @@ AT_ONCE = 50
 
 
 class ClientInspector(Inspector):
-    """``app.inspector``: the truth from the server, from any loop, and from none by the ``_sync`` twins.
+    """``app.inspector``: the truth from the server, from any loop, and from none by the ``_sync`` sync_versions.
 
     A queue, topic or group with shards is their sum, and a job is found in whichever of them it is; what is told of one job
     names its shard, ``mail:3``. The shards are there too, each by its own address.
@@ -139,27 +139,27 @@ class ClientInspector(Inspector):
     async def examine(self) -> list[Finding]:
         return await self._clients.here().ask(lambda broker: broker.inspector.examine())
 
-    status_sync = twin(status)
-    why_sync = twin(why)
-    facts_sync = twin(facts)
-    standing_sync = twin(standing)
-    trouble_sync = twin(trouble)
-    queues_sync = twin(queues)
-    queue_sync = twin(queue)
-    topics_sync = twin(topics)
-    topic_sync = twin(topic)
-    addresses_sync = twin(addresses)
-    spread_sync = twin(spread)
-    shards_sync = twin(shards)
-    stopped_keys_sync = twin(stopped_keys)
-    jobs_sync = twin(jobs)
-    job_sync = twin(job)
-    dead_letters_sync = twin(dead_letters)
-    dead_letter_sync = twin(dead_letter)
-    due_sync = twin(due)
-    workers_sync = twin(workers)
-    supervisors_sync = twin(supervisors)
-    examine_sync = twin(examine)
+    status_sync = sync_version(status)
+    why_sync = sync_version(why)
+    facts_sync = sync_version(facts)
+    standing_sync = sync_version(standing)
+    trouble_sync = sync_version(trouble)
+    queues_sync = sync_version(queues)
+    queue_sync = sync_version(queue)
+    topics_sync = sync_version(topics)
+    topic_sync = sync_version(topic)
+    addresses_sync = sync_version(addresses)
+    spread_sync = sync_version(spread)
+    shards_sync = sync_version(shards)
+    stopped_keys_sync = sync_version(stopped_keys)
+    jobs_sync = sync_version(jobs)
+    job_sync = sync_version(job)
+    dead_letters_sync = sync_version(dead_letters)
+    dead_letter_sync = sync_version(dead_letter)
+    due_sync = sync_version(due)
+    workers_sync = sync_version(workers)
+    supervisors_sync = sync_version(supervisors)
+    examine_sync = sync_version(examine)
 
 
 def _rank(view: JobView) -> Any:

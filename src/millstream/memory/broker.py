@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from millstream.address import dead_address, group_address, is_dead_address, split_address, split_group, topic_address
 from millstream.broker import (
-    Attendance,
+    Membership,
     Broker,
     Cancellation,
     Capabilities,
@@ -168,9 +168,9 @@ class MemoryBroker(Broker):
         with self._locked(queue) as rules:
             return rules.join(consumer, lease, max_consumers, order, self._now())
 
-    async def attend(self, address: str, member: str, lease: float) -> Attendance:
+    async def join_members(self, address: str, member: str, lease: float) -> Membership:
         with self._locked(address) as rules:
-            return rules.attend(member, lease, self._now())
+            return rules.join_members(member, lease, self._now())
 
     async def claim(
         self,

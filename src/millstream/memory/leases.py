@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millstream.broker import Attendance
+from millstream.broker import Membership
 from millstream.broker.contract import OVERDUE_SECONDS
 
 OVERDUE_MS = round(OVERDUE_SECONDS * 1000)
@@ -38,10 +38,10 @@ class Leases(dict[str, Lease]):
             del self[consumer]
         return lapsed
 
-    def attend(self, member: str, seconds: float, now_ms: int) -> Attendance:
+    def join_members(self, member: str, seconds: float, now_ms: int) -> Membership:
         """One check is enough here: who is overdue is only forgotten."""
         for name in [name for name, lease in self.items() if lease.deadline_ms <= now_ms]:
             del self[name]
         self.extend(member, seconds, now_ms)
         others = [lease.deadline_ms for name, lease in self.items() if name != member]
-        return Attendance(sorted(self), (min(others) - now_ms) / 1000 if others else None)
+        return Membership(sorted(self), (min(others) - now_ms) / 1000 if others else None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 
-from millstream.broker import Attendance, Cancellation, Claim, Entry, OrderRules, Post, QueueState, Receipt
+from millstream.broker import Membership, Cancellation, Claim, Entry, OrderRules, Post, QueueState, Receipt
 from millstream.broker.contract import CANCELLED_TTL, cancelled_by
 from millstream.errors import LeaseLost
 from millstream.memory.ended_jobs import EndedJobs, Keeping
@@ -105,8 +105,8 @@ class MemoryQueue(EndedJobs):
         self._joins += 1
         return self._joins
 
-    def attend(self, member: str, lease: float, now: Moment) -> Attendance:
-        return self._leases.attend(member, lease, now.ms)
+    def join_members(self, member: str, lease: float, now: Moment) -> Membership:
+        return self._leases.join_members(member, lease, now.ms)
 
     def renew(self, leases: Mapping[str, float], now: Moment, keeping: Keeping) -> set[str]:
         lost = {consumer for consumer in leases if consumer not in self._leases}

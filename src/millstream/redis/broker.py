@@ -14,7 +14,7 @@ import msgspec
 from millstream import logs
 from millstream.address import base_name, dead_address, is_dead_address, split_address, split_group, topic_address
 from millstream.broker import (
-    Attendance,
+    Membership,
     Broker,
     Cancellation,
     Capabilities,
@@ -276,9 +276,9 @@ class RedisBroker(Broker):
                 f"that end here poll for them, and get them up to 30 s late. Grant that right to this user. ({error})"
             )
 
-    async def attend(self, address: str, member: str, lease: float) -> Attendance:
-        check_ms, *members = await self._run("attend", address, member, wire.ms(lease))
-        return Attendance(sorted(map(bytes.decode, members)), None if check_ms < 0 else check_ms / 1000)
+    async def join_members(self, address: str, member: str, lease: float) -> Membership:
+        check_ms, *members = await self._run("join_members", address, member, wire.ms(lease))
+        return Membership(sorted(map(bytes.decode, members)), None if check_ms < 0 else check_ms / 1000)
 
     async def claim(
         self,

@@ -16,7 +16,7 @@ All keys of a queue share the hash tag ``{namespace:q:queue}``: one cluster slot
 | turns    | ``…:turns``    | hash   | key → whose turn it is, or that it is stopped      | until the key is free              |
 | blocked  | ``…:blocked``  | zset   | key, place and id of what waits for its turn       | until its turn comes               |
 | stopped  | ``…:stopped``  | hash   | key → since when, and by whose death               | until it is cleared                |
-| stopped_letters | ``…:barred`` | zset | key, place and id of a stopped key's dead letters  | until it is cleared                |
+| stopped_letters | ``…:barred`` | zset | key, place and id of a stopped key's dead letters  | until it is cleared |
 | sweeps   | ``…:sweeps``   | list   | stopped keys of which some are blocked still       | until they are dead                |
 | ahead    | ``…:ahead``    | set    | places of what a group that was moved back was     | until it has caught up             |
 |          |                |        | given before the log was read up to them           |                                    |

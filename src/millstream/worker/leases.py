@@ -8,7 +8,7 @@ from typing import Protocol
 
 from millstream import logs
 from millstream.backoff import Backoff
-from millstream.broker import Attendance, Broker
+from millstream.broker import Membership, Broker
 from millstream.errors import BrokerError, LeaseLost
 from millstream.reporter import Reporter
 from millstream.worker.hot.hold import STOPPING, Hold
@@ -59,7 +59,7 @@ class Leases:
         self._settler = settler
         self._reporter = reporter
         self._incarnation = 0
-        self._attended: set[str] = set()
+        self._memberships: set[str] = set()
         self.rejoining: set[asyncio.Task[None]] = set()
 
     async def join(self, lane: Lane) -> bool:
@@ -74,13 +74,13 @@ class Leases:
         lane.stirred.set()
         return True
 
-    async def attend(self, address: str) -> Attendance:
+    async def join_members(self, address: str) -> Membership:
         """Be one of those who share the shards of an address."""
-        attendance = await self._broker.attend(address, self._worker_id, self._lease)
-        if address not in self._attended:
-            self._attended.add(address)
+        membership = await self._broker.join_members(address, self._worker_id, self._lease)
+        if address not in self._memberships:
+            self._memberships.add(address)
             self._keeper.keep(address, self._worker_id, self._lease)  # if this process dies, others know it at once
-        return attendance
+        return membership
 
     async def give_up(self, lane: Lane) -> None:
         """Leave a lane whose work is done: others may have it."""
@@ -134,9 +134,9 @@ class Leases:
                 self._reporter.heal("renew", lane.queue)
                 return
 
-    async def attend_no_more(self) -> None:
+    async def leave_members(self) -> None:
         """Others may have our share of the shards, as we give them up."""
-        for address in self._attended:
+        for address in self._memberships:
             try:
                 await self._broker.leave(address, self._worker_id)
                 self._keeper.drop(address, self._worker_id)

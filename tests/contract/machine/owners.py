@@ -1,4 +1,4 @@
-"""Random histories of something with shards: who attends, who owns which shard, what is published to it, how many there are.
+"""Random histories of something with shards: who are members, who owns which shard, what is published to it, how many there are.
 
 Beside that both backends answer the same: of a shard at most one consumer has a lease, its number is larger than all before it,
 and of each key messages are given for the first time in the order in which they were published.
@@ -60,7 +60,7 @@ class TwoOwners(Twins):
     base_queue = "mail"
     """Where its number of shards is noted."""
     base = "mail"
-    """Where those attend who share them."""
+    """Where those join_members who share them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,9 +190,9 @@ class TwoOwners(Twins):
     # -- who shares the shards ---------------------------------------------------------------------------------------------
 
     @rule(worker=workers, lease=leases)
-    def attend(self, worker: str, lease: float) -> None:
-        attendance = self.same(lambda backend, _: backend.attend(self.base, worker, lease))
-        assert worker in attendance.members
+    def join_members(self, worker: str, lease: float) -> None:
+        membership = self.same(lambda backend, _: backend.join_members(self.base, worker, lease))
+        assert worker in membership.members
 
     @rule(there=st.lists(workers, unique=True), lease=leases)
     def renew_attendance(self, there: list[str], lease: float) -> None:

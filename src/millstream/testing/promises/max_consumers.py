@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.broker import Attendance, OrderRules
+from millstream.broker import Membership, OrderRules
 from millstream.errors import LeaseLost
 from millstream.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
@@ -132,47 +132,47 @@ class MaxConsumersPromises(Promises):
 
     @promise()
     async def test_those_who_attend_see_each_other(self, backend: BackendUnderTest) -> None:
-        assert await backend.broker.attend(backend.queue, "b", 10) == Attendance(["b"], None)
+        assert await backend.broker.join_members(backend.queue, "b", 10) == Membership(["b"], None)
         other = await backend.another()
-        assert await other.attend(backend.queue, "a", 20) == Attendance(["a", "b"], 10.0)
+        assert await other.join_members(backend.queue, "a", 20) == Membership(["a", "b"], 10.0)
         backend.at(4)
-        assert await backend.broker.attend(backend.queue, "b", 10) == Attendance(["a", "b"], 16.0)
+        assert await backend.broker.join_members(backend.queue, "b", 10) == Membership(["a", "b"], 16.0)
 
     @promise()
     async def test_who_attends_again_is_a_member_for_so_long_from_then_on(self, backend: BackendUnderTest) -> None:
-        await backend.broker.attend(backend.queue, "a", 10)
-        await backend.broker.attend(backend.queue, "b", 1000)
+        await backend.broker.join_members(backend.queue, "a", 10)
+        await backend.broker.join_members(backend.queue, "b", 1000)
         backend.at(5)
-        await backend.broker.attend(backend.queue, "a", 1000)
-        assert (await backend.broker.attend(backend.queue, "b", 10)).next_check == 1000.0
+        await backend.broker.join_members(backend.queue, "a", 1000)
+        assert (await backend.broker.join_members(backend.queue, "b", 10)).next_check == 1000.0
 
     @promise()
     async def test_who_renews_stays_and_who_does_not_is_forgotten_at_once(self, backend: BackendUnderTest) -> None:
         for member in ("a", "b", "c"):
-            await backend.broker.attend(backend.queue, member, 10)
+            await backend.broker.join_members(backend.queue, member, 10)
         backend.at(8)
         assert await backend.broker.renew(backend.queue, {"a": 10, "c": 10}) == set()
         backend.at(10)
-        assert await backend.broker.attend(backend.queue, "a", 10) == Attendance(["a", "c"], 8.0)
+        assert await backend.broker.join_members(backend.queue, "a", 10) == Membership(["a", "c"], 8.0)
         assert await backend.broker.renew(backend.queue, {"a": 10, "b": 10}) == {"b"}
 
     @promise()
     async def test_who_was_forgotten_may_attend_again(self, backend: BackendUnderTest) -> None:
-        await backend.broker.attend(backend.queue, "a", 10)
-        await backend.broker.attend(backend.queue, "b", 100)
+        await backend.broker.join_members(backend.queue, "a", 10)
+        await backend.broker.join_members(backend.queue, "b", 100)
         backend.at(50)
-        assert (await backend.broker.attend(backend.queue, "b", 10)).members == ["b"]
-        assert await backend.broker.attend(backend.queue, "a", 10) == Attendance(["a", "b"], 10.0)
+        assert (await backend.broker.join_members(backend.queue, "b", 10)).members == ["b"]
+        assert await backend.broker.join_members(backend.queue, "a", 10) == Membership(["a", "b"], 10.0)
 
     @promise()
     async def test_who_leaves_attends_no_more(self, backend: BackendUnderTest) -> None:
-        await backend.broker.attend(backend.queue, "a", 10)
-        await backend.broker.attend(backend.queue, "b", 10)
+        await backend.broker.join_members(backend.queue, "a", 10)
+        await backend.broker.join_members(backend.queue, "b", 10)
         assert await backend.broker.leave(backend.queue, "a") == 0
         assert await backend.broker.leave(backend.queue, "never") == 0
-        assert await backend.broker.attend(backend.queue, "b", 10) == Attendance(["b"], None)
+        assert await backend.broker.join_members(backend.queue, "b", 10) == Membership(["b"], None)
 
     @promise()
     async def test_each_address_has_those_who_attend_there(self, backend: BackendUnderTest) -> None:
-        await backend.broker.attend(backend.queue, "a", 10)
-        assert await backend.broker.attend(backend.other_queue, "b", 10) == Attendance(["b"], None)
+        await backend.broker.join_members(backend.queue, "a", 10)
+        assert await backend.broker.join_members(backend.other_queue, "b", 10) == Membership(["b"], None)

@@ -88,7 +88,7 @@ class Ownership:
             await asyncio.sleep(again)
             async with self._looking:
                 if STOPPING in self._hold.shut:
-                    return  # who looks attends, and we have left
+                    return  # a look would join the members again, and we have left
                 try:
                     again = await self.look()
                 except BrokerUnavailable as error:
@@ -100,16 +100,16 @@ class Ownership:
             for task in self._leaving:
                 task.cancel()
             await asyncio.gather(*self._leaving, return_exceptions=True)
-            await self._leases.attend_no_more()
+            await self._leases.leave_members()
 
     async def _share(self, shared: SharedAddress) -> tuple[int, float]:
         """How many of its lanes are ours, and seconds until that may change because one of the others is overdue: the leases of
         who died are looked at as soon as that, and so lapse soonest."""
         if not shared.serving.shards:
             return 1, LOOK_SECONDS
-        attendance = await self._leases.attend(shared.serving.address)
-        overdue = LOOK_SECONDS if attendance.next_check is None else attendance.next_check + MARGIN_SECONDS
-        members = attendance.members[: shared.serving.max_consumers]
+        membership = await self._leases.join_members(shared.serving.address)
+        overdue = LOOK_SECONDS if membership.next_check is None else membership.next_check + MARGIN_SECONDS
+        members = membership.members[: shared.serving.max_consumers]
         if self._worker not in members:
             return 0, overdue
         each, more = divmod(shared.serving.shards, len(members))
