@@ -48,7 +48,7 @@ async def patiently(
     raise AssertionError("unreachable: pauses never end")
 
 
-class Backoff:
+class ServiceBackoff:
     """Counts the tries of a service, and waits between them."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from millstream.broker import DeadLetter
 from millstream.broker.letters import open_letter
 from millstream.client import Clients, sync_version
 from millstream.codec import EventCodec, ResultCodec
-from millstream.codec.wire import Payload
+from millstream.codec.encoder import Payload
 from millstream.dead import DeadJob, DeadLetters
 from millstream.errors import MalformedEvent, UsageError
 from millstream.handler import Letters, is_coroutine
@@ -31,7 +31,7 @@ from millstream.types import Seconds
 E = TypeVar("E")
 T = TypeVar("T")
 
-Outcome = Awaitable[None] | None
+HandlerReturn = Awaitable[None] | None
 
 
 class DeadOptions(TypedDict, total=False):
@@ -83,7 +83,7 @@ class DeadEvent(DeadJob, Generic[T]):
 class DeadSubscriber(Protocol[E]):
     """What ``topic.on_dead(...)`` returns: takes a function of a dead event."""
 
-    def __call__(self, fn: Callable[[DeadEvent[E]], Outcome], /) -> Callable[[DeadEvent[E]], Outcome]: ...
+    def __call__(self, fn: Callable[[DeadEvent[E]], HandlerReturn], /) -> Callable[[DeadEvent[E]], HandlerReturn]: ...
 
 
 class DeadHandler:

@@ -15,7 +15,7 @@ from millstream.broker import DeadLetter, Post, Receipt
 from millstream.broker.letters import open_letter
 from millstream.client import Clients
 from millstream.codec import EventCodec, ResultCodec
-from millstream.codec.wire import Payload
+from millstream.codec.encoder import Payload
 from millstream.current import CurrentJob
 from millstream.dead_event import letter_settings, read_message
 from millstream.handler import Letters

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
 from millstream.batch import Batch
-from millstream.codec.wire import Payload
+from millstream.codec.encoder import Payload
 from millstream.settings import TaskSettings
 
 Letters = Literal["", "handled", "moved"]

@@ -12,7 +12,7 @@ import msgspec
 
 from millstream.errors import Retry, UsageError
 
-Backoff = Literal["fixed", "linear", "exponential"]
+BackoffKind = Literal["fixed", "linear", "exponential"]
 ExceptionSpec = type[BaseException] | str
 """An exception class, or the dotted name one had when it travelled with a call."""
 
@@ -22,7 +22,7 @@ class RetryRule(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     max_retries: int
     delay: float
-    backoff: Backoff
+    backoff: BackoffKind
     max_delay: float
     jitter: bool
     delays: tuple[float, ...] | None
@@ -43,7 +43,7 @@ class RetryPolicy:
     max_retries: int = 8
     _: KW_ONLY
     delay: float = 2.0
-    backoff: Backoff = "exponential"
+    backoff: BackoffKind = "exponential"
     max_delay: float = 600.0
     jitter: bool = True
     delays: Sequence[float] | None = None
@@ -55,8 +55,8 @@ class RetryPolicy:
             raise UsageError(f"RetryPolicy(max_retries) must be a whole number, zero or more, not {self.max_retries!r}")
         for name in ("delay", "max_delay"):
             _check_seconds(getattr(self, name), name)
-        if self.backoff not in get_args(Backoff):
-            raise UsageError(f"RetryPolicy(backoff) must be one of {', '.join(get_args(Backoff))}, not {self.backoff!r}")
+        if self.backoff not in get_args(BackoffKind):
+            raise UsageError(f"RetryPolicy(backoff) must be one of {', '.join(get_args(BackoffKind))}, not {self.backoff!r}")
         if self.delays is not None:
             ladder = tuple(self.delays)
             if not ladder:

@@ -12,7 +12,7 @@ from millstream.address import group_address, is_dead_address, prefix_address, s
 from millstream.batch import Batch
 from millstream.broker.contract import BEGINNING, LogPosition, OrderRules
 from millstream.codec import EventCodec, ResultCodec
-from millstream.codec.wire import Payload
+from millstream.codec.encoder import Payload
 from millstream.current import CurrentJob, current_job
 from millstream.delivery import Delivery, ManualDelivery
 from millstream.errors import UsageError
@@ -28,7 +28,7 @@ from millstream.types import Seconds
 E = TypeVar("E")
 
 Ack = Literal["on_success", "on_receive", "manual"]
-Outcome = Awaitable[None] | None
+HandlerReturn = Awaitable[None] | None
 
 
 class SubscribeOptions(TypedDict, total=False):
@@ -65,18 +65,20 @@ class Subscriber(Protocol[E]):
     """What ``topic.subscribe(...)`` returns: takes a function of an event, or of an event and its delivery."""
 
     @overload
-    def __call__(self, fn: Callable[[E, Delivery], Outcome], /) -> Callable[[E, Delivery], Outcome]: ...
+    def __call__(self, fn: Callable[[E, Delivery], HandlerReturn], /) -> Callable[[E, Delivery], HandlerReturn]: ...
     @overload
-    def __call__(self, fn: Callable[[E], Outcome], /) -> Callable[[E], Outcome]: ...
+    def __call__(self, fn: Callable[[E], HandlerReturn], /) -> Callable[[E], HandlerReturn]: ...
 
 
 class BatchSubscriber(Protocol[E]):
     """What ``topic.subscribe(..., batch=Batch(…))`` returns: takes a function of events, or of events and their deliveries."""
 
     @overload
-    def __call__(self, fn: Callable[[list[E], list[Delivery]], Outcome], /) -> Callable[[list[E], list[Delivery]], Outcome]: ...
+    def __call__(
+        self, fn: Callable[[list[E], list[Delivery]], HandlerReturn], /
+    ) -> Callable[[list[E], list[Delivery]], HandlerReturn]: ...
     @overload
-    def __call__(self, fn: Callable[[list[E]], Outcome], /) -> Callable[[list[E]], Outcome]: ...
+    def __call__(self, fn: Callable[[list[E]], HandlerReturn], /) -> Callable[[list[E]], HandlerReturn]: ...
 
 
 class Subscription:

@@ -26,7 +26,7 @@ from millstream.options import job_id
 from millstream.ordering import Key, KeyOf
 from millstream.settings import AppSettings, TopicSettings, integer, seconds
 from millstream.settings import name as checked_name
-from millstream.subscription import BatchSubscriber, Outcome, SubscribeOptions, Subscriber, Subscription
+from millstream.subscription import BatchSubscriber, HandlerReturn, SubscribeOptions, Subscriber, Subscription
 from millstream.types import Seconds
 
 if TYPE_CHECKING:
@@ -239,27 +239,37 @@ class Topic(Generic[T]):
 
     @overload
     async def consume(
-        self, group: str, handler: Callable[[T, Delivery], Outcome], *, batch: None = None, **options: Unpack[SubscribeOptions]
+        self,
+        group: str,
+        handler: Callable[[T, Delivery], HandlerReturn],
+        *,
+        batch: None = None,
+        **options: Unpack[SubscribeOptions],
     ) -> Consumer: ...
     @overload
     async def consume(
-        self, group: str, handler: Callable[[T], Outcome], *, batch: None = None, **options: Unpack[SubscribeOptions]
+        self, group: str, handler: Callable[[T], HandlerReturn], *, batch: None = None, **options: Unpack[SubscribeOptions]
     ) -> Consumer: ...
     @overload
     async def consume(
         self,
         group: str,
-        handler: Callable[[list[T], list[Delivery]], Outcome],
+        handler: Callable[[list[T], list[Delivery]], HandlerReturn],
         *,
         batch: Batch,
         **options: Unpack[SubscribeOptions],
     ) -> Consumer: ...
     @overload
     async def consume(
-        self, group: str, handler: Callable[[list[T]], Outcome], *, batch: Batch, **options: Unpack[SubscribeOptions]
+        self, group: str, handler: Callable[[list[T]], HandlerReturn], *, batch: Batch, **options: Unpack[SubscribeOptions]
     ) -> Consumer: ...
     async def consume(
-        self, group: str, handler: Callable[..., Outcome], *, batch: Batch | None = None, **options: Unpack[SubscribeOptions]
+        self,
+        group: str,
+        handler: Callable[..., HandlerReturn],
+        *,
+        batch: Batch | None = None,
+        **options: Unpack[SubscribeOptions],
     ) -> Consumer:
         """Handle a group's events in this process from now on, as ``subscribe`` says, until the consumer is closed.
 
@@ -320,9 +330,9 @@ class Topic(Generic[T]):
         self.dead_handlers[handler.group] = handler
 
     @overload
-    def broadcast(self, fn: Callable[[T, Delivery], Outcome], /) -> Callable[[T, Delivery], Outcome]: ...
+    def broadcast(self, fn: Callable[[T, Delivery], HandlerReturn], /) -> Callable[[T, Delivery], HandlerReturn]: ...
     @overload
-    def broadcast(self, fn: Callable[[T], Outcome], /) -> Callable[[T], Outcome]: ...
+    def broadcast(self, fn: Callable[[T], HandlerReturn], /) -> Callable[[T], HandlerReturn]: ...
     @overload
     def broadcast(self, **options: Unpack[BroadcastOptions]) -> Subscriber[T]: ...
     def broadcast(self, *fn: Any, **options: Any) -> Any:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from millstream.worker import wire
+from millstream.worker import messages
 from millstream.worker.supervised import at_once, consumers_at, slots_at
 from tests.unit.stage import looped, new_app, until
 
-ORDERS = wire.Orders("app:app", [], 10, 3, burst=False)
+ORDERS = messages.Orders("app:app", [], 10, 3, burst=False)
 
 
 @looped
@@ -38,12 +38,12 @@ async def test_a_worker_with_a_job_in_its_hands_does_not_retire_and_one_without_
 
 @looped
 async def test_what_is_said_may_be_as_long_as_it_takes_to_name_thousands_of_addresses() -> None:
-    ends = [await wire.streams(end) for end in socket.socketpair()]
+    ends = [await messages.streams(end) for end in socket.socketpair()]
     (_, writer), (reader, other) = ends
     queues = [f"a-queue-with-a-name-of-some-length-{number}" for number in range(20_000)]
-    hello = wire.Hello("memory://", "n", 60.0, 0.0, 0.0, queues, [], [], slots=dict.fromkeys(queues, 1))
-    wire.say(writer, hello)
-    assert await wire.hear(reader) == hello
+    hello = messages.Hello("memory://", "n", 60.0, 0.0, 0.0, queues, [], [], slots=dict.fromkeys(queues, 1))
+    messages.say(writer, hello)
+    assert await messages.hear(reader) == hello
     writer.close()
     other.close()
 

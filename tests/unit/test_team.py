@@ -7,23 +7,23 @@ from typing import Any, cast
 import msgspec
 
 from millstream.memory import MemoryBroker
-from millstream.worker import wire
+from millstream.worker import messages
 from millstream.worker.children import Child
 from millstream.worker.managed_process import ManagedProcess
 from millstream.worker.plan import Plan
 from millstream.worker.supervisor import Supervisor
 from tests.unit.stage import looped
 
-ORDERS = wire.Orders("nothing:app", [], 10, 3, burst=False)
+ORDERS = messages.Orders("nothing:app", [], 10, 3, burst=False)
 
 
 async def nothing() -> None: ...
 
 
-def child(supervisor: Supervisor, orders: wire.Orders, *leases: tuple[str, str], at_once: int = 0) -> Child:
+def child(supervisor: Supervisor, orders: messages.Orders, *leases: tuple[str, str], at_once: int = 0) -> Child:
     """A process that serves, and holds these leases."""
     made = Child(cast(Any, None), orders)
-    made.hello = wire.Hello("memory://", "n", 60.0, 0.0, 0.0, ["q"], [], [], slots={"q": 3}, at_once=at_once)
+    made.hello = messages.Hello("memory://", "n", 60.0, 0.0, 0.0, ["q"], [], [], slots={"q": 3}, at_once=at_once)
     made.leases = set(leases)
     supervisor.children.add(made)
     return made

@@ -16,7 +16,7 @@ from millstream import Millstream, logs
 from millstream.broker import Broker, Claim
 from millstream.errors import BrokerRefused, BrokerUnavailable
 from millstream.reporter import Reporter
-from millstream.worker import codes, wire
+from millstream.worker import codes, messages
 from millstream.worker.children import Child
 from millstream.worker.circuit import FRUITLESS
 from millstream.worker.plan import Plan
@@ -393,17 +393,17 @@ class Troupe(Supervisor):
     cannot even be started."""
 
     def __init__(self, script: Mapping[int, tuple[bool, int | None] | OSError], broker: object, processes: int = 1) -> None:
-        orders = wire.Orders("nothing:app", [], 1, 1, burst=False)
+        orders = messages.Orders("nothing:app", [], 1, 1, burst=False)
         super().__init__(Plan(orders, processes), cast(Any, self._open))
         self.script = script
         self.spawned = 0
         self.leases: set[tuple[str, str]] = set()
         self._backend = broker
 
-    async def _open(self, hello: wire.Hello) -> Any:
+    async def _open(self, hello: messages.Hello) -> Any:
         return self._backend
 
-    async def start(self, orders: wire.Orders) -> Child:
+    async def start(self, orders: messages.Orders) -> Child:
         scripted = self.script[self.spawned]
         self.spawned += 1
         if isinstance(scripted, OSError):
@@ -412,7 +412,7 @@ class Troupe(Supervisor):
         child = Child(cast(Any, Process(code)), orders)
         self.children.add(child)
         if says_hello:
-            child.hello = wire.Hello("memory://", "n", 60.0, 0.0, 0.0, ["default"], [], [])
+            child.hello = messages.Hello("memory://", "n", 60.0, 0.0, 0.0, ["default"], [], [])
             child.served_since = child.started
             child.leases = set(self.leases)
             self._services = SupervisorServices(self, cast(Any, self._backend), self._reporter)
@@ -441,13 +441,13 @@ class Silent:
 @looped
 async def test_a_child_that_waits_for_its_supervisor_is_not_taken_for_wedged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.worker.wedged.LOOK_SECONDS", 0.0)
-    orders = wire.Orders("nothing:app", [], 1, 1, burst=False)
+    orders = messages.Orders("nothing:app", [], 1, 1, burst=False)
     killed: list[Child] = []
 
     def silent_child() -> Child:
         process = Process(None)
         child = Child(cast(Any, process), orders)
-        child.hello = wire.Hello("memory://", "n", 60.0, 0.0, 1.0, ["default"], [], [])
+        child.hello = messages.Hello("memory://", "n", 60.0, 0.0, 1.0, ["default"], [], [])
         child.longest_timeout = 1.0
         monkeypatch.setattr(process, "kill", lambda: killed.append(child), raising=False)
         return child
@@ -509,7 +509,7 @@ async def test_while_others_serve_a_broken_place_is_tried_again_with_one_process
     troupe = Troupe(script, Silent(), 3)
     at_once = 0
 
-    async def count(orders: wire.Orders) -> Child:
+    async def count(orders: messages.Orders) -> Child:
         nonlocal at_once
         child = await Troupe.start(troupe, orders)
         if any(process.circuit.is_open for process in troupe.managed):
@@ -564,7 +564,7 @@ async def test_spares_that_die_at_once_are_started_so_often_and_the_worker_goes_
 
     await until(told)
     for _ in range(10):
-        await troupe._hear(child, wire.Suspects("default"))
+        await troupe._hear(child, messages.Suspects("default"))
     await until(lambda: len(troupe._lives) == 1)
     assert troupe.spawned == 1 + FRUITLESS
     assert not troupe.stopping.begun and troupe.managed[0].serves

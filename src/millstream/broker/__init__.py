@@ -5,13 +5,13 @@ Durations are seconds; entry references and bodies are opaque bytes.
 """
 
 from millstream.broker.contract import (
-    Membership,
     Broker,
     Cancellation,
     Capabilities,
     Claim,
     Entry,
     Followed,
+    Membership,
     OrderRules,
     Position,
     Post,
@@ -35,7 +35,6 @@ from millstream.broker.results import ResultStore
 from millstream.broker.why import Standing, Trouble, Why, WhyCode
 
 __all__ = [
-    "Membership",
     "Broker",
     "Cancellation",
     "Capabilities",
@@ -49,6 +48,7 @@ __all__ = [
     "Inspector",
     "JobView",
     "Listed",
+    "Membership",
     "OrderRules",
     "Position",
     "Post",

@@ -9,10 +9,10 @@ import msgspec
 from msgspec import UNSET, Raw
 from msgspec.structs import astuple
 
-from millstream.codec import wire
+from millstream.codec import encoder
+from millstream.codec.encoder import Payload
 from millstream.codec.hints import Resolving
 from millstream.codec.signature import POSITIONS, Arguments, Form, Signature
-from millstream.codec.wire import Payload
 from millstream.invalid import InvalidArguments
 
 NO_KEYWORDS: dict[str, Any] = {}
@@ -37,7 +37,7 @@ class ArgumentCodec(Resolving):
             forbid_unknown_fields=True,
             gc=False,
         )
-        self._read = wire.decoder(row | dict[str, Raw])
+        self._read = encoder.decoder(row | dict[str, Raw])
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The bytes of a call, known to be decodable by this codec; TypeError naming the argument that does not fit."""
@@ -45,7 +45,7 @@ class ArgumentCodec(Resolving):
             self.resolve()
         form = self._signature.form(args, kwargs) if kwargs else args
         try:
-            payload = wire.encode(form)
+            payload = encoder.encode(form)
         except Exception as error:
             raise self._unencodable(form, error) from error
         if self._fast and form.__class__ is tuple:
@@ -84,7 +84,7 @@ class ArgumentCodec(Resolving):
     def _unencodable(self, form: Form, error: Exception) -> TypeError:
         for key, value in _by_key(form).items():
             try:
-                wire.encode(value)
+                encoder.encode(value)
             except Exception as own:
                 name = self._signature.name(key)
                 reason = "an int must fit in 64 bits, larger ones travel as str" if isinstance(own, OverflowError) else own

@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol, get_args, get_type_hints
 
 import msgspec
 
-from millstream.codec import hints, wire
-from millstream.codec.wire import Payload
+from millstream.codec import encoder, hints
+from millstream.codec.encoder import Payload
 from millstream.errors import UsageError
 from millstream.invalid import InvalidArguments
 
@@ -51,10 +51,10 @@ class EventCodec:
         self._write: Callable[[Any], bytes]
         self._read: Callable[[Payload], Any]
         if codec == "msgpack":
-            self._write, self._read = wire.encode, wire.decoder(kind)
+            self._write, self._read = encoder.encode, encoder.decoder(kind)
         elif codec == "json":
-            write = msgspec.json.Encoder(enc_hook=wire.encode_foreign).encode
-            self._write, self._read = _within(write, msgspec.json.Decoder(kind, dec_hook=wire.decode_foreign).decode)
+            write = msgspec.json.Encoder(enc_hook=encoder.encode_foreign).encode
+            self._write, self._read = _within(write, msgspec.json.Decoder(kind, dec_hook=encoder.decode_foreign).decode)
         elif codec == "raw":
             if type_ is not bytes:
                 raise UsageError(f"topic {topic!r} has codec='raw', so its events are bytes, not {hints.describe(type_)}")
@@ -115,7 +115,7 @@ _anything = msgspec.msgpack.Decoder().decode
 
 
 def _write_fields(event: Any) -> bytes:
-    payload = wire.encode(event)
+    payload = encoder.encode(event)
     if not isinstance(_anything(payload), dict):
         raise TypeError("codec='fields' takes what has fields: a dataclass, a Struct, a model or a dict")
     return payload
@@ -123,7 +123,7 @@ def _write_fields(event: Any) -> bytes:
 
 def _read_fields(kind: Any, payload: Payload) -> Any:
     """Numbers and the like may come as text."""
-    return msgspec.convert(_anything(payload), kind, strict=False, dec_hook=wire.decode_foreign)
+    return msgspec.convert(_anything(payload), kind, strict=False, dec_hook=encoder.decode_foreign)
 
 
 def _foreign_fields(as_bytes: Collection[str], entry: bytes) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any, Never, NoReturn
 from msgspec import inspect as msginspect
 from msgspec.structs import astuple
 
-from millstream.codec import wire
+from millstream.codec import encoder
 from millstream.errors import UsageError
 
 WAY_OUT = (
@@ -77,8 +77,8 @@ def resolve(fn: Callable[..., Any], annotation: Any, names: Mapping[str, Any], w
             return None
         if kind is object:
             return Any
-        foreign = [kind for kind in _foreign(msginspect.type_info(kind)) if not wire.travels(kind)]
-        wire.decoder(kind)
+        foreign = [kind for kind in _foreign(msginspect.type_info(kind)) if not encoder.travels(kind)]
+        encoder.decoder(kind)
     except (NameError, AttributeError) as error:
         raise Unresolved(
             f"{what} is annotated {describe(annotation)}, which is not defined: {error}. Define or import it before "

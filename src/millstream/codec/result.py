@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.codec import hints, wire
+from millstream.codec import encoder, hints
+from millstream.codec.encoder import Payload
 from millstream.codec.hints import Resolving
-from millstream.codec.wire import Payload
 from millstream.invalid import InvalidResult
 
 _PLAIN = (int, str, bytes, bool, float)
@@ -28,7 +28,7 @@ class ResultCodec(Resolving):
         annotation = hints.signature(self._fn, self._task).return_annotation
         kind = hints.resolve(self._fn, annotation, self._names, f"task {self._task!r}: the result")
         self._type = hints.describe(kind)
-        self._read = wire.decoder(kind)
+        self._read = encoder.decoder(kind)
         self._checked = kind is not Any
         self._plain = type(None) if kind is None else kind if kind in _PLAIN else None
 
@@ -38,7 +38,7 @@ class ResultCodec(Resolving):
         Hot for None and values of builtin types: those are only compared by class, others are decoded.
         """
         try:
-            payload = wire.encode(value)
+            payload = encoder.encode(value)
         except Exception as error:
             raise InvalidResult(
                 f"task {self._task!r}: its result of type {type(value).__qualname__} cannot be encoded: {error}"

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from millstream.codec import hints, wire
+from millstream.codec import encoder, hints
+from millstream.codec.encoder import Payload
 from millstream.codec.hints import Unresolved
-from millstream.codec.wire import Payload
 from millstream.invalid import InvalidArguments
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -71,7 +71,7 @@ class Signature:
                 type=kind,
                 by_keyword=parameter.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY),
                 required=parameter.default is Parameter.empty,
-                decode=wire.decoder(kind),
+                decode=encoder.decoder(kind),
             )
             slots.setdefault(parameter.kind, []).append(slot)
         if unresolved:

@@ -11,13 +11,13 @@ from weakref import WeakValueDictionary
 
 from millstream.address import dead_address, group_address, is_dead_address, split_address, split_group, topic_address
 from millstream.broker import (
-    Membership,
     Broker,
     Cancellation,
     Capabilities,
     Claim,
     Entry,
     Followed,
+    Membership,
     OrderRules,
     Position,
     Post,

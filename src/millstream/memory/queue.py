@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 
-from millstream.broker import Membership, Cancellation, Claim, Entry, OrderRules, Post, QueueState, Receipt
+from millstream.broker import Cancellation, Claim, Entry, Membership, OrderRules, Post, QueueState, Receipt
 from millstream.broker.contract import CANCELLED_TTL, cancelled_by
 from millstream.errors import LeaseLost
 from millstream.memory.ended_jobs import EndedJobs, Keeping

@@ -14,7 +14,6 @@ import msgspec
 from millstream import logs
 from millstream.address import base_name, dead_address, is_dead_address, split_address, split_group, topic_address
 from millstream.broker import (
-    Membership,
     Broker,
     Cancellation,
     Capabilities,
@@ -23,6 +22,7 @@ from millstream.broker import (
     Entry,
     Followed,
     Inspector,
+    Membership,
     OrderRules,
     Position,
     Post,
@@ -33,7 +33,7 @@ from millstream.broker import (
 from millstream.broker.contract import CANCELLED_TTL, SUSPECT_AFTER, LogPosition, cancelled_by
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable, LeaseLost
 from millstream.outcome import DONE, Kind, Outcome
-from millstream.redis import wire
+from millstream.redis import encoding
 from millstream.redis.calls import Calls
 from millstream.redis.connect import Connector, Locate, parse_info, server_name
 from millstream.redis.control import RedisControlChannel
@@ -70,8 +70,8 @@ class RedisBroker(Broker):
         where: str = "",
     ) -> None:
         self.capabilities = Capabilities(durable=True, shared=True)
-        self._id_ttl_ms = wire.ms(id_ttl)
-        self._dead_max_age_ms = wire.ms(dead_max_age)
+        self._id_ttl_ms = encoding.ms(id_ttl)
+        self._dead_max_age_ms = encoding.ms(dead_max_age)
         self._dead_max_count = dead_max_count
         self._connector = Connector(url, where=where)
         self._commands = Link(self._connector)
@@ -103,7 +103,7 @@ class RedisBroker(Broker):
 
     def set_clock(self, now: float | None) -> None:
         """For tests: every script reads this time (epoch seconds) instead of the server's; None undoes it."""
-        self._calls.clock_ms = 0 if now is None else wire.ms(now)
+        self._calls.clock_ms = 0 if now is None else encoding.ms(now)
 
     @property
     def inspector(self) -> Inspector:
@@ -172,8 +172,8 @@ class RedisBroker(Broker):
         if not posts:
             return []
         # Hot: ids of plain posts are made by the script from their serials, so that each costs one argument.
-        if max_length is None and (mark := wire.mark_before(posts)) >= 0:
-            bodies, keys = [p.body for p in posts], wire.keys_of(posts)
+        if max_length is None and (mark := encoding.mark_before(posts)) >= 0:
+            bodies, keys = [p.body for p in posts], encoding.keys_of(posts)
             tasks = [p.task for p in posts] if keys else ()
             marks = (mark, mark + len(bodies), shards, len(keys))
             created = await self._run("publish_next", queue, sender, self._id_ttl_ms, *marks, *bodies, *keys, *tasks)
@@ -183,10 +183,10 @@ class RedisBroker(Broker):
                 return [Receipt.CREATED] * len(posts)
         records: list[Any] = []
         for p in posts:
-            records += (p.id, p.body, wire.serial(p), *wire.times(p), p.task, wire.key_of(p))
+            records += (p.id, p.body, encoding.serial(p), *encoding.times(p), p.task, encoding.key_of(p))
         limit = -1 if max_length is None else max_length
         reply = await self._accept("publish", queue, shards, sender, limit, self._id_ttl_ms, shards, *records)
-        return wire.receipts(reply, queue, shards)
+        return encoding.receipts(reply, queue, shards)
 
     async def emit(
         self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
@@ -195,8 +195,8 @@ class RedisBroker(Broker):
             return []
         address = topic_address(topic)
         limit = -1 if max_length is None else max_length
-        if (mark := wire.mark_before(posts)) >= 0:
-            bodies, keys = [p.body for p in posts], wire.keys_of(posts)
+        if (mark := encoding.mark_before(posts)) >= 0:
+            bodies, keys = [p.body for p in posts], encoding.keys_of(posts)
             marks = (mark, mark + len(bodies), shards, len(keys))
             if await self._run("emit_next", address, sender, self._id_ttl_ms, limit, *marks, *bodies, *keys) > 0:
                 if shards:
@@ -204,9 +204,9 @@ class RedisBroker(Broker):
                 return [Receipt.CREATED] * len(posts)
         records: list[Any] = []
         for p in posts:
-            records += (p.id, p.body, wire.serial(p), *wire.times(p), wire.key_of(p))
+            records += (p.id, p.body, encoding.serial(p), *encoding.times(p), encoding.key_of(p))
         reply = await self._accept("emit", address, shards, sender, limit, self._id_ttl_ms, shards, *records)
-        return wire.receipts(reply, topic, shards)
+        return encoding.receipts(reply, topic, shards)
 
     async def _accept(self, script: str, address: str, shards: int, *args: Any) -> bytes:
         """Publish. What is new to the server though it was opened before was flushed, and is made known again. So it is after a
@@ -233,9 +233,9 @@ class RedisBroker(Broker):
         return await self._cancel(queue, job_ids, "") if job_ids else []
 
     async def _cancel(self, queue: str, job_ids: Sequence[str], request: str) -> list[Cancellation]:
-        ending, ttl_ms = cancelled_by(request), wire.ms(CANCELLED_TTL)
+        ending, ttl_ms = cancelled_by(request), encoding.ms(CANCELLED_TTL)
         args = (GROUP, ending, ttl_ms, self._id_ttl_ms, int(bool(request)), *job_ids)
-        return wire.cancellations(await self._run("cancel", queue, *args))
+        return encoding.cancellations(await self._run("cancel", queue, *args))
 
     # -- consumers ---------------------------------------------------------------------------------------------------------
 
@@ -249,7 +249,7 @@ class RedisBroker(Broker):
         noted = "letters" if of_letters else "joined"
         rules = ("", "") if order is None else (int(order.stop), order.max_pending)
         await self._commands.ready()
-        args = (GROUP, consumer, wire.ms(lease), noted, self._commands.run_id, max_consumers or 0, *rules)
+        args = (GROUP, consumer, encoding.ms(lease), noted, self._commands.run_id, max_consumers or 0, *rules)
         made, *more = await self._run("join", queue, *args)
         if not more:
             return 0
@@ -277,7 +277,7 @@ class RedisBroker(Broker):
             )
 
     async def join_members(self, address: str, member: str, lease: float) -> Membership:
-        check_ms, *members = await self._run("join_members", address, member, wire.ms(lease))
+        check_ms, *members = await self._run("join_members", address, member, encoding.ms(lease))
         return Membership(sorted(map(bytes.decode, members)), None if check_ms < 0 else check_ms / 1000)
 
     async def claim(
@@ -295,7 +295,7 @@ class RedisBroker(Broker):
             link = self._claiming[queue, consumer] = Link(self._connector)
         await link.ready()
         of_letters = is_dead_address(queue)
-        lost_letter = b"" if of_letters else wire.LOST_LETTER
+        lost_letter = b"" if of_letters else encoding.LOST_LETTER
         names = (RELEASED, SUSPECTS, lost_letter, self._id_ttl_ms, self._dead_max_count, self._dead_max_age_ms)
         args = (GROUP, consumer, count, int(alone), suspect_after, link.run_id, *names)
         if (queue, consumer) in self._look_first:
@@ -320,14 +320,14 @@ class RedisBroker(Broker):
             look = min(look, next_due_ms / 1000)
         self._looks[queue, consumer] = look
         if of_letters:
-            entries = wire.letters(queue, taken, crashes)
+            entries = encoding.letters(queue, taken, crashes)
         else:
-            entries = [wire.entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(taken)]
+            entries = [encoding.entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(taken)]
         each = iter(plain)
         entries += map(Entry, each, each)  # hot: one struct per entry, made in C
         if logged:
             each = iter(logged)
-            entries += [Entry(wire.IN_LOG + entry, body) for entry, body in zip(each, each, strict=True)]
+            entries += [Entry(encoding.IN_LOG + entry, body) for entry, body in zip(each, each, strict=True)]
         if flags & 4:
             self._ordered.add(queue)
         if flags & 8 and entries:
@@ -379,7 +379,7 @@ class RedisBroker(Broker):
         plain = [o for o in outcomes if o.kind is DONE and o.result is None and not o.given_id]
         # Who has claimed nothing here settles for another, and knows less.
         ordered = queue in self._ordered or (queue, consumer) not in self._claiming
-        in_order = [o for o in plain if wire.KEYED in o.ref] if ordered else []
+        in_order = [o for o in plain if encoding.KEYED in o.ref] if ordered else []
         kept: list[Outcome] = []
         kept_ttl = 0.0
         records: list[Any] = []
@@ -388,22 +388,22 @@ class RedisBroker(Broker):
                 if (
                     o.kind is not DONE
                     or o.given_id
-                    or (o.result is not None and (o.ref.startswith(wire.IN_LOG) or wire.KEYED in o.ref))
+                    or (o.result is not None and (o.ref.startswith(encoding.IN_LOG) or encoding.KEYED in o.ref))
                 ):
-                    records += wire.record(o)
+                    records += encoding.record(o)
                 elif o.result is not None:
                     if not kept:
                         kept_ttl = o.result_ttl
                     if o.result_ttl == kept_ttl > 0:
                         kept.append(o)
                     else:
-                        records += wire.record(o)
+                        records += encoding.record(o)
         logged: list[bytes] = []
         if in_order:
-            plain = [o for o in plain if wire.KEYED not in o.ref]
+            plain = [o for o in plain if encoding.KEYED not in o.ref]
         if split_address(queue) is not None:
-            logged = [o.ref[1:] for o in plain if o.ref.startswith(wire.IN_LOG)]
-            plain = [o for o in plain if not o.ref.startswith(wire.IN_LOG)] if logged else plain
+            logged = [o.ref[1:] for o in plain if o.ref.startswith(encoding.IN_LOG)]
+            plain = [o for o in plain if not o.ref.startswith(encoding.IN_LOG)] if logged else plain
         bulk = plain + kept
         settled: int = await self._run(
             "settle",
@@ -415,7 +415,7 @@ class RedisBroker(Broker):
             self._dead_max_age_ms,
             len(plain),
             len(kept),
-            max(1, wire.ms(kept_ttl)),
+            max(1, encoding.ms(kept_ttl)),
             len(logged),
             len(in_order),
             *[o.ref for o in bulk],
@@ -426,7 +426,7 @@ class RedisBroker(Broker):
             *[o.id for o in in_order],
             *records,
         )
-        return wire.unless_refused(settled, queue, consumer, outcomes)
+        return encoding.unless_refused(settled, queue, consumer, outcomes)
 
     async def _settle_letters(self, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
         handled = [o for o in outcomes if o.kind is DONE]
@@ -440,7 +440,7 @@ class RedisBroker(Broker):
             *[o.id for o in handled],
             *[o.ref for o in outcomes if o.kind is not DONE],
         )
-        return wire.unless_refused(settled, queue, consumer, outcomes)
+        return encoding.unless_refused(settled, queue, consumer, outcomes)
 
     async def release(self, queue: str, consumer: str, refs: Sequence[bytes]) -> int:
         if not refs:
@@ -460,16 +460,16 @@ class RedisBroker(Broker):
                 raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}")
             entries, crashes, after = reply
             if is_dead_address(queue):
-                found += wire.letters(queue, entries, crashes)
+                found += encoding.letters(queue, entries, crashes)
                 gone = [ref for ref, fields in entries if not fields]
                 if gone:
                     await self._settle_letters(queue, consumer, [Outcome(Kind.DEAD, ref, "") for ref in gone])
             else:
-                found += [wire.entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(entries)]
+                found += [encoding.entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(entries)]
         return found
 
     async def renew(self, queue: str, leases: Mapping[str, float]) -> set[str]:
-        pairs = [part for consumer, lease in leases.items() for part in (consumer, wire.ms(lease))]
+        pairs = [part for consumer, lease in leases.items() for part in (consumer, encoding.ms(lease))]
         within = min(CALL_TIMEOUT, max(RENEWAL_TIMEOUT, min(leases.values(), default=math.inf) / 3))
         lost = await self._run("renew", queue, self._dead_max_count, self._dead_max_age_ms, *pairs, within=within)
         return {name.decode() for name in lost}
@@ -491,7 +491,7 @@ class RedisBroker(Broker):
             return await self._follow(topic, after, count)
         names = self._names(topic_address(topic))
         # What XREAD finds is read again by the script, which also sees what is gone: it finds one.
-        waited = wire.ms(max(SHORTEST_BLOCK, wait))
+        waited = encoding.ms(max(SHORTEST_BLOCK, wait))
         block = ("BLOCK", waited, "STREAMS", names["log"], names["log_bell"], after.entry, after.bell)
         link = self._free.pop() if self._free else Link(self._connector)
         self._following.add(link)
@@ -510,7 +510,7 @@ class RedisBroker(Broker):
         now_ms, next_due_ms, missed, entry, number, life, bell, found = reply
         position = Position(entry.decode(), number, life.decode(), bell.decode())
         next_due = None if next_due_ms < 0 else next_due_ms / 1000
-        return Followed([wire.entry(ref, fields, 0) for ref, fields in found], position, missed, now_ms, next_due)
+        return Followed([encoding.entry(ref, fields, 0) for ref, fields in found], position, missed, now_ms, next_due)
 
     # -- operators ---------------------------------------------------------------------------------------------------------
 
@@ -522,7 +522,7 @@ class RedisBroker(Broker):
 
     async def seek(self, group: str, to: LogPosition, *, request: str = "") -> bool:
         _, name = split_group(group)
-        return bool(int(await self._run("seek", group, name, wire.after(to), request)))
+        return bool(int(await self._run("seek", group, name, encoding.after(to), request)))
 
     async def remove_group(self, group: str, *, request: str = "") -> bool:
         self._joined -= {group, dead_address(group)}
@@ -548,16 +548,16 @@ class RedisBroker(Broker):
         await self.note_shards(address, shards, anew=True)
 
     async def promote(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
-        return wire.chosen(job_ids, await self._run("promote", queue, request, *job_ids))
+        return encoding.chosen(job_ids, await self._run("promote", queue, request, *job_ids))
 
     async def replay(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
-        return wire.chosen(job_ids, await self._run("replay", queue, request, *job_ids))
+        return encoding.chosen(job_ids, await self._run("replay", queue, request, *job_ids))
 
     async def purge(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
-        return wire.chosen(job_ids, await self._run("purge", queue, request, *job_ids))
+        return encoding.chosen(job_ids, await self._run("purge", queue, request, *job_ids))
 
     async def register(self, worker: WorkerInfo, ttl: float) -> None:
-        await self._run("register", None, worker.id, msgspec.msgpack.encode(worker), wire.ms(ttl))
+        await self._run("register", None, worker.id, msgspec.msgpack.encode(worker), encoding.ms(ttl))
 
     async def unregister(self, worker_id: str) -> None:
         await self._run("unregister", None, worker_id)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from millstream import logs
 from millstream.address import group_address, is_dead_address, split_address, topic_address
 from millstream.broker.contract import BEGINNING, LogPosition
-from millstream.redis import wire
+from millstream.redis import encoding
 from millstream.redis.calls import Calls
 from millstream.redis.keys import GROUP
 
@@ -93,7 +93,7 @@ class Openings:
         keep_count: int | None = None,
         followed: bool = False,
     ) -> list[str]:
-        keep_ms = "=" if keep is None else max(1, wire.ms(keep)) if keep else 0
+        keep_ms = "=" if keep is None else max(1, encoding.ms(keep)) if keep else 0
         count = "=" if keep_count is None else keep_count
         made = await self._open_groups(topic, groups, await self._prefixed(topic), keep_ms, count, followed)
         return [each.group for each in made if each.new and each.group in groups]
@@ -206,7 +206,7 @@ class Openings:
 
 
 def _opening(groups: Mapping[str, LogPosition], keep_ms: int | str, keep_count: int | str, followed: bool) -> list[int | str]:
-    starts = [part for group, start in groups.items() for part in (group, wire.after(start))]
+    starts = [part for group, start in groups.items() for part in (group, encoding.after(start))]
     return [keep_ms, keep_count, int(followed), *starts]
 
 

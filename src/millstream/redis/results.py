@@ -11,7 +11,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError, ResponseError
 
 from millstream import logs
-from millstream.backoff import Backoff
+from millstream.backoff import ServiceBackoff
 from millstream.broker import ResultStore
 from millstream.errors import BrokerError, BrokerUnavailable
 from millstream.redis.connect import CONNECT_TIMEOUT, Connector, ask, read
@@ -141,7 +141,7 @@ class RedisResults(ResultStore):
 
     async def _listen_again(self, key: Key) -> None:
         """Look again at what is being waited for, until the server has answered or nobody waits any more."""
-        backoff = Backoff()
+        backoff = ServiceBackoff()
         while any(not future.done() for future in self._waiting.get(key, ())):
             try:
                 ending = await self._listen(key)

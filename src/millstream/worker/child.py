@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from millstream import logs
 from millstream.errors import BrokerError, ShardsChanged, UsageError
 from millstream.handler import Handler
-from millstream.worker import codes, roles, wire
+from millstream.worker import codes, messages, roles
 from millstream.worker.finding import find_app, find_strategy
 from millstream.worker.hot.runner import longest_timeout
 from millstream.worker.interruptible import StoppedEarly, unless_stopped
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logs.logger("millstream.worker")
 
 
-async def serve(app: Millstream, orders: wire.Orders, strategy: Strategy | None = None) -> int:
+async def serve(app: Millstream, orders: messages.Orders, strategy: Strategy | None = None) -> int:
     """Serve until told to stop; the exit code."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -52,10 +52,10 @@ async def serve(app: Millstream, orders: wire.Orders, strategy: Strategy | None 
     except BrokerError as error:
         log.critical("%s", error)
         return codes.SERVER
-    reader, writer = await wire.streams(socket.socket(fileno=orders.fd))
+    reader, writer = await messages.streams(socket.socket(fileno=orders.fd))
     handlers: dict[str, Handler] = {**app.tasks, **app.subscriptions_at(queues)}
     slots = slots_at(queues, app, orders)
-    hello = wire.Hello(
+    hello = messages.Hello(
         app.url.text,
         app.settings.namespace,
         app.settings.id_ttl,
@@ -97,7 +97,7 @@ async def serve(app: Millstream, orders: wire.Orders, strategy: Strategy | None 
 
 
 async def _serve(
-    worker: Worker, keeper: SupervisorKeeper, orders: wire.Orders, stopping: asyncio.Future[Any], grace: float
+    worker: Worker, keeper: SupervisorKeeper, orders: messages.Orders, stopping: asyncio.Future[Any], grace: float
 ) -> int:
     try:
         await unless_stopped(worker.start(claim=not orders.suspects_only), [stopping])
@@ -128,7 +128,7 @@ async def _serve(
 
 def main() -> None:
     """The process, with its Orders in the environment (``roles``)."""
-    orders = wire.decode_orders(roles.take(roles.ORDERS))
+    orders = messages.decode_orders(roles.take(roles.ORDERS))
     configure_logging()
     faulthandler.enable()
     if orders.stacks_fd >= 0:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from millstream.worker import codes, roles, wire
+from millstream.worker import codes, messages, roles
 from millstream.worker.stacks import Stacks
 from millstream.worker.summary import NOTHING
 
@@ -23,7 +23,7 @@ LAST_WORDS_SECONDS = 0.5
 class Child:
     """One worker process."""
 
-    def __init__(self, process: asyncio.subprocess.Process, orders: wire.Orders, stacks: Stacks | None = None) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, orders: messages.Orders, stacks: Stacks | None = None) -> None:
         self.process = process
         self.orders = orders
         self.stacks = stacks
@@ -31,9 +31,9 @@ class Child:
         self.heard = time.monotonic()
         self.welcomed = False
         """It was told that the supervisor is ready. Until then it waits, and says nothing after its Hello."""
-        self.hello: wire.Hello | None = None
+        self.hello: messages.Hello | None = None
         self.served_since: float | None = None
-        self.bye: wire.Bye | None = None
+        self.bye: messages.Bye | None = None
         self.longest_timeout = 0.0
         self.leases: set[tuple[str, str]] = set()
         self.held: int | None = None
@@ -48,7 +48,7 @@ class Child:
         """It was killed because the worker stops."""
         self.retiring = False
         """It was asked to go while it had nothing to do, and goes."""
-        self.answers: asyncio.Queue[wire.Retiring | wire.Busy] = asyncio.Queue()
+        self.answers: asyncio.Queue[messages.Retiring | messages.Busy] = asyncio.Queue()
         self.writer: asyncio.StreamWriter | None = None
         self.listening: asyncio.Task[None]
 
@@ -88,12 +88,12 @@ class Child:
     def welcome(self) -> None:
         """Tell it that the supervisor is ready. From now on it must show that its loop turns."""
         self.heard, self.welcomed = time.monotonic(), True
-        self.say(wire.Ready())
+        self.say(messages.Ready())
 
-    def say(self, word: wire.Word) -> None:
+    def say(self, word: messages.Word) -> None:
         """Nothing happens if it has not said anything yet."""
         if self.writer is not None:
-            wire.say(self.writer, word)
+            messages.say(self.writer, word)
 
     def signal(self, number: int) -> None:
         """Nothing happens if it has ended."""
@@ -106,7 +106,7 @@ class Child:
         await asyncio.sleep(0.5)
 
 
-async def spawn(orders: wire.Orders, hear: Callable[[Child, wire.Word], Awaitable[None]]) -> Child:
+async def spawn(orders: messages.Orders, hear: Callable[[Child, messages.Word], Awaitable[None]]) -> Child:
     """Start one; every word it says is heard, in order."""
     ours, theirs = socket.socketpair()
     stacks: Stacks | None = None
@@ -115,7 +115,7 @@ async def spawn(orders: wire.Orders, hear: Callable[[Child, wire.Word], Awaitabl
         orders = msgspec.structs.replace(orders, fd=theirs.fileno(), stacks_fd=stacks.theirs)
         process = await asyncio.create_subprocess_exec(
             *roles.command(orders.app, "child"),
-            env={**os.environ, roles.ORDERS: wire.encode_orders(orders)},
+            env={**os.environ, roles.ORDERS: messages.encode_orders(orders)},
             pass_fds=(theirs.fileno(), stacks.theirs),
             stdin=asyncio.subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C in a terminal reaches us alone; we tell the children
@@ -133,21 +133,21 @@ async def spawn(orders: wire.Orders, hear: Callable[[Child, wire.Word], Awaitabl
     return child
 
 
-async def _listen(child: Child, ours: socket.socket, hear: Callable[[Child, wire.Word], Awaitable[None]]) -> None:
-    reader, child.writer = await wire.streams(ours)
+async def _listen(child: Child, ours: socket.socket, hear: Callable[[Child, messages.Word], Awaitable[None]]) -> None:
+    reader, child.writer = await messages.streams(ours)
     try:
-        while (word := await wire.hear(reader)) is not None:
+        while (word := await messages.hear(reader)) is not None:
             child.heard = time.monotonic()
             match word:
-                case wire.Hello():
+                case messages.Hello():
                     child.hello, child.longest_timeout, child.served_since = word, word.longest_timeout, time.monotonic()
-                case wire.Longer(timeout):
+                case messages.Longer(timeout):
                     child.longest_timeout = timeout
-                case wire.Beat(held, totals, interrupted):
+                case messages.Beat(held, totals, interrupted):
                     child.held, child.reported, child.interrupted = held, totals, interrupted
-                case wire.Bye():
+                case messages.Bye():
                     child.bye, child.interrupted = word, word.interrupted
-                case wire.Retiring() | wire.Busy():
+                case messages.Retiring() | messages.Busy():
                     child.answers.put_nowait(word)
                 case _:
                     pass

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from millstream import logs
-from millstream.backoff import Backoff
-from millstream.broker import Membership, Broker
+from millstream.backoff import ServiceBackoff
+from millstream.broker import Broker, Membership
 from millstream.errors import BrokerError, LeaseLost
 from millstream.reporter import Reporter
 from millstream.worker.hot.hold import STOPPING, Hold
@@ -120,7 +120,7 @@ class Leases:
         task.add_done_callback(self.rejoining.discard)
 
     async def _rejoin(self, lane: Lane, lost: str) -> None:
-        backoff = Backoff()
+        backoff = ServiceBackoff()
         while STOPPING not in self._hold.shut:
             try:
                 await self._broker.leave(lane.queue, lost)

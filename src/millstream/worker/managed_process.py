@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from millstream import logs
-from millstream.worker import codes, wire
+from millstream.worker import codes, messages
 from millstream.worker.children import Child
 from millstream.worker.circuit import SOON_SECONDS, Circuit
 
@@ -23,7 +23,7 @@ class ManagedProcess:
     """Where one child is kept. A child that dies is replaced, later and later if it dies at once, and not at all while the
     circuit is open, but for one that is tried now and then."""
 
-    def __init__(self, supervisor: Supervisor, orders: wire.Orders) -> None:
+    def __init__(self, supervisor: Supervisor, orders: messages.Orders) -> None:
         self.circuit = Circuit()
         self.child: Child | None = None
         self.left = False

@@ -5,11 +5,11 @@ from __future__ import annotations
 from millstream.address import spoken
 from millstream.backends import where
 from millstream.config import parse_url
-from millstream.worker import wire
+from millstream.worker import messages
 from millstream.worker.plan import Plan
 
 
-def what_it_serves(plan: Plan, hello: wire.Hello) -> str:
+def what_it_serves(plan: Plan, hello: messages.Hello) -> str:
     """One line."""
     served = [*map(spoken, hello.queues), *(f"broadcast {name!r}" for name in hello.broadcasts)]
     tasks = f": tasks {', '.join(hello.tasks)}" if hello.tasks else ""
@@ -29,7 +29,7 @@ def _numbers(plan: Plan) -> str:
     return f"{each}: {' and '.join(sums)} at once{by}"
 
 
-def _kinds(orders: wire.Orders) -> tuple[tuple[int, str], tuple[int, str]]:
+def _kinds(orders: messages.Orders) -> tuple[tuple[int, str], tuple[int, str]]:
     return (orders.concurrency, "coroutines"), (orders.threads, "threads")
 
 
@@ -37,7 +37,7 @@ def _range(least: int, most: int) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _seats(hello: wire.Hello) -> str:
+def _seats(hello: messages.Hello) -> str:
     """What holds over all workers."""
     said = [f"{spoken(address)} by {_range(least, most)}" for address, (least, most) in sorted(hello.consumers.items())]
     return f"; over all workers {', '.join(said)} processes" if said else ""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from millstream.worker import wire
+from millstream.worker import messages
 
 
 class Plan(msgspec.Struct, frozen=True):
     """What to run, and in how many processes."""
 
-    orders: wire.Orders
+    orders: messages.Orders
     processes: int = 1
     """To begin with, and never fewer."""
     maximum: int | None = None

@@ -11,7 +11,7 @@ import msgspec
 
 from millstream import errors
 from millstream.problem import Problem
-from millstream.worker import wire
+from millstream.worker import messages
 
 TEXT_LIMIT = 2_000
 """Characters of an error that are passed on: a word is one line, and a line may not be long."""
@@ -35,7 +35,7 @@ class Relay:
         self.listening = False
         """Whether the app has observers, as a child has said."""
         self._children: dict[object, asyncio.StreamWriter] = {}
-        self._kept: deque[wire.Trouble] = deque()
+        self._kept: deque[messages.Trouble] = deque()
         self._missed = 0
 
     def admit(self, child: object, writer: asyncio.StreamWriter) -> None:
@@ -43,7 +43,7 @@ class Relay:
         self.listening = True
         self._children[child] = writer
         while self._kept:
-            wire.say(writer, self._kept.popleft())
+            messages.say(writer, self._kept.popleft())
 
     def dismiss(self, child: object) -> None:
         """It can be told nothing more."""
@@ -54,7 +54,7 @@ class Relay:
         if self._missed:
             word, self._missed = msgspec.structs.replace(word, missed=self._missed), 0
         for writer in self._children.values():
-            wire.say(writer, word)
+            messages.say(writer, word)
             return
         if len(self._kept) < MOST_KEPT:
             self._kept.append(word)
@@ -62,9 +62,9 @@ class Relay:
             self._missed = word.missed + 1
 
 
-def _as_word(problem: Problem) -> wire.Trouble:
+def _as_word(problem: Problem) -> messages.Trouble:
     error = problem.error
-    return wire.Trouble(
+    return messages.Trouble(
         problem.during,
         type(error).__name__,
         str(error)[:TEXT_LIMIT],
@@ -76,7 +76,7 @@ def _as_word(problem: Problem) -> wire.Trouble:
     )
 
 
-def as_problem(word: wire.Trouble) -> Problem:
+def as_problem(word: messages.Trouble) -> Problem:
     """In the child. The error is known by its name and text alone."""
     kind = next((kind for kind in _KINDS if kind.__name__ == word.error_type), None)
     error = errors.MillstreamError(f"{word.error_type}: {word.message}") if kind is None else kind(word.message)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from millstream import logs
-from millstream.worker import codes, wire
+from millstream.worker import codes, messages
 from millstream.worker.circuit import PROBE_SECONDS, Circuit
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class Spares:
     """One at a time. While they die as soon as they are started the next one comes later and later: suspects wait, all else
     goes on."""
 
-    def __init__(self, supervisor: Supervisor, orders: wire.Orders) -> None:
+    def __init__(self, supervisor: Supervisor, orders: messages.Orders) -> None:
         self.circuit = Circuit()
         self._supervisor = supervisor
         self._orders = orders
@@ -37,7 +37,7 @@ class Spares:
         orders = msgspec.structs.replace(self._orders, queues=[queue], burst=False, suspects_only=True)
         self._supervisor.live(self._run(orders), self._ended)
 
-    async def _run(self, orders: wire.Orders) -> None:
+    async def _run(self, orders: messages.Orders) -> None:
         try:
             child = await self._supervisor.start(orders)
         except OSError as error:

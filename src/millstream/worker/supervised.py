@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from millstream.settings import integer
-from millstream.worker import wire
+from millstream.worker import messages
 from millstream.worker.relay import TEXT_LIMIT, as_problem
 from millstream.worker.scaling.metrics import Metrics
 from millstream.worker.scaling.strategies import Strategy
@@ -27,7 +27,7 @@ BEAT_SECONDS = 1.0
 class SupervisorKeeper:
     """The supervisor, as the keeper of this process's leases."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: wire.Hello) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: messages.Hello) -> None:
         self._reader = reader
         self._writer = writer
         self._hello = hello
@@ -55,25 +55,25 @@ class SupervisorKeeper:
         self._worker, self._strategy, self._retired = worker, strategy, retired
 
     async def start(self) -> None:
-        wire.say(self._writer, self._hello)
-        if await wire.hear(self._reader) is None:
+        messages.say(self._writer, self._hello)
+        if await messages.hear(self._reader) is None:
             raise ConnectionError("the supervisor is gone")
         self._reading = asyncio.create_task(self._until_gone())
         self._beating = asyncio.create_task(self._beat())
 
     def keep(self, queue: str, consumer: str, lease: float) -> None:
-        wire.say(self._writer, wire.Keep(queue, consumer, lease))
+        messages.say(self._writer, messages.Keep(queue, consumer, lease))
 
     def drop(self, queue: str, consumer: str) -> None:
-        wire.say(self._writer, wire.Drop(queue, consumer))
+        messages.say(self._writer, messages.Drop(queue, consumer))
 
     def isolate(self, queue: str) -> None:
         """Ask for a process of their own for this queue's suspects."""
-        wire.say(self._writer, wire.Suspects(queue))
+        messages.say(self._writer, messages.Suspects(queue))
 
     def longer(self, timeout: float) -> None:
         """Allow the loop to be blocked by a job that may run so long."""
-        wire.say(self._writer, wire.Longer(timeout))
+        messages.say(self._writer, messages.Longer(timeout))
 
     async def stop(self) -> None:
         """The leases are given up. The supervisor goes on to hear that the loop turns: a lifespan may take long to end."""
@@ -85,18 +85,18 @@ class SupervisorKeeper:
     async def say_bye(self, summary: Summary) -> None:
         """How it went."""
         error = "" if summary.error is None else f"{type(summary.error).__name__}: {summary.error}"[:TEXT_LIMIT]
-        wire.say(self._writer, wire.Bye(dict(summary.totals), summary.interrupted, summary.abandoned, error))
+        messages.say(self._writer, messages.Bye(dict(summary.totals), summary.interrupted, summary.abandoned, error))
         with contextlib.suppress(ConnectionError):
             await self._writer.drain()
 
     async def _until_gone(self) -> None:
-        while (word := await wire.hear(self._reader)) is not None:
+        while (word := await messages.hear(self._reader)) is not None:
             match word:
-                case wire.Trouble() if self._reporter is not None:
+                case messages.Trouble() if self._reporter is not None:
                     self._reporter.pass_on(as_problem(word))
-                case wire.Retire(until):
+                case messages.Retire(until):
                     self._retire(until)
-                case wire.Weigh(number, metrics):
+                case messages.Weigh(number, metrics):
                     self._weighing = asyncio.create_task(self._weigh(number, metrics))
                 case _:
                     pass
@@ -104,10 +104,10 @@ class SupervisorKeeper:
     def _retire(self, until: float) -> None:
         worker = self._worker
         if worker is not None and time.monotonic() <= until and worker.retire():
-            wire.say(self._writer, wire.Retiring())
+            messages.say(self._writer, messages.Retiring())
             self._retired()
         else:
-            wire.say(self._writer, wire.Busy(0 if worker is None else worker.held))
+            messages.say(self._writer, messages.Busy(0 if worker is None else worker.held))
 
     async def _weigh(self, number: int, metrics: Metrics) -> None:
         """In a thread: whatever it does there, jobs and beats go on."""
@@ -115,19 +115,19 @@ class SupervisorKeeper:
             assert self._strategy is not None
             wanted = integer(await asyncio.to_thread(self._strategy, metrics), "what a strategy wants", minimum=0)
         except Exception as error:
-            wire.say(self._writer, wire.Weighed(number, error=f"{type(error).__name__}: {error}"[:TEXT_LIMIT]))
+            messages.say(self._writer, messages.Weighed(number, error=f"{type(error).__name__}: {error}"[:TEXT_LIMIT]))
         else:
-            wire.say(self._writer, wire.Weighed(number, wanted))
+            messages.say(self._writer, messages.Weighed(number, wanted))
 
     async def _beat(self) -> None:
         while True:
             worker = self._worker
-            beat = wire.Beat() if worker is None else wire.Beat(worker.held, dict(worker.totals), worker.interrupted)
-            wire.say(self._writer, beat)
+            beat = messages.Beat() if worker is None else messages.Beat(worker.held, dict(worker.totals), worker.interrupted)
+            messages.say(self._writer, beat)
             await asyncio.sleep(BEAT_SECONDS)
 
 
-def slots_at(addresses: Iterable[str], app: Millstream, orders: wire.Orders) -> dict[str, dict[bool, int]]:
+def slots_at(addresses: Iterable[str], app: Millstream, orders: messages.Orders) -> dict[str, dict[bool, int]]:
     """How many jobs of each address one process runs at once: of coroutines (True), and of plain functions."""
     sizes = {True: orders.concurrency, False: orders.threads}
     groups = app.subscriptions_at(addresses)
@@ -142,7 +142,7 @@ def slots_at(addresses: Iterable[str], app: Millstream, orders: wire.Orders) -> 
     return slots
 
 
-def at_once(slots: Mapping[str, Mapping[bool, int]], orders: wire.Orders) -> int:
+def at_once(slots: Mapping[str, Mapping[bool, int]], orders: messages.Orders) -> int:
     """How many jobs of all addresses together: of each kind no more than there are slots for it."""
     sizes = {True: orders.concurrency, False: orders.threads}
     return sum(min(size, sum(each.get(kind, 0) for each in slots.values())) for kind, size in sizes.items())

@@ -25,7 +25,7 @@ from millstream.config import parse_url
 from millstream.errors import BrokerError, BrokerUnavailable, WorkerCrashed
 from millstream.reporter import Reporter
 from millstream.settings import AppSettings
-from millstream.worker import codes, roles, wire
+from millstream.worker import codes, messages, roles
 from millstream.worker.children import Child, heard_out, spawn
 from millstream.worker.logs import configure_logging
 from millstream.worker.managed_process import ManagedProcess
@@ -46,7 +46,7 @@ log = logs.logger("millstream.worker")
 class Supervisor:
     """Runs a Plan until a signal, or until a burst is over."""
 
-    def __init__(self, plan: Plan, open_broker: Callable[[wire.Hello], Awaitable[Broker]]) -> None:
+    def __init__(self, plan: Plan, open_broker: Callable[[messages.Hello], Awaitable[Broker]]) -> None:
         self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self.plan = plan
         self.children: set[Child] = set()
@@ -123,7 +123,7 @@ class Supervisor:
 
         task.add_done_callback(lived)
 
-    async def start(self, orders: wire.Orders) -> Child:
+    async def start(self, orders: messages.Orders) -> Child:
         """A child, begun."""
         child = await spawn(orders, self._hear)
         self.children.add(child)
@@ -165,28 +165,28 @@ class Supervisor:
 
     # -- what children say -------------------------------------------------------------------------------------------------
 
-    async def _hear(self, child: Child, word: wire.Word) -> None:
+    async def _hear(self, child: Child, word: messages.Word) -> None:
         match word:
-            case wire.Hello():
+            case messages.Hello():
                 await self._welcome(child, word)
-            case wire.Keep(queue, consumer, lease):
+            case messages.Keep(queue, consumer, lease):
                 child.leases.add((queue, consumer))
                 if self._services is not None:
                     self._services.keeper.keep(queue, consumer, lease)
-            case wire.Drop(queue, consumer):
+            case messages.Drop(queue, consumer):
                 child.leases.discard((queue, consumer))
                 if self._services is not None:
                     self._services.keeper.drop(queue, consumer)
-            case wire.Suspects(queue):
+            case messages.Suspects(queue):
                 self._spares.isolate(queue)
-            case wire.Retiring():
+            case messages.Retiring():
                 self.team.retiring(child)
-            case wire.Weighed():
+            case messages.Weighed():
                 self.team.weighed(word)
             case _:
                 pass
 
-    async def _welcome(self, child: Child, hello: wire.Hello) -> None:
+    async def _welcome(self, child: Child, hello: messages.Hello) -> None:
         async with self._opening:
             if self._services is None:
                 try:
@@ -241,7 +241,7 @@ class Supervisor:
 def main() -> None:
     """The process, with its Plan in the environment (``roles``)."""
 
-    async def open_broker(hello: wire.Hello) -> Broker:
+    async def open_broker(hello: messages.Hello) -> Broker:
         settings = AppSettings(namespace=hello.namespace, id_ttl=hello.id_ttl)
         return await make_backend(parse_url(hello.url), settings).connect()
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from millstream import logs
-from millstream.backoff import Backoff
+from millstream.backoff import ServiceBackoff
 from millstream.broker import Broker, Claim, Entry
 from millstream.errors import BrokerError, LeaseLost
 from millstream.reporter import Reporter
@@ -79,7 +79,7 @@ class Suspects:
 
     async def run(self, lane: Lane) -> None:
         """Run the suspects of a queue one by one until none is left."""
-        backoff, lost, shut = Backoff(), False, self._hold.shut
+        backoff, lost, shut = ServiceBackoff(), False, self._hold.shut
         try:
             while STOPPING not in shut:
                 asked = asyncio.get_running_loop().time()

@@ -12,7 +12,7 @@ import msgspec
 
 from millstream.address import base_name
 from millstream.broker import Broker
-from millstream.worker import wire
+from millstream.worker import messages
 from millstream.worker.children import Child
 from millstream.worker.scaling.gauge import Gauge
 from millstream.worker.scaling.metrics import Load, Metrics
@@ -133,14 +133,14 @@ class ProcessTeam:
         self._weighings += 1
         answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._weighing = self._weighings, answer
-        child.say(wire.Weigh(self._weighings, metrics))
+        child.say(messages.Weigh(self._weighings, metrics))
         try:
             async with asyncio.timeout(WEIGH_SECONDS):
                 return await answer
         except TimeoutError:
             raise StrategyFailed(f"{self._spec.own} has not said a number within {WEIGH_SECONDS:g} s") from None
 
-    def weighed(self, word: wire.Weighed) -> None:
+    def weighed(self, word: messages.Weighed) -> None:
         """The app's own strategy has decided."""
         if self._weighing is None or self._weighing[0] != word.number or self._weighing[1].done():
             return
@@ -180,7 +180,7 @@ class ProcessTeam:
         assert child is not None
         while not child.answers.empty():
             child.answers.get_nowait()
-        child.say(wire.Retire(time.monotonic() + RETIRE_SECONDS))
+        child.say(messages.Retire(time.monotonic() + RETIRE_SECONDS))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(RETIRE_SECONDS):
                 await child.answers.get()

@@ -1,4 +1,4 @@
-"""Random histories of something with shards: who are members, who owns which shard, what is published to it, how many there are.
+"""Random histories of something with shards: members, owners of shards, what is published to it, and what becomes of it.
 
 Beside that both backends answer the same: of a shard at most one consumer has a lease, its number is larger than all before it,
 and of each key messages are given for the first time in the order in which they were published.

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 from millstream import logs
-from millstream.backoff import Backoff
+from millstream.backoff import ServiceBackoff
 from millstream.broker import Broker, Claim
 from millstream.errors import BrokerError, BrokerUnavailable, LeaseLost
 from millstream.reporter import Reporter
@@ -93,7 +93,7 @@ class Claimer:
 
     async def run(self) -> None:
         """Claim until stopped."""
-        backoff = Backoff()
+        backoff = ServiceBackoff()
         while not self._stopping:
             consumer = self.lane.consumer
             try:
@@ -111,7 +111,7 @@ class Claimer:
                 self._away = self._failing = True  # some of what a claim brought may be in nobody's hands
                 raise
             else:
-                backoff = Backoff()
+                backoff = ServiceBackoff()
 
     @property
     def queue(self) -> str:
@@ -399,7 +399,7 @@ class Claimer:
         """End a wait when something is due. A nudge may overtake the wait that it is for, and is repeated until that is over:
         unrepeated, one in some 500 was lost and what was due started a second late."""
         await asyncio.sleep(seconds)
-        queue, backoff = self.lane.queue, Backoff()
+        queue, backoff = self.lane.queue, ServiceBackoff()
         while True:
             try:
                 await self._broker.nudge(queue, self.lane.consumer)

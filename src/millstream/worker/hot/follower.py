@@ -7,7 +7,7 @@ import asyncio
 from collections import deque
 
 from millstream import logs
-from millstream.backoff import Backoff
+from millstream.backoff import ServiceBackoff
 from millstream.broadcast import Broadcast
 from millstream.broker import Broker, Claim, Entry, Position
 from millstream.broker.contract import UNKNOWN
@@ -63,7 +63,7 @@ class Follower:
 
     async def run(self) -> None:
         """Follow until stopped."""
-        backoff = Backoff()
+        backoff = ServiceBackoff()
         while not self._stopping:
             if not self._unread:
                 try:
@@ -74,7 +74,7 @@ class Follower:
                     continue
                 if backoff.tries:
                     self._reporter.reach("read", self.lane.queue)
-                    backoff = Backoff()
+                    backoff = ServiceBackoff()
             while self._unread and not self._stopping:
                 await self._give()
 

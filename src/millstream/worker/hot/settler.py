@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from millstream import logs
-from millstream.backoff import Backoff
+from millstream.backoff import ServiceBackoff
 from millstream.broker import Broker
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable, LeaseLost
 from millstream.message import ErrorNote, decode_message
@@ -112,7 +112,7 @@ class Settler:
         if not lane.settling:  # else a failed run of this service left it behind
             lane.settling = _take(lane.outcomes, 1 if self._suspected else BATCH)
             lane.settling_as = lane.consumer
-        batch, consumer, backoff = lane.settling, lane.settling_as, Backoff()
+        batch, consumer, backoff = lane.settling, lane.settling_as, ServiceBackoff()
         while True:
             try:
                 await self._broker.settle(lane.queue, consumer, batch)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from millstream.backoff import Backoff
+from millstream.backoff import ServiceBackoff
 from millstream.errors import BrokerError
 from millstream.problem import During
 from millstream.reporter import Reporter
@@ -19,7 +19,7 @@ async def keep_running(
     name: str, run: Callable[[], Awaitable[None]], reporter: Reporter, during: During, address: str | None = None
 ) -> None:
     """Run a service; if it raises, say so, once in a row, and start it again with backoff. Ends when the service returns."""
-    backoff = Backoff()
+    backoff = ServiceBackoff()
     while True:
         started = asyncio.get_running_loop().time()
         try:
@@ -27,7 +27,7 @@ async def keep_running(
             return
         except Exception as error:
             if asyncio.get_running_loop().time() - started > SOUND_SECONDS:
-                backoff = Backoff()
+                backoff = ServiceBackoff()
                 reporter.heal(during, address)
             # What the server refuses is no bug of ours, but it is no outage either.
             crash, text = not isinstance(error, BrokerError), "the %s failed and is started again: %s"
