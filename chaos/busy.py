@@ -14,7 +14,7 @@ from typing import Any
 from chaos.app import LEDGER, SETTINGS
 from chaos.ledger import RunPen
 from millstream import Batch, Delivery, Millstream, current_job
-from millstream.address import group_address
+from millstream.model.address import group_address
 
 QUEUE, TASK = "long", "long"
 

@@ -20,9 +20,9 @@ from chaos.history import How
 from chaos.ledger import Flake, Pen
 from chaos.order import Handling
 from millstream import Delivery, Millstream, Reject, RetryPolicy, current_job
-from millstream.address import group_address, shard_of
 from millstream.errors import LeaseLost
-from millstream.ordering import OnFailure
+from millstream.model.address import group_address, shard_of
+from millstream.model.ordering import OnFailure
 
 RULES = "CHAOS_ORDER"
 """An environment variable: the Rules, as JSON."""

@@ -14,8 +14,8 @@ import redis
 
 from chaos.history import Fault
 from chaos.server import Server
-from millstream.address import shard_addresses
-from millstream.redis.keys import queue_keys
+from millstream.backends.redis.keys import queue_keys
+from millstream.model.address import shard_addresses
 
 LOOK_SECONDS = 0.02
 

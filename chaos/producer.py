@@ -11,7 +11,7 @@ from chaos import app as apps
 from chaos.ledger import Ledger
 from millstream import Job
 from millstream.errors import BrokerUnavailable, PayloadTooLarge
-from millstream.task import Task
+from millstream.jobs.task import Task
 
 BULK = 10
 """Jobs in a bulk call."""

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import redis
 
-from millstream.embedded import ensure_server, stop_server
+from millstream.backends.embedded import ensure_server, stop_server
 
 Engine = Literal["valkey", "redis"]
 Fsync = Literal["always", "everysec"]

@@ -20,7 +20,7 @@ from chaos.ledger import Ledger
 from chaos.proxy import Proxy
 from chaos.server import Engine, Fsync, PrivateServer, Server, fresh_server, replicated_pair
 from chaos.workers import Worker, Workers
-from millstream.redis.keys import queue_keys
+from millstream.backends.redis.keys import queue_keys
 
 PATIENCE = 60.0
 """Seconds within which what must happen at all has happened, on a machine that has much else to do."""

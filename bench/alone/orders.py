@@ -8,7 +8,7 @@ import msgspec
 
 from contest import told
 from millstream import Millstream, RetryPolicy
-from millstream.address import group_address
+from millstream.model.address import group_address
 
 NAMESPACE = "limits"
 TOPIC, GROUP = "orders", "workers"

@@ -9,11 +9,11 @@ from alone.limit import Figures, Limit, Measurement
 from alone.stage import CHUNK, Stage
 from contest.server import throwaway_server
 from millstream import Millstream
-from millstream.address import group_address
 from millstream.bench.drain import watch
 from millstream.bench.figures import RowFailed
-from millstream.message import decode_message
-from millstream.outcome import Kind, Outcome
+from millstream.model.address import group_address
+from millstream.model.message import decode_message
+from millstream.model.outcome import Kind, Outcome
 
 WAITING = 100_000
 EVENTS = 300_000

@@ -8,15 +8,17 @@ from importlib import resources
 from alone.limit import Figures, Limit, Measurement
 from alone.stage import Stage
 from contest.server import Server, on_core, throwaway_server
+from millstream.backends.redis.scripts import Script
 from millstream.bench.figures import percentile
-from millstream.redis.scripts import Script
 
 JOBS = 200_000
 SERVER_CORE, OUR_CORE = 0, 1
 NAMES = {
     Script(name).sha.encode(): name
-    for name in (file.name.removesuffix(".lua") for file in resources.files("millstream.redis").joinpath("lua").iterdir())
-    if (resources.files("millstream.redis") / "lua" / f"{name}.lua").is_file()
+    for name in (
+        file.name.removesuffix(".lua") for file in resources.files("millstream.backends.redis").joinpath("lua").iterdir()
+    )
+    if (resources.files("millstream.backends.redis") / "lua" / f"{name}.lua").is_file()
 }
 
 

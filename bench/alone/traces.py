@@ -8,7 +8,7 @@ from alone.limit import Figures, Limit, Measurement
 from alone.stage import Stage
 from alone.tasks import NAMESPACE
 from contest.server import Server, throwaway_server
-from millstream.redis.keys import namespace_keys, queue_keys
+from millstream.backends.redis.keys import namespace_keys, queue_keys
 
 JOBS = 1_000_000
 PORTION = 100_000

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from contest import coroutines, told
 from contest.contender import EVENTS, JOBS, ORDERED, Client, Contender, main, program
 from millstream import Batch, Millstream
-from millstream.address import group_address, shard_addresses
-from millstream.redis.keys import queue_keys
+from millstream.backends.redis.keys import queue_keys
+from millstream.model.address import group_address, shard_addresses
 
 TOPIC, ORDERED_TOPIC, GROUP = "events", "ordered", "workers"
 SHARDS = 8

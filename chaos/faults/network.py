@@ -12,7 +12,7 @@ from chaos.faults.processes import BEYOND
 from chaos.history import Fault
 from chaos.proxy import Proxy
 from chaos.stage import Stage
-from millstream.redis.link import CALL_TIMEOUT
+from millstream.backends.redis.link import CALL_TIMEOUT
 
 ANSWER_SECONDS = CALL_TIMEOUT
 """How long a call waits for its answer before its connection is given up."""

@@ -11,7 +11,7 @@ from chaos.app import QUEUES, app, heavy
 from chaos.history import Fault
 from chaos.server import PrivateServer
 from chaos.stage import Stage, in_sync, until
-from millstream.redis.keys import GROUP, queue_keys
+from millstream.backends.redis.keys import GROUP, queue_keys
 
 BUFFERED_SECONDS = 2.0
 """With ``appendfsync everysec`` a server may answer, and write so much later: a slow disk makes it wait no longer than this."""

@@ -15,8 +15,8 @@ from chaos.stage import Stuck, until
 from chaos.trials.trial import TrialResult
 from chaos.workers import Worker, send
 from millstream import Delivery
-from millstream.address import split_address
-from millstream.consumer import Consumer
+from millstream.events.consumer import Consumer
+from millstream.model.address import split_address
 
 MODULE = "chaos.busy"
 

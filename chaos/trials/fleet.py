@@ -14,7 +14,7 @@ from chaos.site import Site, open_site
 from chaos.stage import Stuck
 from chaos.trials.trial import TrialResult
 from chaos.workers import Worker, send
-from millstream.call import Call
+from millstream.jobs.call import Call
 
 MODULE = "chaos.fleet"
 

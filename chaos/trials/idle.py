@@ -17,10 +17,10 @@ from chaos.stage import Stuck, until
 from chaos.trials.trial import TrialResult
 from chaos.verbs import NEWS, NOTES, make_app
 from millstream import Job, Millstream
+from millstream.backends.redis.link import CALL_TIMEOUT
+from millstream.backends.redis.results import QUIET_SECONDS
 from millstream.client.outbox import PATIENCE_SECONDS
 from millstream.errors import MillstreamError
-from millstream.redis.link import CALL_TIMEOUT
-from millstream.redis.results import QUIET_SECONDS
 
 MODULE = "chaos.verbs"
 

@@ -13,7 +13,7 @@ from chaos.ordered import Ordered, Rules
 from chaos.server import Engine
 from chaos.stage import Stuck, beside, until
 from chaos.yard import Yard, open_yard
-from millstream.ordering import OnFailure
+from millstream.model.ordering import OnFailure
 
 KILLED_WORKER, KILLED_CHILD, SCALED_IN, RESTART = (
     "kills of workers", "kills of children", "scaled in", "restarts of the server"

@@ -21,7 +21,7 @@ from chaos.proxy import Proxy
 from chaos.server import Engine, PrivateServer
 from chaos.stage import Scale, Setup, Stage, Stuck, open_stage, until
 from chaos.workers import Worker, cpu_seconds
-from millstream.redis.connect import CONNECT_TIMEOUT
+from millstream.backends.redis.connect import CONNECT_TIMEOUT
 
 CPU_PERCENT = 2.0
 """The most that a worker may use meanwhile, supervisor and child together."""

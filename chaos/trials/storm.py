@@ -24,8 +24,8 @@ from chaos.stage import Stuck, beside
 from chaos.trials.trial import TrialResult
 from chaos.workers import Worker, send
 from chaos.yard import Yard, open_yard
-from millstream.address import shard_addresses
-from millstream.redis.keys import queue_keys
+from millstream.backends.redis.keys import queue_keys
+from millstream.model.address import shard_addresses
 
 NOTICE_SECONDS = 1.5
 """A worker that has lost its lease has noticed by then: it claims every second."""

@@ -11,22 +11,22 @@ from millstream.errors import Reject, Retry, Snooze
 
 if TYPE_CHECKING:
     from millstream.app import Millstream
-    from millstream.batch import Batch
     from millstream.broker.why import Why
-    from millstream.call import Call
-    from millstream.consumer import Consumer
-    from millstream.current import CurrentJob, current_job
-    from millstream.dead import DeadJob
-    from millstream.dead_event import DeadEvent
-    from millstream.delivery import Delivery
-    from millstream.group import Group
-    from millstream.job import Job
-    from millstream.job_info import JobInfo
-    from millstream.policy import RetryPolicy
-    from millstream.problem import Problem
-    from millstream.queue import Queue
-    from millstream.task import AsyncTask, SyncTask
-    from millstream.topic import Topic
+    from millstream.events.batch import Batch
+    from millstream.events.consumer import Consumer
+    from millstream.events.dead_event import DeadEvent
+    from millstream.events.delivery import Delivery
+    from millstream.events.group import Group
+    from millstream.events.topic import Topic
+    from millstream.jobs.call import Call
+    from millstream.jobs.current import CurrentJob, current_job
+    from millstream.jobs.dead import DeadJob
+    from millstream.jobs.info import JobInfo
+    from millstream.jobs.job import Job
+    from millstream.jobs.queue import Queue
+    from millstream.jobs.task import AsyncTask, SyncTask
+    from millstream.model.policy import RetryPolicy
+    from millstream.reporting.problem import Problem
 
 __all__ = [
     "AsyncTask",
@@ -55,25 +55,25 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AsyncTask": "task",
-    "Batch": "batch",
-    "Call": "call",
-    "Consumer": "consumer",
-    "CurrentJob": "current",
-    "DeadEvent": "dead_event",
-    "DeadJob": "dead",
-    "Delivery": "delivery",
-    "Group": "group",
-    "Job": "job",
-    "JobInfo": "job_info",
+    "AsyncTask": "jobs.task",
+    "Batch": "events.batch",
+    "Call": "jobs.call",
+    "Consumer": "events.consumer",
+    "CurrentJob": "jobs.current",
+    "DeadEvent": "events.dead_event",
+    "DeadJob": "jobs.dead",
+    "Delivery": "events.delivery",
+    "Group": "events.group",
+    "Job": "jobs.job",
+    "JobInfo": "jobs.info",
     "Millstream": "app",
-    "Problem": "problem",
-    "Queue": "queue",
-    "RetryPolicy": "policy",
-    "SyncTask": "task",
-    "Topic": "topic",
+    "Problem": "reporting.problem",
+    "Queue": "jobs.queue",
+    "RetryPolicy": "model.policy",
+    "SyncTask": "jobs.task",
+    "Topic": "events.topic",
     "Why": "broker.why",
-    "current_job": "current",
+    "current_job": "jobs.current",
 }
 
 

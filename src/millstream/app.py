@@ -14,24 +14,33 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overloa
 
 import msgspec
 
-from millstream.address import base_name, dead_address, shard_addresses, split_address, split_group, topic_address
+from millstream.aio.backoff import START_SECONDS, patiently
 from millstream.backends import make_backend, where
-from millstream.backoff import START_SECONDS, patiently
-from millstream.batch import Batch
-from millstream.broadcast import Broadcast
 from millstream.broker import Broker, OrderRules
-from millstream.bulk import Bulk
-from millstream.call import Call
 from millstream.client import ClientInspector, Clients, new_request, open_topic, run_sync, sync_version
 from millstream.codec import Codec, CodecName, EventCodec
 from millstream.config import Url, discover_namespace, discover_url, parse_url
-from millstream.consumer import Consumer
-from millstream.dead import DeadLetters
 from millstream.errors import BrokerUnavailable, BulkError, UsageError
-from millstream.group import Group
-from millstream.handler import GroupHandler
-from millstream.job import Job, Origin
-from millstream.observers import Observer, Observers
+from millstream.events.batch import Batch
+from millstream.events.broadcast import Broadcast
+from millstream.events.consumer import Consumer
+from millstream.events.group import Group
+from millstream.events.subscription import BatchSubscriber, PrefixSubscription, SubscribeOptions, Subscriber, Subscription
+from millstream.events.topic import Topic
+from millstream.jobs.bulk import Bulk
+from millstream.jobs.call import Call
+from millstream.jobs.dead import DeadLetters
+from millstream.jobs.job import Job, Origin
+from millstream.jobs.queue import Queue
+from millstream.jobs.task import AsyncTask, SyncTask, Task, TaskDecorator, default_name
+from millstream.model.address import base_name, dead_address, shard_addresses, split_address, split_group, topic_address
+from millstream.model.handler import GroupHandler
+from millstream.model.ordering import SHARDS, Key, KeyOf, OnFailure, consumers_option, order_rules
+from millstream.model.policy import RetryPolicy
+from millstream.model.serving import Serving
+from millstream.model.settings import AppSettings, QueueSettings, TopicSettings, integer, seconds, topic_name
+from millstream.model.settings import name as checked_name
+from millstream.model.types import Seconds
 from millstream.options import (
     TaskOptions,
     job_id,
@@ -42,16 +51,7 @@ from millstream.options import (
     task_settings,
     timeout_option,
 )
-from millstream.ordering import SHARDS, Key, KeyOf, OnFailure, consumers_option, order_rules
-from millstream.policy import RetryPolicy
-from millstream.queue import Queue
-from millstream.serving import Serving
-from millstream.settings import AppSettings, QueueSettings, TopicSettings, integer, seconds, topic_name
-from millstream.settings import name as checked_name
-from millstream.subscription import BatchSubscriber, PrefixSubscription, SubscribeOptions, Subscriber, Subscription
-from millstream.task import AsyncTask, SyncTask, Task, TaskDecorator, default_name
-from millstream.topic import Topic
-from millstream.types import Seconds
+from millstream.reporting.observers import Observer, Observers
 from millstream.worker.inside import run_until_stopped
 from millstream.worker.scaling.requests import HOLD_SECONDS, scale
 from millstream.worker.services.keeper import KeeperThread

@@ -10,12 +10,12 @@ from typing import Any, TypedDict
 
 from millstream.broker.contract import BEGINNING, END, LogPosition, OrderRules, parse_entry
 from millstream.errors import UsageError
-from millstream.message import CallOverrides
-from millstream.ordering import KeyFunction, OnFailure, order_rules
-from millstream.policy import RetryPolicy, RetryRule, as_policy
-from millstream.settings import AppSettings, TaskSettings, integer, seconds
-from millstream.settings import name as checked_name
-from millstream.types import Seconds
+from millstream.model.message import CallOverrides
+from millstream.model.ordering import KeyFunction, OnFailure, order_rules
+from millstream.model.policy import RetryPolicy, RetryRule, as_policy
+from millstream.model.settings import AppSettings, TaskSettings, integer, seconds
+from millstream.model.settings import name as checked_name
+from millstream.model.types import Seconds
 
 DEFAULT_QUEUE = "default"
 

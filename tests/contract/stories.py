@@ -8,8 +8,8 @@ import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from millstream.redis import RedisBroker
-from millstream.redis.keys import queue_keys, topic_keys
+from millstream.backends.redis import RedisBroker
+from millstream.backends.redis.keys import queue_keys, topic_keys
 from millstream.testing.backend import PATIENCE, BackendUnderTest
 from millstream.testing.topic import TOPIC
 

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from millstream.backends.redis.scripts import Script
 from millstream.broker import Listed, Post
 from millstream.errors import BrokerError
-from millstream.redis.scripts import Script
 from millstream.testing.backend import BackendUnderTest, ids
 from millstream.testing.keyed import KEY, finish_all, retry, send, view_id
 from millstream.testing.keyed import begin as begin_key

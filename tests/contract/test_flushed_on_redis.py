@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from millstream.address import shard_name, topic_address
+from millstream.backends.redis import RedisBroker
 from millstream.broker import Post, Receipt
 from millstream.broker.contract import BEGINNING
 from millstream.errors import BrokerUnavailable
-from millstream.redis import RedisBroker
+from millstream.model.address import shard_name, topic_address
 from millstream.testing.backend import PATIENCE
 
 Story = Callable[[RedisBroker, Callable[[], Coroutine[Any, Any, None]]], Coroutine[Any, Any, None]]

@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
+from millstream.backends.redis import RedisBroker
 from millstream.broker import OrderRules
-from millstream.outcome import Kind
-from millstream.redis import RedisBroker
+from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, ids
 from millstream.testing.keyed import KEY, begin, dead, finish_all, send, take_all
 from tests.contract.stories import Server, Tell
@@ -227,7 +227,7 @@ def test_no_search_for_what_was_lost_passes_on_the_turn_of_a_stopped_key(
     tell: Tell, lost: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There are so many keys that claims come between the looks."""
-    monkeypatch.setattr("millstream.redis.broker.LOOKS", 1)
+    monkeypatch.setattr("millstream.backends.redis.broker.LOOKS", 1)
 
     async def story(backend: BackendUnderTest, server: Server) -> None:
         keys = [b"k%d" % n for n in range(600)]

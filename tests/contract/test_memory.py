@@ -11,9 +11,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
+from millstream.backends.memory import MemoryBroker
 from millstream.broker import Post, Receipt
-from millstream.memory import MemoryBroker
-from millstream.outcome import Kind, Outcome
+from millstream.model.outcome import Kind, Outcome
 from millstream.testing import BrokerContract, QueueContract
 from millstream.testing.backend import DONE_ENDING, PATIENCE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.broker import OrderRules
-from millstream.outcome import Kind
+from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, ids
 from millstream.testing.keyed import KEY, begin, dead, finish_all, retry, send, take_all
 from tests.contract.stories import Server, Tell

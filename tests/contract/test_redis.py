@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millstream.redis import RedisBroker
+from millstream.backends.redis import RedisBroker
 from millstream.testing import BrokerContract, QueueContract
 
 

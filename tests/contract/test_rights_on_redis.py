@@ -12,9 +12,9 @@ import pytest
 import redis
 
 from millstream import Millstream
+from millstream.backends.redis import RedisBroker, results
 from millstream.broker import Post
-from millstream.outcome import Kind, Outcome
-from millstream.redis import RedisBroker, results
+from millstream.model.outcome import Kind, Outcome
 from tests.unit.stage import looped
 
 PATIENCE = 20.0

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import Phase
 
-from millstream.memory import MemoryBroker
-from millstream.memory.queue import MemoryQueue
-from millstream.memory.topic import MemoryTopic
-from millstream.redis import RedisBroker
+from millstream.backends.memory import MemoryBroker
+from millstream.backends.memory.queue import MemoryQueue
+from millstream.backends.memory.topic import MemoryTopic
+from millstream.backends.redis import RedisBroker
 from tests.contract.machine import bugs
 from tests.contract.machine.backends import Twins
 from tests.contract.machine.owners import TwoOwners, TwoTopicOwners

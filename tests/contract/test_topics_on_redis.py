@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from millstream.address import dead_address, group_address
+from millstream.backends.redis import RedisBroker
+from millstream.backends.redis.keys import GROUP, queue_keys, topic_keys
 from millstream.broker import Position, Post, Receipt
 from millstream.broker.contract import BEGINNING, END, UNKNOWN
 from millstream.errors import LeaseLost
-from millstream.outcome import Kind
-from millstream.redis import RedisBroker
-from millstream.redis.keys import GROUP, queue_keys, topic_keys
+from millstream.model.address import dead_address, group_address
+from millstream.model.outcome import Kind
 from millstream.testing.backend import PATIENCE, BackendUnderTest, ids
 from millstream.testing.topic import TOPIC, A, B, begin, claim, emit, emit_serials, end, finish, group_state, state, take
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from millstream.backends.redis import RedisBroker
+from millstream.backends.redis.keys import GROUP, namespace_keys, queue_keys, topic_keys
 from millstream.broker import WorkerInfo
-from millstream.redis import RedisBroker
-from millstream.redis.keys import GROUP, namespace_keys, queue_keys, topic_keys
 from millstream.testing.backend import PATIENCE, BackendUnderTest, ids
 from millstream.testing.topic import TOPIC, A, begin, claim, emit, finish, state, take
 

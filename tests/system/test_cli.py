@@ -115,7 +115,7 @@ def test_reading_imports_no_code_of_the_users(server: Server) -> None:
 def test_help_needs_neither_the_client_nor_the_tables() -> None:
     program = (
         "import sys; from millstream.cli.main import run; run(['--help']); "
-        "print([name for name in ('redis', 'rich', 'millstream.redis') if name in sys.modules])"
+        "print([name for name in ('redis', 'rich', 'millstream.backends.redis') if name in sys.modules])"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PATIENCE)
     assert answer.stdout.endswith("\n[]\n")

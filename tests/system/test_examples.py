@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from millstream.backends.embedded import stop_server
 from millstream.cli.demo.show import FIRST_APP
-from millstream.embedded import stop_server
-from millstream.ordering import fnv1a, key_bytes, shard_of_key
+from millstream.model.ordering import fnv1a, key_bytes, shard_of_key
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

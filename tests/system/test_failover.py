@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from millstream.backends.redis import RedisBroker, results
+from millstream.backends.redis.connect import Connector
+from millstream.backends.redis.link import Link
 from millstream.broker import Post
 from millstream.errors import BrokerUnavailable
-from millstream.outcome import Kind, Outcome
-from millstream.redis import RedisBroker, results
-from millstream.redis.connect import Connector
-from millstream.redis.link import Link
+from millstream.model.outcome import Kind, Outcome
 from tests.system.harness import Server, running_server
 from tests.unit.stage import looped
 

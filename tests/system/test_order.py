@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from chaos.trials.order import OrderTest, run
-from millstream.ordering import OnFailure
+from millstream.model.ordering import OnFailure
 
 SEED = 1
 

@@ -18,8 +18,8 @@ from typing import NamedTuple, Self
 import pytest
 from redis.asyncio import Redis
 
-from millstream.embedded import data_folder, stop_server
-from millstream.embedded.folder import socket_path
+from millstream.backends.embedded import data_folder, stop_server
+from millstream.backends.embedded.folder import socket_path
 from tests.system.harness import eventually, whole_lines
 
 ROOT = Path(__file__).parents[2]

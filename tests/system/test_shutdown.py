@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.task import AsyncTask
+from millstream.jobs.task import AsyncTask
 from tests.system.apps import jobs
 from tests.system.harness import Ledger, Server, Workers, eventually, state, totals, until_done
 

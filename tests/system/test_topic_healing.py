@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millstream.redis.keys import GROUP, queue_keys
+from millstream.backends.redis.keys import GROUP, queue_keys
 from tests.system.apps import events
 from tests.system.harness import Ledger, Server, Worker, Workers, eventually
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from millstream import Millstream, RetryPolicy
-from millstream.redis.keys import topic_keys
-from millstream.topic import Topic
+from millstream.backends.redis.keys import topic_keys
+from millstream.events.topic import Topic
 from tests.system.harness import PATIENCE, Server, running_server
 
 EVENTS = int(os.environ.get("MILLSTREAM_EVENTS", "2000"))

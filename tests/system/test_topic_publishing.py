@@ -11,10 +11,10 @@ import pytest
 
 from chaos.proxy import Proxy
 from millstream import Millstream
+from millstream.backends.redis.keys import topic_keys
 from millstream.errors import BrokerUnavailable, BulkError
-from millstream.message import decode_message
-from millstream.redis.keys import topic_keys
-from millstream.topic import Publication
+from millstream.events.topic import Publication
+from millstream.model.message import decode_message
 from tests.system.harness import PATIENCE, Server
 
 EVENTS = 10_000

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from millstream.embedded import stop_server
+from millstream.backends.embedded import stop_server
 from tests.unit.stage import place
 
 

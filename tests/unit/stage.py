@@ -13,9 +13,9 @@ import msgspec
 
 from millstream import Millstream
 from millstream.broker import Entry, Post
-from millstream.message import ErrorNote, Message, decode_message
-from millstream.outcome import Ending, Kind, Letter, Outcome, encode_ending
-from millstream.types import DeadReason
+from millstream.model.message import ErrorNote, Message, decode_message
+from millstream.model.outcome import Ending, Kind, Letter, Outcome, encode_ending
+from millstream.model.types import DeadReason
 
 P = ParamSpec("P")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from millstream.backoff import FIRST_SECONDS, LONGEST_SECONDS, PATIENT_SECONDS, pauses
+from millstream.aio.backoff import FIRST_SECONDS, LONGEST_SECONDS, PATIENT_SECONDS, pauses
 
 
 def test_pauses_double_up_to_the_longest_and_are_spread_over_their_upper_half() -> None:

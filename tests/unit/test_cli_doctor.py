@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from millstream.address import dead_address
+from millstream.backends.embedded import ensure_server
+from millstream.backends.redis import RedisBroker, contents, doctor
+from millstream.backends.redis.keys import GROUP, queue_keys
 from millstream.broker import Finding, GroupState, OrderRules, Post, TopicState, WorkerInfo
-from millstream.embedded import ensure_server
-from millstream.message import ErrorNote, Message, encode_message
-from millstream.outcome import Kind, Letter, Outcome
-from millstream.redis import RedisBroker, contents, doctor
-from millstream.redis.keys import GROUP, queue_keys
+from millstream.model.address import dead_address
+from millstream.model.message import ErrorNote, Message, encode_message
+from millstream.model.outcome import Kind, Letter, Outcome
 from tests.unit.test_cli_commands import NO_ARGUMENTS
 
 HEALTHY = {"aof_enabled": "1", "aof_last_write_status": "ok", "maxmemory_policy": "noeviction", "maxmemory": "0"}

@@ -11,7 +11,7 @@ import pytest
 
 from millstream import Millstream, Reject, RetryPolicy
 from millstream.cli.main import run
-from millstream.ordering import shard_of_key
+from millstream.model.ordering import shard_of_key
 from tests.unit.stage import PATIENCE, new_app, place
 
 Scenario = Callable[[Millstream], Awaitable[Any]]

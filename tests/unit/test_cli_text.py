@@ -14,7 +14,7 @@ from millstream.cli.output import aligned, confirm
 from millstream.cli.table import Column, fitted
 from millstream.cli.text import ago, cell, iso, json_text, natural, unpacked
 from millstream.errors import UsageError
-from millstream.printable import block, line
+from millstream.reporting.printable import block, line
 
 NOON = datetime(2026, 7, 1, 12, 0, 0, 123_456, tzinfo=UTC)
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from millstream import Millstream
+from millstream.backends.memory import MemoryBroker
+from millstream.backends.redis import connect as connect_module
 from millstream.broker import Broker
 from millstream.errors import BrokerUnavailable, UsageError
-from millstream.memory import MemoryBroker
-from millstream.redis import connect as connect_module
 from tests.unit.stage import looped, published
 
 FOREVER = 1_000.0

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from millstream import backoff
+from millstream.aio import backoff
 from millstream.broker import Post, Receipt
 from millstream.client import outbox as outbox_module
 from millstream.client.outbox import MAX_BYTES, MAX_POSTS, Answer, Outbox

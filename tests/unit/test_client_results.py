@@ -291,7 +291,7 @@ async def test_a_question_is_asked_again_while_the_server_is_away_for_a_moment(m
 async def test_who_waits_for_many_jobs_of_a_task_for_long_is_told_once_what_holds_them_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("millstream.job.LONG_WAIT_SECONDS", 1.0)
+    monkeypatch.setattr("millstream.jobs.job.LONG_WAIT_SECONDS", 1.0)
     app, shrink = build()
     async with app:
         jobs = [await shrink.enqueue(1) for _ in range(20)]
@@ -306,7 +306,7 @@ async def test_who_waits_for_many_jobs_of_a_task_for_long_is_told_once_what_hold
 async def test_who_waits_for_long_is_told_in_the_log_that_no_worker_serves_the_queue(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("millstream.job.LONG_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("millstream.jobs.job.LONG_WAIT_SECONDS", 0.0)
     app, shrink = build()
     async with app:
         job = await shrink.enqueue(1)

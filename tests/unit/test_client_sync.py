@@ -16,9 +16,9 @@ import pytest
 
 from millstream import Call, Group, Job, Millstream, Queue, Topic
 from millstream.client import ClientInspector
-from millstream.dead import DeadLetters
 from millstream.errors import UsageError
-from millstream.task import Task
+from millstream.jobs.dead import DeadLetters
+from millstream.jobs.task import Task
 from tests.unit.stage import looped, published
 
 FORKING_THREADS_IS_MEANT = ("-W", "ignore:This process:DeprecationWarning")
@@ -119,7 +119,7 @@ def script(folder: Path, body: str, *options: str) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Any:
-    from millstream.embedded import stop_server
+    from millstream.backends.embedded import stop_server
 
     yield tmp_path
     stop_server(tmp_path / "data")

@@ -6,8 +6,8 @@ import asyncio
 import secrets
 import time
 
-from millstream.redis import RedisBroker
-from millstream.redis.keys import queue_keys
+from millstream.backends.redis import RedisBroker
+from millstream.backends.redis.keys import queue_keys
 
 MARKED = 1e15
 """What is taken off the time of the first look at an overdue lease, to write it as the score of that lease."""

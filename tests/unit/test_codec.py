@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from millstream.codec import ArgumentCodec, ResultCodec
 from millstream.errors import UsageError
-from millstream.invalid import InvalidArguments, InvalidResult
+from millstream.model.invalid import InvalidArguments, InvalidResult
 
 if TYPE_CHECKING:
     from fractions import Fraction

@@ -15,8 +15,8 @@ import pytest
 from millstream import Batch, Delivery, Millstream, Reject, RetryPolicy, Snooze, Topic
 from millstream.broker import Post
 from millstream.errors import BrokerError, UsageError
-from millstream.message import Message, encode_message
-from millstream.outcome import Kind, Outcome
+from millstream.model.message import Message, encode_message
+from millstream.model.outcome import Kind, Outcome
 from tests.unit.stage import PATIENCE, looped, new_app, until, until_idle
 
 pytestmark = pytest.mark.usefixtures("every_backend")

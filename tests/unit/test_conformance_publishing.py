@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from millstream import Delivery, Millstream, Topic
+from millstream.backends.redis import RedisBroker
 from millstream.client import outbox
 from millstream.codec import CodecName, EventCodec
 from millstream.errors import BrokerUnavailable, BulkError, PayloadTooLarge, TopicFull, UsageError
-from millstream.invalid import InvalidArguments
-from millstream.redis import RedisBroker
+from millstream.model.invalid import InvalidArguments
 from tests.unit.stage import PATIENCE, looped, new_app, place
 
 pytestmark = pytest.mark.usefixtures("every_backend")

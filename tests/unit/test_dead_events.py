@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from millstream import DeadEvent, DeadJob, Delivery, Millstream, Reject, Retry, RetryPolicy, Snooze, Topic, current_job, forward
-from millstream.address import dead_address
 from millstream.broker import Post
 from millstream.broker.letters import open_letter
 from millstream.errors import MalformedEvent, UsageError
-from millstream.forward import Forwarder
-from millstream.message import decode_message
+from millstream.events.forward import Forwarder
+from millstream.model.address import dead_address
+from millstream.model.message import decode_message
 from tests.unit.stage import PATIENCE, looped, new_app
 
 pytestmark = pytest.mark.usefixtures("every_backend")

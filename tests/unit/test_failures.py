@@ -10,8 +10,8 @@ import pytest
 
 from millstream import Millstream, RetryPolicy, Snooze, current_job
 from millstream.errors import JobFailed
-from millstream.message import FAILURES_KEPT, Attempt, decode_message
-from millstream.outcome import Letter, decode_letter
+from millstream.model.message import FAILURES_KEPT, Attempt, decode_message
+from millstream.model.outcome import Letter, decode_letter
 from tests.unit.stage import PATIENCE, looped, new_app
 
 AT_ONCE = RetryPolicy(14, delay=0.0, jitter=False)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, cast
 
-from millstream.current import CurrentJob
+from millstream.jobs.current import CurrentJob
 from millstream.worker.hot.hold import ASYNC, BATCH, BUFFER_MAX, BUFFER_SECONDS, READ_PAST, STOPPING, THREAD, Hold
 from millstream.worker.hot.lane import Lane
 

@@ -11,7 +11,7 @@ import pytest
 
 from millstream import Millstream, RetryPolicy
 from millstream.errors import JobFailed, JobNotFound, ResultTimeout, UsageError
-from millstream.message import Attempt
+from millstream.model.message import Attempt
 from tests.unit.stage import dead, looped, new_app, until, work
 
 in_every_backend = pytest.mark.usefixtures("every_backend")

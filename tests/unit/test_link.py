@@ -14,12 +14,12 @@ import pytest
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
+from millstream.backends.redis import RedisBroker
+from millstream.backends.redis import connect as connect_module
+from millstream.backends.redis import link as link_module
+from millstream.backends.redis.connect import Connector, check_version
+from millstream.backends.redis.link import Link
 from millstream.errors import BrokerRefused, BrokerUnavailable
-from millstream.redis import RedisBroker
-from millstream.redis import connect as connect_module
-from millstream.redis import link as link_module
-from millstream.redis.connect import Connector, check_version
-from millstream.redis.link import Link
 from tests.unit.relay import Relay
 from tests.unit.stage import looped
 

@@ -31,10 +31,10 @@ from millstream.errors import (
     UsageError,
     WorkerCrashed,
 )
-from millstream.invalid import InvalidArguments
-from millstream.observers import Observers
-from millstream.problem import During
-from millstream.reporter import Reporter
+from millstream.model.invalid import InvalidArguments
+from millstream.reporting.observers import Observers
+from millstream.reporting.problem import During
+from millstream.reporting.reporter import Reporter
 from millstream.worker.relay import Relay
 from millstream.worker.services.keeper import Keeper
 from millstream.worker.services.registrar import Registrar
@@ -200,7 +200,7 @@ async def test_a_coroutine_that_an_observer_returns_is_told_and_left_no_warning(
 
 @looped
 async def test_what_is_too_much_for_a_slow_observer_is_counted_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millstream.observers.MOST_WAITING", 3)
+    monkeypatch.setattr("millstream.reporting.observers.MOST_WAITING", 3)
     observers, told = Observers(), list[Problem]()
     blocked, go_on = threading.Event(), threading.Event()
 
@@ -223,7 +223,7 @@ async def test_what_is_too_much_for_a_slow_observer_is_counted_in_the_next(monke
 
 @looped
 async def test_the_thread_ends_when_there_is_nothing_to_tell_and_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millstream.observers.IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("millstream.reporting.observers.IDLE_SECONDS", 0.01)
     observers, threads = Observers(), list[threading.Thread]()
     observers.add(lambda _: threads.append(threading.current_thread()))
     for round in (1, 2):
@@ -763,7 +763,7 @@ def test_who_missed_the_server_just_before_it_came_back_begins_no_new_outage(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("millstream.reporter.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("millstream.reporting.reporter.time", SimpleNamespace(monotonic=lambda: now[0]))
     caplog.set_level(logging.INFO, "millstream.worker")
     reporter = Reporter(None, logging.getLogger("millstream.worker"))
     away = BrokerUnavailable("connection refused")

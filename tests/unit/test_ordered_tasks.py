@@ -22,7 +22,7 @@ from millstream.errors import (
     ShardsInUse,
     UsageError,
 )
-from millstream.ordering import shard_of_key
+from millstream.model.ordering import shard_of_key
 from tests.unit.stage import looped, new_app, place, until
 
 SOON = RetryPolicy(3, delay=0.001, jitter=False)

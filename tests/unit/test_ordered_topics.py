@@ -14,7 +14,7 @@ import pytest
 from millstream import Batch, DeadEvent, Delivery, Millstream, Problem, Reject, RetryPolicy, Topic
 from millstream.broker import OrderRules
 from millstream.errors import BulkError, ShardsChanged, ShardsInUse, TopicFull, UsageError
-from millstream.ordering import shard_of_key
+from millstream.model.ordering import shard_of_key
 from tests.unit.stage import looped, new_app, place, until, until_idle
 
 SOON = RetryPolicy(3, delay=0.001, jitter=False)

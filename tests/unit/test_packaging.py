@@ -31,7 +31,7 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     written = {path.relative_to(ROOT / "src").as_posix() for path in PACKAGE.rglob("*") if path.is_file()}
     written = {name for name in written if "__pycache__" not in name}
 
-    assert {"millstream/py.typed", "millstream/redis/lua/publish.lua"} < written
+    assert {"millstream/py.typed", "millstream/backends/redis/lua/publish.lua"} < written
     assert written == {name for name in ZipFile(wheel).namelist() if name.startswith("millstream/")}
 
 
@@ -59,7 +59,7 @@ def test_what_need_not_be_loaded_is_not(module: str) -> None:
     code = f"import sys, {module}; print(*sys.modules, sep='\\n')"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert module in loaded
-    heavy = {"millstream.app", "millstream.client", "millstream.memory", "millstream.worker.worker", "redis", "rich"}
+    heavy = {"millstream.app", "millstream.client", "millstream.backends.memory", "millstream.worker.worker", "redis", "rich"}
     assert heavy & set(loaded) == set()
 
 

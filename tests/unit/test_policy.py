@@ -6,7 +6,7 @@ import pytest
 
 from millstream import Retry, RetryPolicy
 from millstream.errors import UsageError
-from millstream.policy import as_policy
+from millstream.model.policy import as_policy
 
 
 def full() -> float:

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from redis.asyncio.connection import AbstractConnection
 
+from millstream.backends.redis import RedisBroker, results
+from millstream.backends.redis.connect import Connector
+from millstream.backends.redis.link import Link
+from millstream.backends.redis.results import RedisResults
 from millstream.broker import Post
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable
-from millstream.outcome import Kind, Outcome
-from millstream.redis import RedisBroker, results
-from millstream.redis.connect import Connector
-from millstream.redis.link import Link
-from millstream.redis.results import RedisResults
+from millstream.model.outcome import Kind, Outcome
 from tests.unit.relay import Relay
 from tests.unit.stage import looped
 

@@ -6,8 +6,8 @@ import pytest
 from redis import Redis
 
 from millstream import Millstream
+from millstream.backends.redis.sandbox import Sandbox
 from millstream.errors import BrokerUnavailable
-from millstream.redis.sandbox import Sandbox
 
 
 @pytest.mark.parametrize("namespace", ["bench-1", "b*", "b?[a-z]", "back\\slash^"])

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from millstream import DeadEvent, Millstream
+from millstream.backends.memory import MemoryBroker
 from millstream.broker import Post
 from millstream.errors import UsageError
-from millstream.memory import MemoryBroker
-from millstream.message import ErrorNote, decode_message
-from millstream.outcome import DONE, Outcome
+from millstream.model.message import ErrorNote, decode_message
+from millstream.model.outcome import DONE, Outcome
 from millstream.worker import codes, verdict
 from millstream.worker.circuit import FRUITLESS, PROBE_SECONDS, RESTART_SECONDS, Circuit
 from millstream.worker.scaling import Backlog, Load, Metrics, Threshold

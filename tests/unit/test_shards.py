@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from millstream.backends.memory import MemoryBroker
 from millstream.broker import OrderRules
 from millstream.errors import UsageError
-from millstream.memory import MemoryBroker
-from millstream.ordering import LONGEST_REMEMBERED, fnv1a, key_bytes, shard_of_key
-from millstream.serving import Serving
+from millstream.model.ordering import LONGEST_REMEMBERED, fnv1a, key_bytes, shard_of_key
+from millstream.model.serving import Serving
 from tests.unit.stage import looped, new_app
 
 VECTORS: list[tuple[Any, bytes, int, int]] = [

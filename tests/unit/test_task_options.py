@@ -9,7 +9,7 @@ import pytest
 
 from millstream import Millstream, RetryPolicy
 from millstream.errors import UsageError
-from millstream.message import CallOverrides
+from millstream.model.message import CallOverrides
 from tests.unit.stage import done, looped, new_app, work
 
 pytestmark = pytest.mark.usefixtures("every_backend")

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import msgspec
 
-from millstream.memory import MemoryBroker
+from millstream.backends.memory import MemoryBroker
 from millstream.worker import messages
 from millstream.worker.children import Child
 from millstream.worker.managed_process import ManagedProcess

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from millstream.current import CurrentJob
+from millstream.jobs.current import CurrentJob
 from millstream.worker.hot.threads import Threads
 
 

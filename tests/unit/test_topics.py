@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from millstream import Batch, Delivery, Millstream, Reject, RetryPolicy, Snooze, Topic
+from millstream.backends.memory import MemoryBroker
 from millstream.broker import Post
 from millstream.errors import BulkError, PayloadTooLarge, TopicFull, UsageError
-from millstream.memory import MemoryBroker
 from tests.unit.stage import PATIENCE, looped, new_app, place, until
 
 pytestmark = pytest.mark.usefixtures("every_backend")

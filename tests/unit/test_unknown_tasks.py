@@ -11,7 +11,7 @@ import pytest
 
 from millstream import Millstream, Retry, RetryPolicy, Snooze
 from millstream.broker import Post
-from millstream.message import Message, encode_message
+from millstream.model.message import Message, encode_message
 from tests.unit.stage import PATIENCE, looped, new_app, place
 
 NO_ARGUMENTS = msgspec.Raw(msgspec.msgpack.encode([]))

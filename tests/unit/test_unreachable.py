@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from millstream import Millstream
+from millstream.backends.redis import connect as connect_module
 from millstream.client import client as client_module
 from millstream.client import outbox as outbox_module
 from millstream.errors import BrokerUnavailable, MillstreamError
-from millstream.redis import connect as connect_module
 from tests.unit.stage import looped
 
 Verb = Callable[[Millstream], Awaitable[object]]
@@ -39,7 +39,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     """A port that refuses connections, and says nothing on them once it listens. Callers are not patient, attempts are."""
     monkeypatch.setattr(client_module, "PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr(outbox_module, "PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr("millstream.job.LAST_LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("millstream.jobs.job.LAST_LOOK_SECONDS", 0.2)
     monkeypatch.setattr(connect_module, "CONNECT_TIMEOUT", 1_000.0)
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))

@@ -7,11 +7,11 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from millstream.backends.redis.inspector import trouble
 from millstream.broker import DeadLetter, JobView, QueueState, Standing, Trouble, Why, WhyCode, WorkerInfo
 from millstream.broker.explaining import Facts, explain
-from millstream.message import ErrorNote, Message, encode_message
-from millstream.outcome import Letter
-from millstream.redis.inspector import trouble
+from millstream.model.message import ErrorNote, Message, encode_message
+from millstream.model.outcome import Letter
 
 NOW = 1_800_000_000.0
 READ_ONLY = Trouble("read_only", "the server is a read-only replica")

@@ -17,10 +17,10 @@ import msgspec
 import pytest
 
 from millstream import Millstream, Reject, Retry, RetryPolicy, Snooze, current_job
+from millstream.backends.memory import MemoryBroker
 from millstream.broker import Entry
 from millstream.errors import BrokerError, BrokerRefused, JobCancelled, JobExpired, JobFailed, ResultsDisabled, UsageError
-from millstream.memory import MemoryBroker
-from millstream.message import Message, encode_message
+from millstream.model.message import Message, encode_message
 from tests.unit.stage import looped, new_app, until
 
 SOON = RetryPolicy(2, delay=0.001, jitter=False)

@@ -8,7 +8,7 @@ import pytest
 
 from millstream import RetryPolicy, current_job
 from millstream.errors import JobFailed, Retry
-from millstream.logs import Escaping
+from millstream.reporting.logs import Escaping
 from tests.unit.stage import PATIENCE, looped, new_app
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from millstream import Batch, Delivery, Millstream, RetryPolicy, current_job
+from millstream.backends.memory import MemoryBroker
 from millstream.errors import BrokerError, BrokerUnavailable, JobFailed
-from millstream.memory import MemoryBroker
-from millstream.outcome import DONE, Kind, Outcome
-from millstream.reporter import Reporter
+from millstream.model.outcome import DONE, Kind, Outcome
+from millstream.reporting.reporter import Reporter
 from millstream.worker import suspects
 from millstream.worker.hot.hold import ASYNC, THREAD, Hold
 from millstream.worker.hot.lane import Lane

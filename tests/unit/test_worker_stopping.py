@@ -15,7 +15,7 @@ import pytest
 from millstream import Millstream, logs
 from millstream.broker import Broker, Claim
 from millstream.errors import BrokerRefused, BrokerUnavailable
-from millstream.reporter import Reporter
+from millstream.reporting.reporter import Reporter
 from millstream.worker import codes, messages
 from millstream.worker.children import Child
 from millstream.worker.circuit import FRUITLESS

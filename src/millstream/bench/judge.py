@@ -15,7 +15,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any, Self, TypeVar, assert_never, cast
 
-from millstream.address import group_address
+from millstream.backends.redis.sandbox import Sandbox
 from millstream.bench.callers import WARM_UP, Callers
 from millstream.bench.drain import watch
 from millstream.bench.figures import Measured, RowFailed, percentile
@@ -25,9 +25,9 @@ from millstream.bench.tasks import CONCURRENCY, GROUP, NAMESPACE, TALLY, URL, ma
 from millstream.bench.workers import Workers
 from millstream.broker import QueueState
 from millstream.errors import BrokerError
-from millstream.job import Job
-from millstream.redis.sandbox import Sandbox
-from millstream.task import AsyncTask
+from millstream.jobs.job import Job
+from millstream.jobs.task import AsyncTask
+from millstream.model.address import group_address
 from millstream.worker.child import loop_factory
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ import os
 import time
 
 from millstream.app import Millstream
-from millstream.batch import Batch
 from millstream.bench.tally import MARKS, STARTS, mapped, say_up
+from millstream.events.batch import Batch
 
 URL, NAMESPACE, TALLY = "MILLSTREAM_BENCH_URL", "MILLSTREAM_BENCH_NAMESPACE", "MILLSTREAM_BENCH_TALLY"
 """How a worker process is told where it works."""

@@ -1,7 +1,7 @@
 """The promise every backend keeps: what can happen to a job, each verb one whole, atomic transition for a batch.
 
-Backends (``millstream.memory``, ``millstream.redis``) implement it; ``millstream.testing.BrokerContract`` proves that they do.
-Durations are seconds; entry references and bodies are opaque bytes.
+Backends (``millstream.backends``) implement it, and ``millstream.testing.BrokerContract`` proves that they do. Durations are
+seconds; entry references and bodies are opaque bytes.
 """
 
 from millstream.broker.contract import (

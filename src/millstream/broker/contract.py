@@ -10,12 +10,12 @@ from enum import Enum
 
 import msgspec
 
-from millstream.address import shard_addresses, split_address
 from millstream.broker.control import ControlChannel
 from millstream.broker.inspector import Inspector, WorkerInfo
 from millstream.broker.results import ResultStore
 from millstream.errors import ShardsInUse
-from millstream.outcome import Cancelled, Ending, Outcome, encode_ending
+from millstream.model.address import shard_addresses, split_address
+from millstream.model.outcome import Cancelled, Ending, Outcome, encode_ending
 
 OVERDUE_SECONDS = 1.5
 """A lease that is past its deadline lapses only if it is still overdue this long after it was first seen so."""

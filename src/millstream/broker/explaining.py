@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from millstream.address import base_name, shard_of, split_address
 from millstream.broker.why import Standing, Trouble, Why, WhyCode, key_text
+from millstream.model.address import base_name, shard_of, split_address
 
 if TYPE_CHECKING:
     from millstream.broker.inspector import JobView, QueueState, WorkerInfo
-    from millstream.message import ErrorNote, Message
+    from millstream.model.message import ErrorNote, Message
 
 STOPS_ALL: tuple[WhyCode, ...] = ("read_only", "full", "paused", "no_worker")
 """What holds up every job at an address. A job that also waits for something else is told of these, too."""

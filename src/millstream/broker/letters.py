@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from millstream.address import dead_address
 from millstream.broker.inspector import DeadLetter
-from millstream.message import Message, encode_message
+from millstream.model.address import dead_address
+from millstream.model.message import Message, encode_message
 
 _encode = msgspec.msgpack.Encoder().encode
 open_letter = msgspec.msgpack.Decoder(DeadLetter).decode

@@ -102,8 +102,8 @@ def bench(
 @contextmanager
 def _server(url: str | None) -> Generator[str]:
     """The URL of a server that is there; of one that exists for this run alone, if none is named."""
+    from millstream.backends.embedded import ensure_server, stop_server
     from millstream.config import parse_url
-    from millstream.embedded import ensure_server, stop_server
 
     if url is None:
         with tempfile.TemporaryDirectory(prefix="millstream-bench-", ignore_cleanup_errors=True) as folder:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
-from millstream.address import split_address
 from millstream.broker.why import key_text
 from millstream.cli.jobs import failure_rows, show
 from millstream.cli.noun import noun
@@ -18,14 +17,15 @@ from millstream.cli.output import confirm, more_than, print_list, progress, say
 from millstream.cli.table import Column
 from millstream.cli.text import counted, natural
 from millstream.errors import MillstreamError, UsageError
-from millstream.types import DeadReason
+from millstream.model.address import split_address
+from millstream.model.types import DeadReason
 
 if TYPE_CHECKING:
     from millstream.app import Millstream
     from millstream.broker import DeadLetter
     from millstream.broker.explaining import Facts
     from millstream.cli.output import Advance
-    from millstream.dead import DeadJob
+    from millstream.jobs.dead import DeadJob
 
 COLUMNS = (
     Column("id"),

@@ -18,9 +18,9 @@ from millstream.errors import UsageError
 
 if TYPE_CHECKING:
     from millstream.app import Millstream
-    from millstream.job import Job
+    from millstream.jobs.job import Job
+    from millstream.jobs.task import Task
     from millstream.options import CallOptions
-    from millstream.task import Task
 
 POSITIONS = ""
 """The key under which an object of arguments may hold positional ones, as ``jobs show`` prints them."""

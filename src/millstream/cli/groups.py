@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from millstream.app import Millstream
     from millstream.broker import GroupState, TopicState
-    from millstream.group import Group
+    from millstream.events.group import Group
 
 GROUP_COLUMNS = (
     Column("topic"),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.address import base_name, shard_of
 from millstream.broker.why import key_text
 from millstream.cli.noun import noun
 from millstream.cli.options import InQueue, JobId, JobIds, Json, Limit, Namespace, OfTask, Url, Yes
@@ -15,7 +14,8 @@ from millstream.cli.output import confirm, more_than, print_details, print_list,
 from millstream.cli.table import Column
 from millstream.cli.text import counted, iso, json_text, moment, natural, unpacked
 from millstream.errors import BrokerError, JobNotFound, MillstreamError, UsageError
-from millstream.printable import line
+from millstream.model.address import base_name, shard_of
+from millstream.reporting.printable import line
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from millstream.app import Millstream
     from millstream.broker import Broker, JobView, Listed
     from millstream.broker.explaining import Facts
-    from millstream.message import Attempt
+    from millstream.model.message import Attempt
 
 ENDED = ("done", "dead", "cancelled", "expired")
 

@@ -22,7 +22,7 @@ from millstream.cli.tasks import list_tasks
 from millstream.cli.topics import topics
 from millstream.cli.workers import workers
 from millstream.errors import BrokerError, MillstreamError, ShardsChanged, ShardsInUse, UsageError
-from millstream.printable import line
+from millstream.reporting.printable import line
 from millstream.worker import codes
 
 INTERRUPTED = 130

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from millstream.address import split_address
 from millstream.broker.why import key_text
 from millstream.cli.output import confirm, print_list, say
 from millstream.cli.table import Column
 from millstream.cli.text import counted, moment
 from millstream.errors import MillstreamError
+from millstream.model.address import split_address
 
 if TYPE_CHECKING:
     from millstream.app import Millstream
     from millstream.broker import StoppedKey
-    from millstream.group import Group
-    from millstream.queue import Queue
-    from millstream.topic import Topic
+    from millstream.events.group import Group
+    from millstream.events.topic import Topic
+    from millstream.jobs.queue import Queue
 
 BLOCKED = Column("blocked", number=True)
 STOPPED = Column("stopped", number=True)

@@ -15,7 +15,7 @@ import typer
 from millstream.cli.table import Column, fitted, untruncated
 from millstream.cli.text import ago, cell, iso, json_text
 from millstream.errors import MillstreamError, UsageError
-from millstream.printable import block
+from millstream.reporting.printable import block
 
 Row = Mapping[str, Any]
 

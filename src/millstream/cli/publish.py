@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import msgspec
 import typer
 
-from millstream.address import topic_address
 from millstream.cli.enqueue import sender_app
 from millstream.cli.options import App, Json, Namespace, Url
 from millstream.cli.order import given_key
 from millstream.cli.output import say
 from millstream.cli.text import json_text
 from millstream.errors import UsageError
+from millstream.model.address import topic_address
 
 if TYPE_CHECKING:
     from millstream.app import Millstream
-    from millstream.topic import Topic
+    from millstream.events.topic import Topic
 
 
 def publish(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from millstream.address import base_name
 from millstream.cli.noun import noun
 from millstream.cli.options import Json, Namespace, QueueName, Url, Yes
 from millstream.cli.order import (
@@ -26,6 +25,7 @@ from millstream.cli.order import (
 from millstream.cli.output import confirm, note, print_details, print_list, progress, say
 from millstream.cli.table import Column
 from millstream.cli.text import counted, moment
+from millstream.model.address import base_name
 
 if TYPE_CHECKING:
     from millstream.app import Millstream

@@ -19,7 +19,7 @@ def at(url: str | None, namespace: str | None, do: Callable[[Millstream], Awaita
     app = Millstream(url, namespace=namespace)
     check_reach(app)
     if app.url.scheme == "embedded":
-        from millstream.embedded import data_folder
+        from millstream.backends.embedded import data_folder
 
         folder = data_folder(app.url.path or None)
         if not folder.is_dir():  # looking at something must not make it

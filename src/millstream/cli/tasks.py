@@ -12,7 +12,7 @@ from millstream.cli.output import print_list
 from millstream.cli.table import Column
 
 if TYPE_CHECKING:
-    from millstream.task import Task
+    from millstream.jobs.task import Task
 
 COLUMNS = (
     Column("task"),

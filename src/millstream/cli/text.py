@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from millstream.printable import line
+from millstream.reporting.printable import line
 
 NOTHING = "-"
 

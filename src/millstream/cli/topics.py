@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from millstream.address import group_address, shard_addresses, topic_address
 from millstream.cli.groups import GROUP_COLUMNS, TopicName, check_group, group_row, topics_of
 from millstream.cli.noun import noun
 from millstream.cli.options import Json, Namespace, Url, Yes
@@ -27,6 +26,7 @@ from millstream.cli.order import (
 from millstream.cli.output import print_details, print_list, say
 from millstream.cli.table import Column
 from millstream.cli.text import counted
+from millstream.model.address import group_address, shard_addresses, topic_address
 
 if TYPE_CHECKING:
     from millstream.app import Millstream

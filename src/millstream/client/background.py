@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from millstream.aio.threaded import run_in_thread
 from millstream.errors import UsageError
-from millstream.threaded import run_in_thread
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -13,20 +13,20 @@ from itertools import count
 from typing import Any, Protocol, TypeVar
 from zlib import crc32
 
-from millstream import logs
-from millstream.address import base_name, shard_addresses, shard_of, split_address
-from millstream.attempt import SharedAttempt
-from millstream.backoff import pauses
+from millstream.aio.backoff import pauses
+from millstream.aio.shared_attempt import SharedAttempt
 from millstream.broker import Broker, Post, Receipt
 from millstream.client.opening import Opening, PrefixDeclaration, TopicDeclaration, shards_changed, share
 from millstream.client.outbox import PATIENCE_SECONDS, Outbox
 from millstream.client.shards import addresses_of, base
 from millstream.client.template import Template
 from millstream.errors import BrokerError, BrokerUnavailable, IdConflict, QueueFull, ShardsChanged, TopicFull
-from millstream.observers import Observers
-from millstream.reporter import Reporter
-from millstream.settings import QueueSettings
-from millstream.types import Status
+from millstream.model.address import base_name, shard_addresses, shard_of, split_address
+from millstream.model.settings import QueueSettings
+from millstream.model.types import Status
+from millstream.reporting import logs
+from millstream.reporting.observers import Observers
+from millstream.reporting.reporter import Reporter
 
 log = logs.logger("millstream")
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 from millstream.client.client import Backend, Client
 from millstream.client.opening import PrefixDeclaration, TopicDeclaration
-from millstream.observers import Observers
-from millstream.settings import QueueSettings
+from millstream.model.settings import QueueSettings
+from millstream.reporting.observers import Observers
 
 ByLoop = dict[asyncio.AbstractEventLoop, Client]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from millstream.address import group_address, topic_address
 from millstream.broker import (
     DeadLetter,
     Finding,
@@ -24,7 +23,8 @@ from millstream.broker.sums import sum_queues, sum_topics
 from millstream.client.background import sync_version
 from millstream.client.clients import Clients
 from millstream.client.pages import merged
-from millstream.types import Status
+from millstream.model.address import group_address, topic_address
+from millstream.model.types import Status
 
 if TYPE_CHECKING:
     from millstream.broker.explaining import Facts

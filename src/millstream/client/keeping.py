@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from functools import partial
 
-from millstream.address import group_address, shard_addresses, split_address, split_group
 from millstream.broker import Broker
 from millstream.broker.contract import BEGINNING, END, LogPosition
 from millstream.broker.why import key_text
 from millstream.client.client import Client
 from millstream.client.template import new_request
 from millstream.errors import ShardsInUse, UsageError
-from millstream.ordering import Key, key_bytes
+from millstream.model.address import group_address, shard_addresses, split_address, split_group
+from millstream.model.ordering import Key, key_bytes
 
 
 async def clear_key(client: Client, address: str, what: str, key: Key, replay: bool) -> int:

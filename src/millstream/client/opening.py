@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from millstream.address import base_name, shard_addresses, split_address, topic_address
 from millstream.broker import Broker
 from millstream.broker.contract import LogPosition
 from millstream.errors import ShardsChanged
-from millstream.settings import QueueSettings, TopicSettings
+from millstream.model.address import base_name, shard_addresses, split_address, topic_address
+from millstream.model.settings import QueueSettings, TopicSettings
 
 
 class Declared(Protocol):

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextvars import Context
 from typing import Any
 
-from millstream.backoff import pauses
+from millstream.aio.backoff import pauses
 from millstream.broker import Post, Receipt
 from millstream.errors import BrokerUnavailable
 

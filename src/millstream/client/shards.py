@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from millstream.address import shard_addresses, shard_of, split_address, topic_address
 from millstream.broker import Broker
+from millstream.model.address import shard_addresses, shard_of, split_address, topic_address
 
 
 def base(address: str) -> str:

@@ -11,8 +11,8 @@ from msgspec import Raw
 from millstream.broker import Post
 from millstream.client.outbox import Outbox
 from millstream.errors import PayloadTooLarge
-from millstream.message import CallOverrides, EventFields, Message, encode_message
-from millstream.ordering import shard_of_key
+from millstream.model.message import CallOverrides, EventFields, Message, encode_message
+from millstream.model.ordering import shard_of_key
 
 
 def new_request() -> str:

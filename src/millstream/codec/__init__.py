@@ -1,6 +1,6 @@
 """Values as they travel: arguments checked at enqueue and decoded into their annotated types, and results.
 
-What lives here is one function's arguments and its result. The message around them is ``millstream.message``.
+What lives here is one function's arguments and its result. The message around them is ``millstream.model.message``.
 
 **The wire form** is msgpack. Arguments are one of two things, told apart by their first byte:
 

@@ -13,7 +13,7 @@ from millstream.codec import encoder
 from millstream.codec.encoder import Payload
 from millstream.codec.hints import Resolving
 from millstream.codec.signature import POSITIONS, Arguments, Form, Signature
-from millstream.invalid import InvalidArguments
+from millstream.model.invalid import InvalidArguments
 
 NO_KEYWORDS: dict[str, Any] = {}
 """Shared by all calls without any: ``**`` copies it."""

@@ -12,7 +12,7 @@ import msgspec
 from millstream.codec import encoder, hints
 from millstream.codec.encoder import Payload
 from millstream.errors import UsageError
-from millstream.invalid import InvalidArguments
+from millstream.model.invalid import InvalidArguments
 
 
 class Codec(Protocol):

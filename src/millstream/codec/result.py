@@ -7,7 +7,7 @@ from typing import Any
 from millstream.codec import encoder, hints
 from millstream.codec.encoder import Payload
 from millstream.codec.hints import Resolving
-from millstream.invalid import InvalidResult
+from millstream.model.invalid import InvalidResult
 
 _PLAIN = (int, str, bytes, bool, float)
 """Types whose values need no further check once they are known to be of that very class."""

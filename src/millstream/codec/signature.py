@@ -13,7 +13,7 @@ from msgspec import Raw
 from millstream.codec import encoder, hints
 from millstream.codec.encoder import Payload
 from millstream.codec.hints import Unresolved
-from millstream.invalid import InvalidArguments
+from millstream.model.invalid import InvalidArguments
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """What a function is called with."""

@@ -9,9 +9,9 @@ from typing import Any, Protocol, Self, TypeVar, cast
 import msgspec
 
 from millstream.broker import Broker, Claim, Entry, Post, Receipt
-from millstream.message import Attempt, ErrorNote
-from millstream.outcome import Ending, Kind, Letter, Outcome, encode_ending
-from millstream.types import Status
+from millstream.model.message import Attempt, ErrorNote
+from millstream.model.outcome import Ending, Kind, Letter, Outcome, encode_ending
+from millstream.model.types import Status
 
 # epoch seconds at which every test begins
 START = 1_800_000_000.0

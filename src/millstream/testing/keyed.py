@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.address import split_address
 from millstream.broker import Entry, JobView, Post, Receipt
-from millstream.outcome import Kind
+from millstream.model.address import split_address
+from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, ids
 
 KEY = b"k"

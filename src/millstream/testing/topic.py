@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from millstream.address import group_address
 from millstream.broker import Claim, Entry, GroupState, Post, Receipt, TopicState
 from millstream.broker.contract import BEGINNING, LogPosition
-from millstream.outcome import Kind
+from millstream.model.address import group_address
+from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, ids
 
 TOPIC = "orders"

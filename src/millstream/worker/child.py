@@ -16,9 +16,9 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from millstream import logs
 from millstream.errors import BrokerError, ShardsChanged, UsageError
-from millstream.handler import Handler
+from millstream.model.handler import Handler
+from millstream.reporting import logs
 from millstream.worker import codes, messages, roles
 from millstream.worker.finding import find_app, find_strategy
 from millstream.worker.hot.runner import longest_timeout

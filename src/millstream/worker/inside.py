@@ -8,7 +8,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from millstream import logs
+from millstream.reporting import logs
 from millstream.worker.interruptible import StoppedEarly, unless_stopped
 from millstream.worker.summary import Summary
 from millstream.worker.worker import Worker

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from millstream import logs
-from millstream.backoff import ServiceBackoff
+from millstream.aio.backoff import ServiceBackoff
 from millstream.broker import Broker, Membership
 from millstream.errors import BrokerError, LeaseLost
-from millstream.reporter import Reporter
+from millstream.reporting import logs
+from millstream.reporting.reporter import Reporter
 from millstream.worker.hot.hold import STOPPING, Hold
 from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.runner import FENCED, Runner

@@ -8,7 +8,7 @@ import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from millstream import logs
+from millstream.reporting import logs
 from millstream.worker import codes, messages
 from millstream.worker.children import Child
 from millstream.worker.circuit import SOON_SECONDS, Circuit

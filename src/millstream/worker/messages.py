@@ -7,7 +7,7 @@ import socket
 
 import msgspec
 
-from millstream.problem import During
+from millstream.reporting.problem import During
 from millstream.worker.scaling.metrics import Metrics
 
 LINE_LIMIT = 1 << 26

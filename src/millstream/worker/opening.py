@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from millstream.address import spoken
 from millstream.backends import where
 from millstream.config import parse_url
+from millstream.model.address import spoken
 from millstream.worker import messages
 from millstream.worker.plan import Plan
 

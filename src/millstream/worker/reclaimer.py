@@ -9,13 +9,13 @@ from collections.abc import Collection
 
 import msgspec
 
-from millstream import logs
-from millstream.address import base_name
 from millstream.broker import Broker
 from millstream.errors import BrokerError, LeaseLost
-from millstream.message import decode_message
-from millstream.outcome import Outcome
-from millstream.reporter import Reporter
+from millstream.model.address import base_name
+from millstream.model.message import decode_message
+from millstream.model.outcome import Outcome
+from millstream.reporting import logs
+from millstream.reporting.reporter import Reporter
 from millstream.worker import verdict
 from millstream.worker.children import Child
 from millstream.worker.hot.hold import BATCH

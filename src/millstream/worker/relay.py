@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from millstream import errors
-from millstream.problem import Problem
+from millstream.reporting.problem import Problem
 from millstream.worker import messages
 
 TEXT_LIMIT = 2_000

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from millstream import logs
+from millstream.reporting import logs
 
 log = logs.logger("millstream.worker")
 

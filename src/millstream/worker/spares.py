@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from millstream import logs
+from millstream.reporting import logs
 from millstream.worker import codes, messages
 from millstream.worker.circuit import PROBE_SECONDS, Circuit
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 
-from millstream import logs
+from millstream.reporting import logs
 
 log = logs.logger("millstream.worker")
 

@@ -11,7 +11,7 @@ import contextlib
 import signal
 from collections.abc import Callable, Collection
 
-from millstream import logs
+from millstream.reporting import logs
 from millstream.worker import codes
 from millstream.worker.children import Child
 

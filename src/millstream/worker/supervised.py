@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from millstream.settings import integer
+from millstream.model.settings import integer
 from millstream.worker import messages
 from millstream.worker.relay import TEXT_LIMIT, as_problem
 from millstream.worker.scaling.metrics import Metrics
@@ -18,7 +18,7 @@ from millstream.worker.worker import Worker
 
 if TYPE_CHECKING:
     from millstream.app import Millstream
-    from millstream.reporter import Reporter
+    from millstream.reporting.reporter import Reporter
 
 BEAT_SECONDS = 1.0
 """How often a child tells its supervisor that its loop turns."""

@@ -17,14 +17,14 @@ from typing import Any
 
 import msgspec
 
-from millstream import logs
+from millstream.aio.backoff import START_SECONDS, patiently
 from millstream.backends import make_backend
-from millstream.backoff import START_SECONDS, patiently
 from millstream.broker import Broker
 from millstream.config import parse_url
 from millstream.errors import BrokerError, BrokerUnavailable, WorkerCrashed
-from millstream.reporter import Reporter
-from millstream.settings import AppSettings
+from millstream.model.settings import AppSettings
+from millstream.reporting import logs
+from millstream.reporting.reporter import Reporter
 from millstream.worker import codes, messages, roles
 from millstream.worker.children import Child, heard_out, spawn
 from millstream.worker.logs import configure_logging

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from millstream._version import __version__
 from millstream.broker import Broker, Team, WorkerInfo
-from millstream.reporter import Reporter
+from millstream.reporting.reporter import Reporter
 from millstream.worker.reclaimer import Reclaimer
 from millstream.worker.scaling.requests import answer_requests
 from millstream.worker.services import keep_running

@@ -7,11 +7,11 @@ import contextlib
 import math
 from collections.abc import Callable, Sequence
 
-from millstream import logs
-from millstream.backoff import ServiceBackoff
+from millstream.aio.backoff import ServiceBackoff
 from millstream.broker import Broker, Claim, Entry
 from millstream.errors import BrokerError, LeaseLost
-from millstream.reporter import Reporter
+from millstream.reporting import logs
+from millstream.reporting.reporter import Reporter
 from millstream.worker.hot.claimer import WAIT_SECONDS, Claimer, holding
 from millstream.worker.hot.hold import STOPPING, Hold
 from millstream.worker.hot.lane import Lane

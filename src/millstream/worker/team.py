@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from millstream.address import base_name
 from millstream.broker import Broker
+from millstream.model.address import base_name
 from millstream.worker import messages
 from millstream.worker.children import Child
 from millstream.worker.scaling.gauge import Gauge

@@ -13,11 +13,11 @@ import msgspec
 
 from millstream.broker.contract import entry_name
 from millstream.errors import Reject, Retry, Snooze
-from millstream.invalid import InvalidArguments, InvalidResult
-from millstream.message import FAILURES_KEPT, Attempt, ErrorNote, Message, encode_message
-from millstream.outcome import Ending, Kind, Letter, Outcome, encode_ending
-from millstream.policy import RetryPolicy
-from millstream.types import DeadReason
+from millstream.model.invalid import InvalidArguments, InvalidResult
+from millstream.model.message import FAILURES_KEPT, Attempt, ErrorNote, Message, encode_message
+from millstream.model.outcome import Ending, Kind, Letter, Outcome, encode_ending
+from millstream.model.policy import RetryPolicy
+from millstream.model.types import DeadReason
 
 _OURS = str(Path(__file__).parent)
 

@@ -7,9 +7,9 @@ import contextlib
 import time
 from collections.abc import Collection
 
-from millstream import logs
 from millstream.errors import WorkerCrashed
-from millstream.reporter import Reporter
+from millstream.reporting import logs
+from millstream.reporting.reporter import Reporter
 from millstream.worker.children import Child
 from millstream.worker.relay import Relay
 

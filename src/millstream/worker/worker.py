@@ -15,23 +15,23 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from millstream import logs
 from millstream._version import __version__
-from millstream.address import base_name, shard_addresses, spoken
-from millstream.backoff import START_SECONDS, patiently
-from millstream.broadcast import Broadcast
+from millstream.aio.backoff import START_SECONDS, patiently
 from millstream.broker import Broker, WorkerInfo
 from millstream.broker.contract import SUSPECT_AFTER
-from millstream.current import CurrentJob
 from millstream.errors import BrokerError, BrokerUnavailable
-from millstream.handler import GroupHandler, Handler
-from millstream.observers import Observers
-from millstream.problem import During
-from millstream.reporter import Reporter
-from millstream.serving import Serving
-from millstream.settings import AppSettings
-from millstream.subscription import PrefixSubscription, Subscription
-from millstream.task import Task
+from millstream.events.broadcast import Broadcast
+from millstream.events.subscription import PrefixSubscription, Subscription
+from millstream.jobs.current import CurrentJob
+from millstream.jobs.task import Task
+from millstream.model.address import base_name, shard_addresses, spoken
+from millstream.model.handler import GroupHandler, Handler
+from millstream.model.serving import Serving
+from millstream.model.settings import AppSettings
+from millstream.reporting import logs
+from millstream.reporting.observers import Observers
+from millstream.reporting.problem import During
+from millstream.reporting.reporter import Reporter
 from millstream.worker.hot.claimer import Claimer
 from millstream.worker.hot.follower import Follower
 from millstream.worker.hot.hold import ASYNC, STOPPING, THREAD, Hold

@@ -11,11 +11,11 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
+from millstream.backends.memory import MemoryBroker
+from millstream.backends.redis import RedisBroker
 from millstream.broker import Claim, DeadLetter, Entry, JobView, Listed
 from millstream.errors import LeaseLost, ShardsChanged, ShardsInUse
-from millstream.memory import MemoryBroker
-from millstream.outcome import Kind, Letter, Outcome
-from millstream.redis import RedisBroker
+from millstream.model.outcome import Kind, Letter, Outcome
 from millstream.testing.backend import DEAD_ENDING, DONE_ENDING, LETTER, START
 
 LISTED: tuple[Listed, ...] = ("blocked", "scheduled", "ready", "running")

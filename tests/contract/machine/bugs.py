@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import msgspec
 
+from millstream.backends.memory.ended_jobs import Keeping
+from millstream.backends.memory.leases import Lease
+from millstream.backends.memory.order import Order, Turn
+from millstream.backends.memory.queue import MemoryQueue
+from millstream.backends.memory.state import NO_POSITION, Job, Moment, Sender
+from millstream.backends.memory.topic import MemoryGroup, MemoryTopic
 from millstream.broker import Followed, OrderRules, Position, Post, Receipt
-from millstream.memory.ended_jobs import Keeping
-from millstream.memory.leases import Lease
-from millstream.memory.order import Order, Turn
-from millstream.memory.queue import MemoryQueue
-from millstream.memory.state import NO_POSITION, Job, Moment, Sender
-from millstream.memory.topic import MemoryGroup, MemoryTopic
-from millstream.outcome import Outcome
+from millstream.model.outcome import Outcome
 
 
 class Unfenced(MemoryQueue):

@@ -13,8 +13,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from millstream.address import group_address, shard_name, topic_address
 from millstream.broker import OrderRules, Post, Receipt
+from millstream.model.address import group_address, shard_name, topic_address
 from tests.contract.machine.backends import (
     LISTED,
     LOST,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from millstream.broker import Entry, OrderRules, Post, Receipt
-from millstream.outcome import Kind
+from millstream.model.outcome import Kind
 from millstream.testing.backend import QUEUE
 from tests.contract.machine.backends import (
     LISTED,

@@ -9,9 +9,9 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from millstream.address import group_address
 from millstream.broker import Followed, Position, Post, Receipt
 from millstream.broker.contract import BEGINNING, END, LogPosition
+from millstream.model.address import group_address
 from tests.contract.machine.backends import (
     LOST,
     BackendUnderTest,

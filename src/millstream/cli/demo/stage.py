@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import quote
 
+from millstream.backends.embedded import ensure_server, stop_server
 from millstream.cli.demo.record import PATH_VARIABLE
-from millstream.embedded import ensure_server, stop_server
 
 APP = "millstream.cli.demo.shop:app"
 PROCESSES = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.errors import LeaseLost
-from millstream.outcome import Kind
+from millstream.model.outcome import Kind
 from millstream.testing.backend import START, BackendUnderTest, Promises, ids, promise
 
 

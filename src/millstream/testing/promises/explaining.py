@@ -8,8 +8,8 @@ import msgspec
 
 from millstream.broker import OrderRules, Why, WorkerInfo
 from millstream.broker.contract import SUSPECT_AFTER
-from millstream.message import ErrorNote, decode_message, encode_message
-from millstream.outcome import Kind, Outcome
+from millstream.model.message import ErrorNote, decode_message, encode_message
+from millstream.model.outcome import Kind, Outcome
 from millstream.testing.backend import DONE_ENDING, LETTER, START, BackendUnderTest, Promises, promise
 from millstream.testing.promises.inspecting import send
 

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from millstream.address import group_address
 from millstream.broker import Post, Receipt
 from millstream.broker.contract import BEGINNING, END, SUSPECT_AFTER
 from millstream.errors import LeaseLost
-from millstream.outcome import Kind
+from millstream.model.address import group_address
+from millstream.model.outcome import Kind
 from millstream.testing.backend import DONE_ENDING, LONG, START, BackendUnderTest, Promises, ids, outcome, promise
 from millstream.testing.topic import TOPIC, A, B, begin, claim, emit, emit_serials, end, finish, group_state, state, take
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.address import group_address
 from millstream.broker.contract import END
 from millstream.errors import LeaseLost
-from millstream.outcome import Kind
+from millstream.model.address import group_address
+from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
 from millstream.testing.topic import TOPIC, A, begin, claim, emit, emit_serials, end, finish, state, take
 

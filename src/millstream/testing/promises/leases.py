@@ -6,7 +6,7 @@ import pytest
 
 from millstream.broker import Cancellation
 from millstream.errors import LeaseLost
-from millstream.outcome import Kind
+from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
 
 # the two looks at an overdue lease, in seconds after its deadline

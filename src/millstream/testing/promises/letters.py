@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from millstream.address import dead_address
 from millstream.broker import DeadLetter, Entry
 from millstream.broker.contract import OVERDUE_SECONDS
 from millstream.broker.letters import open_letter
 from millstream.errors import LeaseLost
-from millstream.message import decode_message
-from millstream.outcome import Kind, Outcome
+from millstream.model.address import dead_address
+from millstream.model.message import decode_message
+from millstream.model.outcome import Kind, Outcome
 from millstream.testing.backend import LONG, BackendUnderTest, Promises, promise
 from millstream.testing.topic import A, B, begin, emit, end, group_state, take
 

@@ -6,7 +6,7 @@ import pytest
 
 from millstream.broker import Membership, OrderRules
 from millstream.errors import LeaseLost
-from millstream.outcome import Kind
+from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
 from millstream.testing.keyed import send
 from millstream.testing.promises.leases import LAPSE, MARK

@@ -6,7 +6,7 @@ import pytest
 
 from millstream.broker.contract import SUSPECT_AFTER
 from millstream.errors import LeaseLost
-from millstream.outcome import Kind
+from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
 from millstream.testing.keyed import begin, blocked, dead, finish_all, retry, send, take_all
 from millstream.testing.promises.leases import lapse

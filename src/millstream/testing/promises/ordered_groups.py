@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from millstream.address import dead_address, group_address
 from millstream.broker import Post, Receipt
 from millstream.broker.contract import BEGINNING, END, OrderRules
 from millstream.broker.letters import open_letter
-from millstream.message import decode_message
-from millstream.outcome import Kind
+from millstream.model.address import dead_address, group_address
+from millstream.model.message import decode_message
+from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
 from millstream.testing.topic import A, B, begin, claim, emit, emit_serials, end, finish, group_state, state, take
 

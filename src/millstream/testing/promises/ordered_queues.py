@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.broker import Cancellation, OrderRules, Post, Receipt
-from millstream.outcome import Kind
+from millstream.model.outcome import Kind
 from millstream.testing.backend import QUEUE, BackendUnderTest, Promises, eventually, ids, promise
 from millstream.testing.keyed import KEY, begin, blocked, finish_all, retry, send, take_all
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.broker import OrderRules
-from millstream.outcome import Kind
+from millstream.model.outcome import Kind
 from millstream.testing.backend import START, BackendUnderTest, Promises, ids, promise
 from millstream.testing.keyed import blocked, dead, finish_all, retry, send, take_all
 

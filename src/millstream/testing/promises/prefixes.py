@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from millstream.address import group_address
 from millstream.broker import Post
 from millstream.broker.contract import BEGINNING, END
+from millstream.model.address import group_address
 from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.broker import Post, Receipt
-from millstream.outcome import Kind
+from millstream.model.outcome import Kind
 from millstream.testing.backend import DONE_ENDING, START, BackendUnderTest, Promises, eventually, ids, promise
 
 CREATED, EXISTS, FULL, CONFLICT = Receipt.CREATED, Receipt.EXISTS, Receipt.FULL, Receipt.CONFLICT

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.address import group_address, shard_name
 from millstream.broker import Cancellation, Post, Receipt
 from millstream.broker.contract import BEGINNING, cancelled_by
 from millstream.errors import ShardsInUse
-from millstream.outcome import Kind
+from millstream.model.address import group_address, shard_name
+from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
 from millstream.testing.keyed import KEY, finish_all, send
 from millstream.testing.promises.stopping import stop

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from millstream.address import group_address
 from millstream.broker import GroupState, JobView, Listed, Post, TopicState
 from millstream.broker.contract import BEGINNING, END
-from millstream.message import Message, encode_message
-from millstream.outcome import Kind, Outcome
+from millstream.model.address import group_address
+from millstream.model.message import Message, encode_message
+from millstream.model.outcome import Kind, Outcome
 from millstream.testing.backend import START, BackendUnderTest, Promises, ids, promise
 from millstream.testing.topic import TOPIC, A, B, begin, claim, emit, end, finish, group_state, state, take
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.broker import Receipt
-from millstream.outcome import Ending, Kind, decode_ending
+from millstream.model.outcome import Ending, Kind, decode_ending
 from millstream.testing.backend import (
     DEAD_ENDING,
     DONE_ENDING,

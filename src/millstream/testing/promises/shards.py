@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.address import group_address, shard_name, topic_address
 from millstream.broker import Post, Receipt
 from millstream.broker.contract import BEGINNING
 from millstream.errors import ShardsChanged, ShardsInUse
-from millstream.outcome import Kind
+from millstream.model.address import group_address, shard_name, topic_address
+from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
 
 CREATED = Receipt.CREATED

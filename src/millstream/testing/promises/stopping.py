@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from millstream.broker import Entry, OrderRules, Post, StoppedKey
-from millstream.message import ErrorNote
-from millstream.outcome import Kind
+from millstream.model.message import ErrorNote
+from millstream.model.outcome import Kind
 from millstream.testing.backend import LETTER, START, BackendUnderTest, Promises, ids, promise
 from millstream.testing.keyed import KEY, blocked, dead, finish_all, retry, send, take_all
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.broker import Cancellation
-from millstream.outcome import Kind
+from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.broker import Entry, Post
-from millstream.outcome import Kind, Outcome
+from millstream.model.outcome import Kind, Outcome
 from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
 from millstream.testing.topic import TOPIC, A, begin, claim, emit, end, finish, state, take
 

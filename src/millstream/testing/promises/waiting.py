@@ -8,7 +8,7 @@ import pytest
 
 from millstream.broker import Post
 from millstream.errors import LeaseLost
-from millstream.outcome import Kind
+from millstream.model.outcome import Kind
 from millstream.testing.backend import LONG, BackendUnderTest, Promises, eventually, ids, promise
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from millstream.current import CurrentJob
-from millstream.invalid import InvalidArguments
+from millstream.jobs.current import CurrentJob
+from millstream.model.invalid import InvalidArguments
 from millstream.worker.hot.hold import ASYNC, THREAD, Hold
 from millstream.worker.hot.lane import Lane
 
 if TYPE_CHECKING:
-    from millstream.subscription import Subscription
+    from millstream.events.subscription import Subscription
     from millstream.worker.hot.runner import Runner
 
 QUIET_PART = 0.2

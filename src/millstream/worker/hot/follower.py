@@ -6,13 +6,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from millstream import logs
-from millstream.backoff import ServiceBackoff
-from millstream.broadcast import Broadcast
+from millstream.aio.backoff import ServiceBackoff
 from millstream.broker import Broker, Claim, Entry, Position
 from millstream.broker.contract import UNKNOWN
 from millstream.errors import BrokerUnavailable, EventsMissed
-from millstream.reporter import Reporter
+from millstream.events.broadcast import Broadcast
+from millstream.reporting import logs
+from millstream.reporting.reporter import Reporter
 from millstream.worker.hot.hold import ASYNC, BATCH, BATCH_BYTES, STOPPING, THREAD, Hold
 from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.runner import Runner

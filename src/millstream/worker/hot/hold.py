@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.current import CurrentJob
+    from millstream.jobs.current import CurrentJob
 
 ASYNC, THREAD = 0, 1
 """The kinds of slots: coroutines on the loop, functions in threads."""

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from millstream.batch import Batch
 from millstream.broker.contract import OrderRules
-from millstream.current import CurrentJob
 from millstream.errors import BrokerError
-from millstream.handler import Handler, Letters
-from millstream.outcome import Outcome
+from millstream.events.batch import Batch
+from millstream.jobs.current import CurrentJob
+from millstream.model.handler import Handler, Letters
+from millstream.model.outcome import Outcome
 from millstream.worker.hot.hold import ASYNC, EVEN, THREAD
 
 if TYPE_CHECKING:

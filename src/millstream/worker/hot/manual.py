@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from millstream.current import CurrentJob, set_current_job
 from millstream.errors import Retry
-from millstream.invalid import InvalidArguments
-from millstream.outcome import Outcome
+from millstream.jobs.current import CurrentJob, set_current_job
+from millstream.model.invalid import InvalidArguments
+from millstream.model.outcome import Outcome
 from millstream.worker.hot.hold import ASYNC, THREAD
 
 if TYPE_CHECKING:

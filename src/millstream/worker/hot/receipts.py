@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from millstream.current import CurrentJob
-from millstream.outcome import DONE, SETTLED, Outcome
+from millstream.jobs.current import CurrentJob
+from millstream.model.outcome import DONE, SETTLED, Outcome
 from millstream.worker.hot.settler import Settler
 
 if TYPE_CHECKING:

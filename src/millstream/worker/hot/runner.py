@@ -13,11 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from millstream import logs
-from millstream.address import split_address, spoken
 from millstream.broker import Claim, Entry
 from millstream.broker.contract import entry_name
-from millstream.current import CurrentJob, set_current_job
 from millstream.errors import (
     LeaseLost,
     MalformedEntry,
@@ -30,13 +27,16 @@ from millstream.errors import (
     UnknownTask,
     WorkerCrashed,
 )
-from millstream.handler import Handler
-from millstream.invalid import InvalidArguments, InvalidResult
-from millstream.message import ErrorNote, Message, decode_message
-from millstream.outcome import DONE, SETTLED, Ending, Kind, Outcome, encode_ending
-from millstream.problem import During
-from millstream.reporter import Reporter
-from millstream.settings import AppSettings
+from millstream.jobs.current import CurrentJob, set_current_job
+from millstream.model.address import split_address, spoken
+from millstream.model.handler import Handler
+from millstream.model.invalid import InvalidArguments, InvalidResult
+from millstream.model.message import ErrorNote, Message, decode_message
+from millstream.model.outcome import DONE, SETTLED, Ending, Kind, Outcome, encode_ending
+from millstream.model.settings import AppSettings
+from millstream.reporting import logs
+from millstream.reporting.problem import During
+from millstream.reporting.reporter import Reporter
 from millstream.worker import verdict
 from millstream.worker.hot.batches import Batches, BatchRun
 from millstream.worker.hot.hold import ASYNC, THREAD, Hold
@@ -47,7 +47,7 @@ from millstream.worker.hot.settler import Settler
 from millstream.worker.hot.threads import Threads
 
 if TYPE_CHECKING:
-    from millstream.subscription import Subscription
+    from millstream.events.subscription import Subscription
 
 log = logs.logger("millstream.worker")
 

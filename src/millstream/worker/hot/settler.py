@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from millstream import logs
-from millstream.backoff import ServiceBackoff
+from millstream.aio.backoff import ServiceBackoff
 from millstream.broker import Broker
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable, LeaseLost
-from millstream.message import ErrorNote, decode_message
-from millstream.outcome import DONE, Kind, Letter, Outcome
-from millstream.reporter import Reporter
+from millstream.model.message import ErrorNote, decode_message
+from millstream.model.outcome import DONE, Kind, Letter, Outcome
+from millstream.reporting import logs
+from millstream.reporting.reporter import Reporter
 from millstream.worker import verdict
 from millstream.worker.hot.hold import BATCH, BATCH_BYTES, Hold
 

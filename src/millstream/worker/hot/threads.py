@@ -9,7 +9,7 @@ from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any
 
-from millstream.current import CurrentJob, set_current_job
+from millstream.jobs.current import CurrentJob, set_current_job
 
 Work = Any
 """A job, or a batch of them."""

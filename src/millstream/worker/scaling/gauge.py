@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from millstream.address import base_name, shard_addresses, split_address, topic_address
 from millstream.broker import Inspector, QueueState, WorkerInfo
+from millstream.model.address import base_name, shard_addresses, split_address, topic_address
 from millstream.worker.scaling.metrics import Load
 
 MEASURE_SECONDS = 2.0

@@ -8,8 +8,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from millstream import logs
 from millstream.errors import BrokerError
+from millstream.reporting import logs
 from millstream.worker.scaling.metrics import Metrics
 from millstream.worker.scaling.requests import Answer, unlikely
 from millstream.worker.scaling.stabilizer import Stabilizer

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from millstream.address import base_name, dead_address, group_address, is_dead_address
 from millstream.broker import Inspector
+from millstream.model.address import base_name, dead_address, group_address, is_dead_address
 from millstream.worker.scaling.gauge import MEASURE_SECONDS, Gauge
 from millstream.worker.scaling.metrics import Load, Metrics
 from millstream.worker.scaling.strategies import Strategy

@@ -6,10 +6,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from millstream.backoff import ServiceBackoff
+from millstream.aio.backoff import ServiceBackoff
 from millstream.errors import BrokerError
-from millstream.problem import During
-from millstream.reporter import Reporter
+from millstream.reporting.problem import During
+from millstream.reporting.reporter import Reporter
 
 SOUND_SECONDS = 60.0
 """A service that ran for so long works: its next failure is the first of a row."""

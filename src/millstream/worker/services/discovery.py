@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from millstream import logs
-from millstream.address import base_name
 from millstream.broker import Broker
 from millstream.errors import BrokerUnavailable
-from millstream.subscription import PrefixSubscription, Subscription
+from millstream.events.subscription import PrefixSubscription, Subscription
+from millstream.model.address import base_name
+from millstream.reporting import logs
 
 log = logs.logger("millstream.worker")
 

@@ -13,12 +13,12 @@ import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from millstream import logs
-from millstream.backoff import START_SECONDS, patiently
+from millstream.aio.backoff import START_SECONDS, patiently
+from millstream.aio.threaded import run_in_thread
 from millstream.broker import Broker
 from millstream.errors import BrokerError
-from millstream.reporter import Reporter
-from millstream.threaded import run_in_thread
+from millstream.reporting import logs
+from millstream.reporting.reporter import Reporter
 from millstream.worker.interruptible import unless_stopped
 
 log = logs.logger("millstream.worker")

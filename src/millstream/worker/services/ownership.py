@@ -11,9 +11,9 @@ import random
 from collections.abc import Sequence
 from itertools import islice
 
-from millstream import logs
 from millstream.errors import BrokerError, BrokerUnavailable
-from millstream.serving import Serving
+from millstream.model.serving import Serving
+from millstream.reporting import logs
 from millstream.worker.hot.claimer import Claimer
 from millstream.worker.hot.hold import STOPPING, Hold
 from millstream.worker.hot.lane import Lane

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from millstream.broker import Broker, WorkerInfo
 from millstream.errors import BrokerError
-from millstream.reporter import Reporter
+from millstream.reporting.reporter import Reporter
 
 BEAT_SECONDS = 5.0
 TTL_SECONDS = 2.5 * BEAT_SECONDS

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from millstream import logs
+from millstream.reporting import logs
 
 log = logs.logger("millstream.worker")
 

@@ -1,0 +1,1 @@
+"""Small tools for asyncio: backoff, shared attempts, a loop in a thread."""

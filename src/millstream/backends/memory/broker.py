@@ -1,0 +1,400 @@
+"""The memory backend's Broker: one lock around the rules of ``queue.py`` and ``topic.py``, the clocks, and the waiting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from typing import ClassVar, TypeVar
+from weakref import WeakValueDictionary
+
+from millstream.backends.memory.control import MemoryControlChannel
+from millstream.backends.memory.ended_jobs import Keeping
+from millstream.backends.memory.inspector import MemoryInspector
+from millstream.backends.memory.queue import MemoryQueue
+from millstream.backends.memory.results import MemoryResults
+from millstream.backends.memory.state import Moment, State, Waiter
+from millstream.backends.memory.topic import MemoryGroup, MemoryTopic
+from millstream.broker import (
+    Broker,
+    Cancellation,
+    Capabilities,
+    Claim,
+    Entry,
+    Followed,
+    Membership,
+    OrderRules,
+    Position,
+    Post,
+    Receipt,
+    ResultStore,
+    WorkerInfo,
+)
+from millstream.broker.contract import BEGINNING, REQUEST_SECONDS, SUSPECT_AFTER, LogPosition
+from millstream.errors import ShardsChanged
+from millstream.model.address import dead_address, group_address, is_dead_address, split_address, split_group, topic_address
+from millstream.model.outcome import Outcome
+
+T = TypeVar("T")
+
+
+class MemoryBroker(Broker):
+    """Keeps every promise of the contract but durability, for one process.
+
+    Brokers with the same name and namespace see the same queues, from any thread and event loop, while one of them is
+    referenced; those without a name are each alone.
+    """
+
+    capabilities = Capabilities(durable=False, shared=False, server="memory")
+
+    _rules: ClassVar[type[MemoryQueue]] = MemoryQueue
+    _topics: ClassVar[type[MemoryTopic]] = MemoryTopic
+    _shared: ClassVar[WeakValueDictionary[tuple[str, str], State]] = WeakValueDictionary()
+    _shared_lock: ClassVar[Lock] = Lock()
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        namespace: str = "millstream",
+        id_ttl: float = 86_400.0,
+        dead_max_age: float = 604_800.0,
+        dead_max_count: int = 100_000,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._keeping = Keeping(id_ttl=id_ttl, dead_max_age=dead_max_age, dead_max_count=dead_max_count)
+        self._clock = clock
+        self._set_to: float | None = None
+        if name:
+            with self._shared_lock:
+                self._state = self._shared.setdefault((name, namespace), State())
+        else:
+            self._state = State()
+        self._inspector = MemoryInspector(self._state, self._now)
+        self._results = MemoryResults(self._state, self._now)
+        self._control = MemoryControlChannel(self._state, self._now)
+
+    @property
+    def inspector(self) -> MemoryInspector:
+        return self._inspector
+
+    @property
+    def results(self) -> ResultStore:
+        return self._results
+
+    @property
+    def control(self) -> MemoryControlChannel:
+        return self._control
+
+    async def open(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    async def declare(self, queue: str) -> None:
+        with self._state.lock:
+            parts = split_address(queue)
+            if parts is None:
+                self._state.declared.add(queue)
+            else:
+                self._open_topic(parts[0], {parts[1]: BEGINNING})
+
+    async def open_topic(
+        self,
+        topic: str,
+        groups: Mapping[str, LogPosition],
+        *,
+        keep: float | None = None,
+        keep_count: int | None = None,
+        followed: bool = False,
+    ) -> list[str]:
+        with self._state.lock:
+            made = self._open_topic(topic, groups)
+            rules = self._topic(topic)
+            rules.keep = rules.keep if keep is None else keep or None
+            rules.keep_count = rules.keep_count if keep_count is None else keep_count or None
+            rules.followed = rules.followed or followed
+            return made
+
+    def _open_topic(self, topic: str, groups: Mapping[str, LogPosition]) -> list[str]:
+        self._state.opened.add(topic)
+        prefixed: dict[str, LogPosition] = {
+            group: BEGINNING for group, prefix in self._state.prefixes if topic.startswith(prefix) and group not in groups
+        }
+        all_of_them = {name: (self._group(topic, name), position) for name, position in (prefixed | dict(groups)).items()}
+        return [name for name in self._topic(topic).open(all_of_them) if name in groups]
+
+    async def open_prefix(self, prefix: str, group: str, start: LogPosition, known: Collection[str] = ()) -> list[str]:
+        with self._state.lock:
+            new = sorted(topic for topic in self._state.opened if topic.startswith(prefix) and topic not in known)
+            noted = (group, prefix) in self._state.prefixes
+            for topic in new:
+                self._open_topic(topic, {group: BEGINNING if noted else start})
+            self._state.prefixes.add((group, prefix))
+            return new
+
+    # -- producers ---------------------------------------------------------------------------------------------------------
+
+    async def publish(
+        self, queue: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
+    ) -> list[Receipt]:
+        with self._locked(queue) as rules:
+            self._check_fence(queue, shards)
+            return rules.publish(posts, sender, max_length, self._now(), self._keeping)
+
+    async def emit(
+        self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
+    ) -> list[Receipt]:
+        with self._state.lock:
+            self._check_fence(topic_address(topic), shards)
+            return self._topic(topic).emit(posts, sender, max_length, self._now(), self._keeping)
+
+    async def cancel(self, queue: str, job_id: str, *, request: str = "") -> Cancellation:
+        with self._locked(queue) as rules:
+            return rules.cancel(job_id, self._now(), self._keeping, request)
+
+    async def cancel_many(self, queue: str, job_ids: Sequence[str]) -> list[Cancellation]:
+        with self._locked(queue) as rules:
+            return [rules.cancel(job_id, self._now(), self._keeping) for job_id in job_ids]
+
+    # -- consumers ---------------------------------------------------------------------------------------------------------
+
+    async def join(
+        self, queue: str, consumer: str, lease: float, *, max_consumers: int | None = None, order: OrderRules | None = None
+    ) -> int:
+        await self.declare(queue)
+        with self._locked(queue) as rules:
+            return rules.join(consumer, lease, max_consumers, order, self._now())
+
+    async def join_members(self, address: str, member: str, lease: float) -> Membership:
+        with self._locked(address) as rules:
+            return rules.join_members(member, lease, self._now())
+
+    async def claim(
+        self,
+        queue: str,
+        consumer: str,
+        count: int,
+        *,
+        wait: float = 0.0,
+        alone: bool = False,
+        suspect_after: int = SUSPECT_AFTER,
+    ) -> Claim:
+        if wait > 0:
+            await self._idle(queue, consumer, wait, alone)
+        with self._locked(queue) as rules:
+            return rules.claim(consumer, count, alone, suspect_after, self._now(), self._keeping)
+
+    async def _idle(self, queue: str, consumer: str, seconds: float, alone: bool) -> None:
+        """Wait until a claim may bring something."""
+        waiter: Waiter[None] = Waiter()
+        with self._locked(queue) as rules:
+            now_ms = self._now().ms
+            rules.check_lease(consumer)
+            if rules.claimable(now_ms, alone):
+                return
+            next_due = rules.next_due(now_ms)
+            rules.idle[waiter] = consumer
+        try:
+            await waiter.wait(seconds if next_due is None else min(seconds, next_due))
+        except TimeoutError:
+            pass
+        finally:
+            with self._state.lock:
+                del rules.idle[waiter]
+
+    async def nudge(self, queue: str, consumer: str) -> None:
+        with self._locked(queue) as rules:
+            for waiter, name in rules.idle.items():
+                if name == consumer:
+                    waiter.wake(None)
+
+    async def settle(self, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
+        with self._locked(queue) as rules:
+            return rules.settle(consumer, outcomes, self._now(), self._keeping)
+
+    async def release(self, queue: str, consumer: str, refs: Sequence[bytes]) -> int:
+        with self._locked(queue) as rules:
+            return rules.release(consumer, refs)
+
+    async def recover(self, queue: str, consumer: str, holding: Collection[bytes]) -> list[Entry]:
+        with self._locked(queue) as rules:
+            return rules.recover(consumer, holding)
+
+    async def renew(self, queue: str, leases: Mapping[str, float]) -> set[str]:
+        with self._locked(queue) as rules:
+            return rules.renew(leases, self._now(), self._keeping)
+
+    async def leave(self, queue: str, consumer: str, *, blameless: bool = False) -> int:
+        with self._locked(queue) as rules:
+            return rules.leave(consumer, blameless)
+
+    async def follow(self, topic: str, after: Position | None, count: int, *, wait: float = 0.0) -> Followed:
+        if wait > 0 and after is not None:
+            await self._until_readable(topic, after, wait)
+        with self._state.lock:
+            return self._topic(topic).follow(after, count, self._now().ms)
+
+    async def _until_readable(self, topic: str, after: Position, seconds: float) -> None:
+        waiter: Waiter[None] = Waiter()
+        with self._state.lock:
+            rules, now_ms = self._topic(topic), self._now().ms
+            if rules.readable(after, now_ms):
+                return
+            next_due = rules.next_due(now_ms)
+            rules.idle.add(waiter)
+        try:
+            await waiter.wait(seconds if next_due is None else min(seconds, next_due))
+        except TimeoutError:
+            pass
+        finally:
+            with self._state.lock:
+                rules.idle.discard(waiter)
+
+    # -- operators ---------------------------------------------------------------------------------------------------------
+
+    async def pause(self, queue: str) -> None:
+        with self._locked(queue) as rules:
+            rules.paused = True
+
+    async def resume(self, queue: str) -> None:
+        with self._locked(queue) as rules:
+            rules.resume()
+
+    async def seek(self, group: str, to: LogPosition, *, request: str = "") -> bool:
+        with self._state.lock:
+            return self._once(group, request, lambda: self._seek(group, to)) or False
+
+    def _seek(self, group: str, to: LogPosition) -> bool:
+        topic, name = split_group(group)
+        rules = self._topic(topic).groups.get(name)
+        if rules is not None:
+            rules.seek(to)
+        return rules is not None
+
+    async def remove_group(self, group: str, *, request: str = "") -> bool:
+        with self._state.lock:
+            return self._once(group, request, lambda: self._remove_group(group)) or False
+
+    def _remove_group(self, group: str) -> bool:
+        topic, name = split_group(group)
+        removed = self._topic(topic).groups.pop(name, None)
+        if removed is not None:
+            del self._state.queues[group], self._state.queues[dead_address(group)]
+            removed.wake()
+            removed.letters.wake()
+        return removed is not None
+
+    async def remove_prefix(self, prefix: str, group: str, *, request: str = "") -> bool:
+        with self._state.lock:
+            return self._once("", request, lambda: self._remove_prefix(prefix, group)) or False
+
+    def _remove_prefix(self, prefix: str, group: str) -> bool:
+        if (group, prefix) not in self._state.prefixes:
+            return False
+        self._state.prefixes.discard((group, prefix))
+        for topic in self._state.opened:
+            if topic.startswith(prefix):
+                self._remove_group(group_address(topic, group))
+        return True
+
+    async def clear_key(self, queue: str, key: bytes, *, replay: bool, request: str = "") -> int | None:
+        with self._locked(queue) as rules:
+            # how many letters, in a list: none of them is an answer, too
+            answer = self._once(queue, request, lambda: _listed(rules.clear_key(key, replay, self._now())))
+            return answer[0] if answer else None
+
+    async def note_shards(self, address: str, shards: int, *, anew: bool = False) -> int:
+        with self._state.lock:
+            if anew or not self._state.shards.get(address):
+                self._state.shards[address] = shards
+            return self._state.shards[address]
+
+    async def fence_shard(self, address: str, shards: int) -> None:
+        with self._state.lock:
+            self._state.fences[address] = shards
+
+    def _check_fence(self, address: str, shards: int) -> None:
+        noted = self._state.fences.setdefault(address, shards) if shards else self._state.shards.get(address, 0)
+        if noted != shards:
+            raise ShardsChanged(f"{address!r} has, or is one of, {noted} shards, not {shards}")
+
+    async def promote(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
+        with self._locked(queue) as rules:
+            return self._once(queue, request, lambda: rules.promote(job_ids)) or []
+
+    async def replay(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
+        with self._locked(queue) as rules:
+            return self._once(queue, request, lambda: rules.replay(job_ids, self._now())) or []
+
+    async def purge(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
+        with self._locked(queue) as rules:
+            return self._once(queue, request, lambda: [dead.id for dead in rules.purge(job_ids)]) or []
+
+    def _once(self, address: str, request: str, verb: Callable[[], T]) -> T | None:
+        """Do it, unless it was done under this name before; the answer. Falsy: nothing was changed."""
+        now, name = self._now().wall, f"{address}\n{request}"
+        answer: T | None = self._state.answers.get(name, now) if request else None
+        if answer is None and (answer := verb()) and request:
+            self._state.answers.put(name, answer, now + REQUEST_SECONDS, now)
+        return answer
+
+    async def register(self, worker: WorkerInfo, ttl: float) -> None:
+        with self._state.lock:
+            now = self._now().wall
+            self._state.workers.put(worker.id, worker, now + ttl, now)
+
+    async def unregister(self, worker_id: str) -> None:
+        with self._state.lock:
+            self._state.workers.drop(worker_id)
+
+    # -- the clocks and the lock -------------------------------------------------------------------------------------------
+
+    def set_clock(self, now: float | None) -> None:
+        """Stop this broker's queue time at ``now``, in epoch seconds, or let it run again: for tests.
+
+        What is kept for a while (endings, given ids, senders, workers) still goes by the real clock, as in every backend.
+        """
+        with self._state.lock:
+            self._set_to = now
+            for queue in self._state.queues.values():
+                queue.wake()
+            for topic in self._state.topics.values():
+                topic.wake()
+
+    def _now(self) -> Moment:
+        wall = self._clock()
+        return Moment(round((wall if self._set_to is None else self._set_to) * 1000), wall)
+
+    @contextmanager
+    def _locked(self, queue: str) -> Iterator[MemoryQueue]:
+        with self._state.lock:
+            parts = split_address(queue)
+            if parts is not None:
+                group = self._group(*parts)
+                yield group.letters if is_dead_address(queue) else group
+                return
+            rules = self._state.queues.get(queue)
+            if rules is None:
+                rules = self._state.queues[queue] = self._rules(queue)
+            yield rules
+
+    def _topic(self, topic: str) -> MemoryTopic:
+        rules = self._state.topics.get(topic)
+        if rules is None:
+            rules = self._state.topics[topic] = self._topics(topic)
+        return rules
+
+    def _group(self, topic: str, group: str) -> MemoryGroup:
+        address = group_address(topic, group)
+        rules = self._state.queues.get(address)
+        if not isinstance(rules, MemoryGroup):
+            rules = self._state.queues[address] = MemoryGroup(self._topic(topic), group)
+            self._state.queues[dead_address(address)] = rules.letters
+        return rules
+
+
+def _listed(value: int | None) -> list[int]:
+    return [] if value is None else [value]

@@ -1,0 +1,106 @@
+"""What ended jobs of one address leave behind: dead letters, endings that are kept for a while, ids that are remembered."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from millstream.backends.memory.live_jobs import LiveJobs
+from millstream.backends.memory.state import Dead, Job, Kept, Location, Moment, Waiter
+from millstream.model.message import ErrorNote
+from millstream.model.outcome import Letter
+from millstream.model.types import DeadReason
+
+TOTALS = ("published", "done", "retried", "dead", "expired", "cancelled", "released", "lapsed")
+
+# how many dead letters one verb lets go of
+RETIRED_AT_ONCE = 20
+
+_DIED_OF: dict[DeadReason, str] = {
+    "pending_full": "too many wait behind a message of the same key that waits for a retry",
+    "stopped": "a message of the same key is dead, and the key is stopped until it is cleared",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keeping:
+    """How long a backend keeps what has ended. Seconds."""
+
+    id_ttl: float
+    dead_max_age: float
+    dead_max_count: int
+
+
+class EndedJobs(LiveJobs):
+    """Those who wait for an ending are told of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.totals: dict[str, int] = dict.fromkeys(TOTALS, 0)
+        self.dead: OrderedDict[str, Dead] = OrderedDict()
+        self.endings: Kept[bytes] = Kept()
+        # of ids that callers gave: the task, and the request that created the job
+        self._given: Kept[tuple[str, str]] = Kept()
+        # who waits for endings, by job
+        self.waiting: dict[str, set[Waiter[bytes | None]]] = {}
+
+    def _end(self, job: Job, ending: bytes | None, ttl: float, given: bool, now: Moment, keeping: Keeping) -> None:
+        """A job is alive no more: what it leaves behind, and who is told."""
+        if self.jobs.get(job.id) is job:
+            del self.jobs[job.id]
+        if ttl <= 0:
+            ending = None
+        if ending is not None:
+            self.endings.put(job.id, ending, now.wall + ttl, now.wall)
+        if given:
+            self._given.keep(job.id, now.wall + keeping.id_ttl, now.wall)
+        for waiter in self.waiting.pop(job.id, ()):
+            waiter.wake(ending)
+
+    def _dead_letter(self, job: Job, letter: Letter, task: str, body: bytes, now: Moment) -> None:
+        self._supersede(job.id)
+        number, source = next(self._numbers), job.ref.decode()
+        self.dead[job.id] = Dead(number, job.id, task, letter, body, now.ms, source, job.key, job.position)
+        self.totals["dead"] += 1
+
+    def _supersede(self, job_id: str) -> None:
+        """A group may be given an event again: what waits or is dead under its id gives way to the newer delivery."""
+        self.dead.pop(job_id, None)
+        job = self.jobs.pop(job_id, None)
+        if job is not None and job.location in (Location.SCHEDULED, Location.BLOCKED):
+            self._take_out(job)
+
+    def _die(self, job: Job, reason: DeadReason, now: Moment, keeping: Keeping) -> None:
+        """A job dies of the order of its key, without a run."""
+        if reason == "stopped":
+            self.order.record(job)
+        letter = Letter(reason, ErrorNote("OrderError", _DIED_OF[reason]), attempts=0, crashes=0, enqueued_ms=0)
+        self._dead_letter(job, letter, self._task(job), job.body, now)
+        self._end(job, None, 0.0, self._given.get(job.id, now.wall) is not None, now, keeping)
+
+    def _task(self, job: Job) -> str:
+        return job.task
+
+    def _retire(self, now: Moment, keeping: Keeping, came: int = 0) -> None:
+        """The oldest dead letters go, beyond the bounds of count and age, some more at a time than came."""
+        oldest_ms = now.ms - keeping.dead_max_age * 1000
+        for dead in [*islice(self.dead.values(), RETIRED_AT_ONCE + came)]:
+            if len(self.dead) > keeping.dead_max_count or dead.died_ms < oldest_ms:
+                del self.dead[dead.id]
+            else:
+                return
+
+    def purge(self, job_ids: Sequence[str], *, but_stopped: bool = False) -> list[Dead]:
+        found = [self.dead[job_id] for job_id in dict.fromkeys(job_ids) if job_id in self.dead]
+        gone = [dead for dead in found if not (but_stopped and self.order.is_stopped(dead.key))]
+        for dead in gone:
+            del self.dead[dead.id]
+        return gone
+
+    def _revive(self, dead: Dead, now: Moment) -> Job:
+        """A dead job as it runs again."""
+        self.endings.drop(dead.id)
+        self._given.keep(dead.id, None, now.wall)
+        return Job(dead.id, dead.body, 0, key=dead.key, task=dead.task, position=dead.position)

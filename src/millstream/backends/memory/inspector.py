@@ -1,0 +1,180 @@
+"""Reading the memory backend."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from itertools import islice
+
+import msgspec
+
+from millstream.backends.memory.queue import MemoryQueue
+from millstream.backends.memory.state import Job, Location, Moment, Number, State
+from millstream.backends.memory.topic import MemoryTopic
+from millstream.broker import (
+    DeadLetter,
+    Finding,
+    Inspector,
+    JobView,
+    Listed,
+    QueueState,
+    Standing,
+    StoppedKey,
+    TopicState,
+    Trouble,
+    WorkerInfo,
+)
+from millstream.model.address import base_name, is_dead_address, split_address
+from millstream.model.outcome import decode_ending
+from millstream.model.types import Status
+
+
+class MemoryInspector(Inspector):
+    """Sees the state as one verb left it and the next will find it."""
+
+    def __init__(self, state: State, now: Callable[[], Moment]) -> None:
+        self._state = state
+        self._now = now
+
+    async def status(self, queue: str, job_id: str) -> Status:
+        with self._state.lock:
+            return self._queue(queue).status(job_id, self._now())
+
+    async def queues(self) -> list[str]:
+        with self._state.lock:
+            return sorted({base_name(name) for name in self._state.declared})
+
+    async def queue(self, queue: str) -> QueueState:
+        with self._state.lock:
+            return self._queue(queue).state()
+
+    async def topics(self) -> list[str]:
+        with self._state.lock:
+            return sorted({base_name(name) for name in self._state.opened})
+
+    async def topic(self, topic: str) -> TopicState:
+        with self._state.lock:
+            return (self._state.topics.get(topic) or MemoryTopic(topic)).state()
+
+    async def shards(self, address: str) -> int:
+        with self._state.lock:
+            return self._state.shards.get(address, 0)
+
+    async def stopped_keys(self, queue: str) -> list[StoppedKey]:
+        with self._state.lock:
+            rules = self._queue(queue)
+            return rules.order.stopped(rules.dead)
+
+    async def jobs(
+        self, queue: str, status: Listed, *, after: str = "", limit: int = 100, task: str | None = None
+    ) -> list[JobView]:
+        if status == "dead":
+            letters = await self.dead_letters(queue, after=after, limit=sys.maxsize)
+            return [JobView.of_letter(letter) for letter in letters if task in (None, letter.task)][:limit]
+        with self._state.lock:
+            rules = self._queue(queue)
+            listed = {
+                "blocked": rules.order.blocked,
+                "scheduled": rules.scheduled,
+                "ready": rules.waiting_to_run,
+                "running": rules.running,
+            }[status]()
+            later = (job for job in listed if not after or _position(job) > _read_position(after))
+            views = (_view(queue, job, status) for job in later)
+            return [*islice((view for view in views if task in (None, view.task)), limit)]
+
+    async def job(self, queue: str, job_id: str) -> JobView | None:
+        with self._state.lock:
+            rules, now = self._queue(queue), self._now()
+            job, dead, payload = rules.jobs.get(job_id), rules.dead.get(job_id), rules.endings.get(job_id, now.wall)
+            ending = None if payload is None else decode_ending(payload)
+            status = rules.status(job_id, now)
+            if job is not None:
+                view = _view(queue, job, status)
+            elif dead is not None:
+                view = JobView.of_letter(dead.stored(queue))
+            else:
+                until = rules.endings.until(job_id)
+                return None if ending is None else JobView.of_ending(queue, job_id, ending, until)
+            return msgspec.structs.replace(view, ending=ending)
+
+    async def standing(self, queue: str, job_id: str) -> Standing:
+        with self._state.lock:
+            rules = self._queue(queue)
+            known = rules.jobs.get(job_id) or rules.dead.get(job_id)
+            key = None if known is None else known.key
+            turn, stopped_by = ("", "") if key is None else rules.order.state_of(key)
+            return Standing(self._now().ms / 1000, key, turn, stopped_by)
+
+    async def trouble(self) -> Trouble | None:
+        return None
+
+    async def dead_letters(self, queue: str, *, after: str = "", limit: int = 100) -> list[DeadLetter]:
+        seen = int(after or 0)
+        with self._state.lock:
+            later = (dead for dead in self._queue(queue).dead.values() if dead.number > seen)
+            return [dead.stored(queue) for dead in islice(later, limit)]
+
+    async def dead_letter(self, queue: str, job_id: str) -> DeadLetter | None:
+        with self._state.lock:
+            dead = self._queue(queue).dead.get(job_id)
+            return dead.stored(queue) if dead is not None else None
+
+    async def due(self, queue: str) -> int:
+        parts = split_address(queue)
+        if is_dead_address(queue):
+            return 0
+        with self._state.lock:
+            now_ms = self._now().ms
+            delayed = 0 if parts is None or parts[0] not in self._state.topics else self._state.topics[parts[0]].due(now_ms)
+            return delayed + sum(job.due_ms <= now_ms for job in self._queue(queue).scheduled())
+
+    async def workers(self) -> list[WorkerInfo]:
+        return [worker for worker in self._registered() if worker.team is None]
+
+    async def supervisors(self) -> list[WorkerInfo]:
+        return [worker for worker in self._registered() if worker.team is not None]
+
+    def _registered(self) -> list[WorkerInfo]:
+        with self._state.lock:
+            return sorted(self._state.workers.values(self._now().wall), key=lambda worker: worker.id)
+
+    async def examine(self) -> list[Finding]:
+        return [Finding("server", "ok", "this process's own memory: no other process sees it, and it ends with the process")]
+
+    def _queue(self, name: str) -> MemoryQueue:
+        # looking at a queue that is not there must not make one
+        return self._state.queues.get(name) or MemoryQueue(name)
+
+
+def _view(queue: str, job: Job, status: Status) -> JobView:
+    running = status == "running"
+    return JobView(
+        id=job.id,
+        queue=queue,
+        status=status,
+        body=job.body,
+        cursor=msgspec.json.encode(_position(job)).decode(),
+        crashes=job.claims - 1 if running else job.claims,
+        due_at=job.due_ms / 1000 if status == "scheduled" else None,
+        expires_at=job.expires_ms / 1000 if job.expires_ms else None,
+        consumer=job.holder if running else "",
+        since=job.claimed_at if running else None,
+        alone=job.location is Location.ASIDE,
+    )
+
+
+Position = tuple[int, str, Number, str]
+"""Whether it is fresh, who left it or its key, its number or due time, its id: jobs of one state are listed in this order."""
+
+
+def _position(job: Job) -> Position:
+    if job.location is Location.BLOCKED:
+        return (0, (job.key or b"").hex(), job.position, "")
+    if job.location is Location.SCHEDULED:
+        return (0, "", (job.due_ms, 0), job.id)
+    name = {Location.RELEASED: "!released", Location.ASIDE: "!suspects", Location.HELD: job.holder}.get(job.location, "")
+    return (int(job.location is Location.FRESH), name, job.number, "")
+
+
+_read_position = msgspec.json.Decoder(Position).decode

@@ -1,0 +1,93 @@
+"""A group's dead letters as a queue: claimed where they are, and taken off the list when they were handled.
+
+Nothing here locks, awaits or reads a clock; ``broker.py`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from millstream.backends.memory.ended_jobs import Keeping
+from millstream.backends.memory.queue import MemoryQueue
+from millstream.backends.memory.state import Dead, Job, Moment
+from millstream.broker import Claim, Entry, QueueState
+from millstream.broker.letters import enclose
+from millstream.model.address import dead_address
+from millstream.model.outcome import DONE, Outcome
+
+
+class MemoryLetters(MemoryQueue):
+    """Who holds which letter. The letters themselves are the group's, and it is paused with the group."""
+
+    def __init__(self, group: MemoryQueue) -> None:
+        super().__init__(dead_address(group.name))
+        self._group = group
+        # the last letter that was given
+        self._place = 0
+
+    def claim(self, consumer: str, count: int, alone: bool, suspect_after: int, now: Moment, keeping: Keeping) -> Claim:
+        self.paused = self._group.paused
+        orphaned = [jobs for holder, jobs in self._held.items() if holder not in self._leases]
+        for entries in (self._released, self._aside, *orphaned):
+            self._strike([*entries.values()])
+        return super().claim(consumer, count, alone, suspect_after, now, keeping)
+
+    def _take(self, count: int, suspect_after: int, now: Moment, keeping: Keeping) -> list[Job]:
+        taken = super()._take(count, suspect_after, now, keeping)
+        for dead in self._never_given()[: count - len(taken)]:
+            self._place = dead.number
+            body = enclose(dead.stored(self._group.name))
+            job = Job(dead.id, body, 0, number=(0, dead.number), ref=b"%d" % dead.number)
+            self._fresh[job.ref] = job
+            taken.append(job)
+        return taken
+
+    def claimable(self, now_ms: int, alone: bool = False) -> bool:
+        self.paused = self._group.paused
+        return super().claimable(now_ms, alone) or (not (self.paused or alone) and bool(self._never_given()))
+
+    def settle(self, consumer: str, outcomes: Sequence[Outcome], now: Moment, keeping: Keeping) -> int:
+        self.check_lease(consumer)
+        held = self._held[consumer]
+        settled = 0
+        for outcome in outcomes:
+            job = held.get(outcome.ref)
+            if job is None:
+                continue
+            self._take_out(job)
+            settled += 1
+            if outcome.kind is DONE:
+                self.totals["done"] += 1
+                if self._listed(job):
+                    del self._group.dead[job.id]
+        return settled
+
+    def recover(self, consumer: str, holding: Collection[bytes]) -> list[Entry]:
+        self.check_lease(consumer)
+        self._strike([job for ref, job in self._held[consumer].items() if ref not in holding])
+        return super().recover(consumer, holding)
+
+    def state(self) -> QueueState:
+        state = super().state()
+        ready = state.ready + len(self._never_given())
+        return msgspec.structs.replace(state, ready=ready, dead=len(self._group.dead), paused=self._group.paused)
+
+    def _retire(self, now: Moment, keeping: Keeping, came: int = 0) -> None:
+        self._group._retire(now, keeping)
+
+    def _never_given(self) -> list[Dead]:
+        """Those that wait for whoever handles them: none as long as nobody has ever joined to do that."""
+        return [dead for dead in self._group.dead.values() if dead.number > self._place] if self._joins else []
+
+    def _listed(self, job: Job) -> bool:
+        """Whether this very letter is in the list: its id may be that of a newer one, or of an event that lives again."""
+        dead = self._group.dead.get(job.id)
+        return dead is not None and (0, dead.number) == job.number
+
+    def _strike(self, jobs: Sequence[Job]) -> None:
+        """What was replayed, purged or too old meanwhile is nobody's to handle."""
+        for job in jobs:
+            if not self._listed(job):
+                self._take_out(job)

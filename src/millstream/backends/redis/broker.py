@@ -1,0 +1,563 @@
+"""RedisBroker: the contract's verbs as calls of the scripts, batch by batch."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from millstream.backends.redis import encoding
+from millstream.backends.redis.calls import Calls
+from millstream.backends.redis.connect import Connector, Locate, parse_info, server_name
+from millstream.backends.redis.control import RedisControlChannel
+from millstream.backends.redis.inspector import RedisInspector
+from millstream.backends.redis.keys import GROUP, RELEASED, SUSPECTS, channel
+from millstream.backends.redis.link import CALL_TIMEOUT, Link
+from millstream.backends.redis.openings import GONE, Openings, lost_group
+from millstream.backends.redis.results import RedisResults
+from millstream.broker import (
+    Broker,
+    Cancellation,
+    Capabilities,
+    Claim,
+    ControlChannel,
+    Entry,
+    Followed,
+    Inspector,
+    Membership,
+    OrderRules,
+    Position,
+    Post,
+    Receipt,
+    ResultStore,
+    WorkerInfo,
+)
+from millstream.broker.contract import CANCELLED_TTL, SUSPECT_AFTER, LogPosition, cancelled_by
+from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable, LeaseLost
+from millstream.model.address import base_name, dead_address, is_dead_address, split_address, split_group, topic_address
+from millstream.model.outcome import DONE, Kind, Outcome
+from millstream.reporting import logs
+
+log = logs.logger("millstream.redis")
+
+SHORTEST_BLOCK = 0.01
+"""Seconds a blocking command waits at least: 0 means without limit, and for Redis before 7.0.8 so does 0.001."""
+
+RENEWAL_TIMEOUT = 1.0
+"""Seconds within which a renewal is answered, or a third of the lease if that is longer. Keepers renew every third of a lease
+and retry after 0.5 s; a lease lapses 1.5 s after its end. So one dead connection never costs a lease, however short."""
+
+LOOKS = 50
+"""How many pages of what may be lost one claim looks at. The next claim goes on."""
+
+
+class RedisBroker(Broker):
+    """The Broker contract on one Redis or Valkey server. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        url: str | Locate,
+        *,
+        namespace: str = "millstream",
+        id_ttl: float = 86_400.0,
+        dead_max_age: float = 7 * 86_400.0,
+        dead_max_count: int = 100_000,
+        where: str = "",
+    ) -> None:
+        self.capabilities = Capabilities(durable=True, shared=True)
+        self._id_ttl_ms = encoding.ms(id_ttl)
+        self._dead_max_age_ms = encoding.ms(dead_max_age)
+        self._dead_max_count = dead_max_count
+        self._connector = Connector(url, where=where)
+        self._commands = Link(self._connector)
+        self._claiming: dict[tuple[str, str], Link] = {}
+        self._following: set[Link] = set()
+        self._free: list[Link] = []
+        """Those on which nobody waits now."""
+        self._looks: dict[tuple[str, str], float] = {}
+        """Seconds after which a consumer's next wait should end, to look at other consumers' leases."""
+        self._look_first: set[tuple[str, str]] = set()
+        """Whose next claim begins with a look for what other hands destroyed."""
+        self._cannot_nudge = False
+        """The user may not end the wait of another connection: waits end by themselves when something is due."""
+        self._ordered: set[str] = set()
+        """Where messages that have keys may have been claimed."""
+        self._sharded: set[str] = set()
+        """Shards that were published to: the whole has shards, which is noted again after a flush."""
+        self._unsure: set[str] = set()
+        """Where something may have been published to an empty server."""
+        self._joined: set[str] = set()
+        """What was joined before: if it has to be made again it was lost."""
+        self._calls = Calls(namespace, self._commands)
+        self._run, self._names = self._calls.run, self._calls.names
+        self._openings = Openings(self._calls, self._tell)
+        self._channel = channel(namespace, secrets.token_hex(8))
+        self._results = RedisResults(self._connector, self._run, self._channel)
+        self._inspector = RedisInspector(self._run, self._commands.call, self._names)
+        self._control = RedisControlChannel(self._run)
+
+    def set_clock(self, now: float | None) -> None:
+        """For tests: every script reads this time (epoch seconds) instead of the server's; None undoes it."""
+        self._calls.clock_ms = 0 if now is None else encoding.ms(now)
+
+    @property
+    def inspector(self) -> Inspector:
+        return self._inspector
+
+    @property
+    def results(self) -> ResultStore:
+        return self._results
+
+    @property
+    def control(self) -> ControlChannel:
+        return self._control
+
+    async def open(self) -> None:
+        await self._commands.ready()
+        self.capabilities = Capabilities(durable=True, shared=True, server=server_name(self._commands.server))
+        policy = await self._eviction_policy()
+        if policy not in (None, "noeviction"):
+            log.warning(
+                "the server's maxmemory-policy is %r: when it is full it may throw jobs away. Set it to noeviction.", policy
+            )
+
+    async def close(self) -> None:
+        await self._results.close()
+        for link in (*self._claiming.values(), *self._following, self._commands):
+            await link.close()
+        self._claiming.clear()
+        self._following.clear()
+        self._free.clear()
+
+    async def _eviction_policy(self) -> str | None:
+        """None: the user may not ask."""
+        with contextlib.suppress(BrokerRefused):
+            if policy := parse_info(await self._commands.call("INFO", "memory")).get("maxmemory_policy"):
+                return policy
+        with contextlib.suppress(BrokerError):
+            if answer := await self._commands.call("CONFIG", "GET", "maxmemory-policy"):
+                return str(answer[1], "ascii")
+        return None
+
+    async def declare(self, queue: str) -> None:
+        await self._openings.declare(queue)
+
+    async def open_topic(
+        self,
+        topic: str,
+        groups: Mapping[str, LogPosition],
+        *,
+        keep: float | None = None,
+        keep_count: int | None = None,
+        followed: bool = False,
+    ) -> list[str]:
+        return await self._openings.open_topic(topic, groups, keep=keep, keep_count=keep_count, followed=followed)
+
+    async def open_prefix(self, prefix: str, group: str, start: LogPosition, known: Collection[str] = ()) -> list[str]:
+        return await self._openings.open_prefix(prefix, group, start, known)
+
+    async def remove_prefix(self, prefix: str, group: str, *, request: str = "") -> bool:
+        return await self._openings.remove_prefix(prefix, group, request)
+
+    # -- producers ---------------------------------------------------------------------------------------------------------
+
+    async def publish(
+        self, queue: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
+    ) -> list[Receipt]:
+        if not posts:
+            return []
+        # Hot: ids of plain posts are made by the script from their serials, so that each costs one argument.
+        if max_length is None and (mark := encoding.mark_before(posts)) >= 0:
+            bodies, keys = [p.body for p in posts], encoding.keys_of(posts)
+            tasks = [p.task for p in posts] if keys else ()
+            marks = (mark, mark + len(bodies), shards, len(keys))
+            created = await self._run("publish_next", queue, sender, self._id_ttl_ms, *marks, *bodies, *keys, *tasks)
+            if created > 0:
+                if shards:
+                    self._sharded.add(queue)
+                return [Receipt.CREATED] * len(posts)
+        records: list[Any] = []
+        for p in posts:
+            records += (p.id, p.body, encoding.serial(p), *encoding.times(p), p.task, encoding.key_of(p))
+        limit = -1 if max_length is None else max_length
+        reply = await self._accept("publish", queue, shards, sender, limit, self._id_ttl_ms, shards, *records)
+        return encoding.receipts(reply, queue, shards)
+
+    async def emit(
+        self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
+    ) -> list[Receipt]:
+        if not posts:
+            return []
+        address = topic_address(topic)
+        limit = -1 if max_length is None else max_length
+        if (mark := encoding.mark_before(posts)) >= 0:
+            bodies, keys = [p.body for p in posts], encoding.keys_of(posts)
+            marks = (mark, mark + len(bodies), shards, len(keys))
+            if await self._run("emit_next", address, sender, self._id_ttl_ms, limit, *marks, *bodies, *keys) > 0:
+                if shards:
+                    self._sharded.add(address)
+                return [Receipt.CREATED] * len(posts)
+        records: list[Any] = []
+        for p in posts:
+            records += (p.id, p.body, encoding.serial(p), *encoding.times(p), encoding.key_of(p))
+        reply = await self._accept("emit", address, shards, sender, limit, self._id_ttl_ms, shards, *records)
+        return encoding.receipts(reply, topic, shards)
+
+    async def _accept(self, script: str, address: str, shards: int, *args: Any) -> bytes:
+        """Publish. What is new to the server though it was opened before was flushed, and is made known again. So it is after a
+        lost reply, which may have said that it is new."""
+        try:
+            reply: bytes = await self._run(script, address, *args)
+        except BrokerUnavailable:
+            self._unsure.add(address)
+            raise
+        if reply.endswith(b"n") or address in self._unsure:
+            self._unsure.add(address)
+            await self._openings.reopen(address)
+            if address in self._sharded:
+                await self.note_shards(base_name(address), shards)
+            self._unsure.discard(address)
+        if shards and reply != b"-":
+            self._sharded.add(address)
+        return reply.removesuffix(b"n")
+
+    async def cancel(self, queue: str, job_id: str, *, request: str = "") -> Cancellation:
+        return (await self._cancel(queue, [job_id], request))[0]
+
+    async def cancel_many(self, queue: str, job_ids: Sequence[str]) -> list[Cancellation]:
+        return await self._cancel(queue, job_ids, "") if job_ids else []
+
+    async def _cancel(self, queue: str, job_ids: Sequence[str], request: str) -> list[Cancellation]:
+        ending, ttl_ms = cancelled_by(request), encoding.ms(CANCELLED_TTL)
+        args = (GROUP, ending, ttl_ms, self._id_ttl_ms, int(bool(request)), *job_ids)
+        return encoding.cancellations(await self._run("cancel", queue, *args))
+
+    # -- consumers ---------------------------------------------------------------------------------------------------------
+
+    async def join(
+        self, queue: str, consumer: str, lease: float, *, max_consumers: int | None = None, order: OrderRules | None = None
+    ) -> int:
+        if not self._joined:
+            await self._check_channel()
+        again, of_letters = queue in self._joined, is_dead_address(queue)
+        found = [] if max_consumers else await self._openings.declare(queue)
+        noted = "letters" if of_letters else "joined"
+        rules = ("", "") if order is None else (int(order.stop), order.max_pending)
+        await self._commands.ready()
+        args = (GROUP, consumer, encoding.ms(lease), noted, self._commands.run_id, max_consumers or 0, *rules)
+        made, *more = await self._run("join", queue, *args)
+        if not more:
+            return 0
+        before, waiting, number = more
+        if max_consumers:
+            found = await self._openings.declare(queue)  # not before: those who wait to join ask often
+        self._joined.add(queue)
+        if made and before:
+            self._openings.tell(queue, lost_group(queue), "0-0", waiting)
+        elif made and again and not of_letters:  # those are told of by their group, which alone makes this consumer group
+            if split_address(queue) is None:
+                self._openings.tell(queue, GONE, "0-0", waiting)
+            else:
+                self._openings.tell(queue, GONE, *((found[0].at, found[0].left) if found else ("0-0", -1)))
+        return int(number)
+
+    async def _check_channel(self) -> None:
+        """Whoever ends jobs should be able to tell those who wait for them."""
+        try:
+            await self._commands.call("PUBLISH", f"{self._channel}:check", "")  # which nobody hears
+        except BrokerRefused as error:
+            self._connector.warn(
+                f"this user may not PUBLISH to {self._channel.rpartition(':')[0]}:*, so callers who wait for results of jobs "
+                f"that end here poll for them, and get them up to 30 s late. Grant that right to this user. ({error})"
+            )
+
+    async def join_members(self, address: str, member: str, lease: float) -> Membership:
+        check_ms, *members = await self._run("join_members", address, member, encoding.ms(lease))
+        return Membership(sorted(map(bytes.decode, members)), None if check_ms < 0 else check_ms / 1000)
+
+    async def claim(
+        self,
+        queue: str,
+        consumer: str,
+        count: int,
+        *,
+        wait: float = 0.0,
+        alone: bool = False,
+        suspect_after: int = SUSPECT_AFTER,
+    ) -> Claim:
+        link = self._claiming.get((queue, consumer))
+        if link is None:
+            link = self._claiming[queue, consumer] = Link(self._connector)
+        await link.ready()
+        of_letters = is_dead_address(queue)
+        lost_letter = b"" if of_letters else encoding.LOST_LETTER
+        names = (RELEASED, SUSPECTS, lost_letter, self._id_ttl_ms, self._dead_max_count, self._dead_max_age_ms)
+        args = (GROUP, consumer, count, int(alone), suspect_after, link.run_id, *names)
+        if (queue, consumer) in self._look_first:
+            self._look_first.discard((queue, consumer))
+            if await self._look_around(queue, consumer, link, lost_letter) > 0:
+                wait = 0.0  # there may be something to claim now
+        # Not past the moment when a lease should be looked at: a dead worker's jobs are found within 1.5 s of its lease's end.
+        patience = max(SHORTEST_BLOCK, min(wait, self._looks.get((queue, consumer), wait)))
+        block = ("BLPOP", self._names(queue)["wake"], f"{patience:.3f}") if wait > 0 else None
+        try:
+            reply = await self._run("claim", queue, *args, link=link, before=block, block=wait)
+        except BrokerError as error:
+            if "NOGROUP" not in str(error):
+                raise
+            await self._openings.restore(queue)
+            reply = await self._run("claim", queue, *args, link=link)
+        if len(reply) == 1:
+            raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}")
+        now_ms, next_due_ms, flags, taken, crashes, plain, check_ms, logged = reply
+        look = math.inf if check_ms < 0 else check_ms / 1000 + 0.005
+        if self._cannot_nudge and next_due_ms >= 0:
+            look = min(look, next_due_ms / 1000)
+        self._looks[queue, consumer] = look
+        if of_letters:
+            entries = encoding.letters(queue, taken, crashes)
+        else:
+            entries = [encoding.entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(taken)]
+        each = iter(plain)
+        entries += map(Entry, each, each)  # hot: one struct per entry, made in C
+        if logged:
+            each = iter(logged)
+            entries += [Entry(encoding.IN_LOG + entry, body) for entry, body in zip(each, each, strict=True)]
+        if flags & 4:
+            self._ordered.add(queue)
+        if flags & 8 and entries:
+            self._look_first.add((queue, consumer))  # what was claimed does not wait for that
+        elif flags & 8 and await self._look_around(queue, consumer, link, lost_letter) > 0:
+            next_due_ms = 0  # there may be something to claim now
+        next_due = None if next_due_ms < 0 else next_due_ms / 1000
+        return Claim(entries, now_ms, next_due, bool(flags & 1), bool(flags & 2))
+
+    async def _look_around(self, queue: str, consumer: str, link: Link, lost_letter: bytes) -> int:
+        """Find what other hands destroyed; how much was found. Nothing that was claimed is lost if this fails."""
+        found = 0
+        args = (GROUP, consumer, lost_letter, self._id_ttl_ms, self._dead_max_count, self._dead_max_age_ms)
+        try:
+            for _ in range(LOOKS):
+                more, some = await self._run("around", queue, *args, link=link)
+                found += some
+                if not more:
+                    break
+        except BrokerError as error:
+            log.debug("queue %r: could not look for what was lost: %s", queue, error)
+        return found
+
+    def _tell(self, address: str, what: str) -> None:
+        if self.repaired is not None:
+            self.repaired(address, what)
+
+    async def nudge(self, queue: str, consumer: str) -> None:
+        link = self._claiming.get((queue, consumer))
+        if link is None or self._cannot_nudge:
+            return
+        try:
+            if link.client_id:
+                await self._commands.call("CLIENT", "UNBLOCK", link.client_id)
+        except BrokerRefused as error:
+            # Told once. From now on waits end by themselves when something is due.
+            self._cannot_nudge = True
+            raise BrokerRefused(
+                f"{error} Without CLIENT UNBLOCK what is due starts up to 0.1 s late, and a worker takes up to 1 s longer to "
+                "stop: grant +client|unblock to this user."
+            ) from error
+
+    async def settle(self, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
+        if not outcomes:
+            return 0
+        if is_dead_address(queue):
+            return await self._settle_letters(queue, consumer, outcomes)
+        # Hot: jobs that are done, with nothing to keep or an ending of the same lifetime, go in bulk.
+        plain = [o for o in outcomes if o.kind is DONE and o.result is None and not o.given_id]
+        # Who has claimed nothing here settles for another, and knows less.
+        ordered = queue in self._ordered or (queue, consumer) not in self._claiming
+        in_order = [o for o in plain if encoding.KEYED in o.ref] if ordered else []
+        kept: list[Outcome] = []
+        kept_ttl = 0.0
+        records: list[Any] = []
+        if len(plain) < len(outcomes):
+            for o in outcomes:
+                if (
+                    o.kind is not DONE
+                    or o.given_id
+                    or (o.result is not None and (o.ref.startswith(encoding.IN_LOG) or encoding.KEYED in o.ref))
+                ):
+                    records += encoding.record(o)
+                elif o.result is not None:
+                    if not kept:
+                        kept_ttl = o.result_ttl
+                    if o.result_ttl == kept_ttl > 0:
+                        kept.append(o)
+                    else:
+                        records += encoding.record(o)
+        logged: list[bytes] = []
+        if in_order:
+            plain = [o for o in plain if encoding.KEYED not in o.ref]
+        if split_address(queue) is not None:
+            logged = [o.ref[1:] for o in plain if o.ref.startswith(encoding.IN_LOG)]
+            plain = [o for o in plain if not o.ref.startswith(encoding.IN_LOG)] if logged else plain
+        bulk = plain + kept
+        settled: int = await self._run(
+            "settle",
+            queue,
+            GROUP,
+            consumer,
+            self._id_ttl_ms,
+            self._dead_max_count,
+            self._dead_max_age_ms,
+            len(plain),
+            len(kept),
+            max(1, encoding.ms(kept_ttl)),
+            len(logged),
+            len(in_order),
+            *[o.ref for o in bulk],
+            *[o.id for o in bulk],
+            *[o.result for o in kept],
+            *logged,
+            *[o.ref for o in in_order],
+            *[o.id for o in in_order],
+            *records,
+        )
+        return encoding.unless_refused(settled, queue, consumer, outcomes)
+
+    async def _settle_letters(self, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
+        handled = [o for o in outcomes if o.kind is DONE]
+        settled: int = await self._run(
+            "settle_letters",
+            queue,
+            GROUP,
+            consumer,
+            len(handled),
+            *[o.ref for o in handled],
+            *[o.id for o in handled],
+            *[o.ref for o in outcomes if o.kind is not DONE],
+        )
+        return encoding.unless_refused(settled, queue, consumer, outcomes)
+
+    async def release(self, queue: str, consumer: str, refs: Sequence[bytes]) -> int:
+        if not refs:
+            return 0
+        released: int = await self._run("release", queue, GROUP, consumer, RELEASED, *refs)
+        if released < 0:
+            raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}")
+        return released
+
+    async def recover(self, queue: str, consumer: str, holding: Collection[bytes]) -> list[Entry]:
+        self._ordered.add(queue)
+        found: list[Entry] = []
+        after: Any = "-"
+        while after:
+            reply = await self._run("recover", queue, GROUP, consumer, after, *holding)
+            if len(reply) == 1:
+                raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}")
+            entries, crashes, after = reply
+            if is_dead_address(queue):
+                found += encoding.letters(queue, entries, crashes)
+                gone = [ref for ref, fields in entries if not fields]
+                if gone:
+                    await self._settle_letters(queue, consumer, [Outcome(Kind.DEAD, ref, "") for ref in gone])
+            else:
+                found += [encoding.entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(entries)]
+        return found
+
+    async def renew(self, queue: str, leases: Mapping[str, float]) -> set[str]:
+        pairs = [part for consumer, lease in leases.items() for part in (consumer, encoding.ms(lease))]
+        within = min(CALL_TIMEOUT, max(RENEWAL_TIMEOUT, min(leases.values(), default=math.inf) / 3))
+        lost = await self._run("renew", queue, self._dead_max_count, self._dead_max_age_ms, *pairs, within=within)
+        return {name.decode() for name in lost}
+
+    async def leave(self, queue: str, consumer: str, *, blameless: bool = False) -> int:
+        left, more = 0, 1
+        while more:
+            held, more = await self._run("leave", queue, GROUP, consumer, int(blameless), RELEASED)
+            left += held
+        self._looks.pop((queue, consumer), None)
+        self._look_first.discard((queue, consumer))
+        link = self._claiming.pop((queue, consumer), None)
+        if link is not None:
+            await link.close()
+        return left
+
+    async def follow(self, topic: str, after: Position | None, count: int, *, wait: float = 0.0) -> Followed:
+        if wait <= 0 or after is None:
+            return await self._follow(topic, after, count)
+        names = self._names(topic_address(topic))
+        # What XREAD finds is read again by the script, which also sees what is gone: it finds one.
+        waited = encoding.ms(max(SHORTEST_BLOCK, wait))
+        block = ("BLOCK", waited, "STREAMS", names["log"], names["log_bell"], after.entry, after.bell)
+        link = self._free.pop() if self._free else Link(self._connector)
+        self._following.add(link)
+        try:
+            followed = await self._follow(topic, after, count, link=link, before=("XREAD", "COUNT", 1, *block), block=wait)
+        except BaseException:  # if it is the caller who waits no more, the server still does
+            self._following.discard(link)
+            await link.close()
+            raise
+        self._free.append(link)
+        return followed
+
+    async def _follow(self, topic: str, after: Position | None, count: int, **options: Any) -> Followed:
+        here = after or Position("", 0)
+        reply = await self._run("follow", topic_address(topic), count, here.entry, here.number, here.life, **options)
+        now_ms, next_due_ms, missed, entry, number, life, bell, found = reply
+        position = Position(entry.decode(), number, life.decode(), bell.decode())
+        next_due = None if next_due_ms < 0 else next_due_ms / 1000
+        return Followed([encoding.entry(ref, fields, 0) for ref, fields in found], position, missed, now_ms, next_due)
+
+    # -- operators ---------------------------------------------------------------------------------------------------------
+
+    async def pause(self, queue: str) -> None:
+        await self._run("pause", queue, 1)
+
+    async def resume(self, queue: str) -> None:
+        await self._run("pause", queue, 0)
+
+    async def seek(self, group: str, to: LogPosition, *, request: str = "") -> bool:
+        _, name = split_group(group)
+        return bool(int(await self._run("seek", group, name, encoding.after(to), request)))
+
+    async def remove_group(self, group: str, *, request: str = "") -> bool:
+        self._joined -= {group, dead_address(group)}
+        return await self._openings.remove_group(*split_group(group), request)
+
+    async def clear_key(self, queue: str, key: bytes, *, replay: bool, request: str = "") -> int | None:
+        replayed = 0
+        bounds = (self._id_ttl_ms, self._dead_max_count, self._dead_max_age_ms)
+        for step in count():  # each step is a request of its own: sent again, all are answered as before up to the lost one
+            answer = await self._run("clear", queue, key, int(replay), *bounds, request and f"{request}.{step}")
+            if not answer:
+                return replayed if step else None
+            found, more = map(int, answer.split())
+            replayed += found
+            if not more:
+                break
+        return replayed
+
+    async def note_shards(self, address: str, shards: int, *, anew: bool = False) -> int:
+        return int(await self._run("note_shards", address, shards, int(anew)))
+
+    async def fence_shard(self, address: str, shards: int) -> None:
+        await self.note_shards(address, shards, anew=True)
+
+    async def promote(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
+        return encoding.chosen(job_ids, await self._run("promote", queue, request, *job_ids))
+
+    async def replay(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
+        return encoding.chosen(job_ids, await self._run("replay", queue, request, *job_ids))
+
+    async def purge(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
+        return encoding.chosen(job_ids, await self._run("purge", queue, request, *job_ids))
+
+    async def register(self, worker: WorkerInfo, ttl: float) -> None:
+        await self._run("register", None, worker.id, msgspec.msgpack.encode(worker), encoding.ms(ttl))
+
+    async def unregister(self, worker_id: str) -> None:
+        await self._run("unregister", None, worker_id)

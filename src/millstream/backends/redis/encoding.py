@@ -1,0 +1,141 @@
+"""How posts, outcomes, entries and places travel: as arguments of the scripts, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from millstream.backends.redis.inspector import dead_letter
+from millstream.broker import Cancellation, Entry, Post, Receipt
+from millstream.broker.contract import BEGINNING, END, LogPosition, millisecond_of, parse_entry
+from millstream.broker.letters import enclose
+from millstream.errors import LeaseLost, ShardsChanged
+from millstream.model.address import base_name, whose_dead
+from millstream.model.message import ErrorNote
+from millstream.model.outcome import Ending, Kind, Letter, Outcome, encode_ending, encode_letter
+
+EXPIRED = encode_ending(Ending("expired"))
+_CANCELLATIONS = {ord("0"): Cancellation.ENDED, ord("1"): Cancellation.CANCELLED, ord("2"): Cancellation.RUNNING}
+
+LOST_LETTER = encode_letter(
+    Letter(
+        "malformed",
+        ErrorNote("LookupError", "the entry was claimed, but its body is gone from the stream: something else trimmed it"),
+        attempts=0,
+        crashes=0,
+        enqueued_ms=0,
+    )
+)
+_RECEIPTS = {ord("1"): Receipt.CREATED, ord("2"): Receipt.EXISTS, ord("3"): Receipt.FULL, ord("4"): Receipt.CONFLICT}
+_RECEIPTS[ord("5")] = Receipt.CREATED  # by the first sending of this very request
+
+
+IN_LOG = b"L"
+"""Marks the ref of an entry that a group has claimed in its topic's log."""
+
+KEYED = b"/"
+"""In the ref of a message that has a key, which is behind it."""
+
+
+def cancellations(reply: bytes) -> list[Cancellation]:
+    return [_CANCELLATIONS[digit] for digit in reply]
+
+
+def chosen(ids: Sequence[str], reply: bytes) -> list[str]:
+    """The ids of which a script said 1."""
+    return [job_id for job_id, digit in zip(ids, reply, strict=True) if digit == ord("1")]
+
+
+def serial(p: Post) -> int | str:
+    """Its serial; of a given id the request, if it has a name, written so that it is never read as a number."""
+    return p.serial or (f"\nr{p.request}" if p.request else 0)
+
+
+def keys_of(posts: Sequence[Post]) -> list[bytes]:
+    """Their keys, if all have one."""
+    return [p.key for p in posts if p.key is not None]
+
+
+def key_of(p: Post) -> bytes:
+    return b"" if p.key is None else b"k" + p.key
+
+
+def receipts(reply: bytes, name: str, shards: int) -> list[Receipt]:
+    if reply == b"-":
+        raise ShardsChanged(
+            f"{base_name(name)!r} has another number of shards than {shards}, or it is being changed: nothing was written. "
+            "Give the app the number that `millstream topics show` or `millstream queues show` tells"
+        )
+    return [_RECEIPTS[digit] for digit in reply]
+
+
+def mark_before(posts: Sequence[Post]) -> int:
+    """The serial before the first of posts that are plain and numbered one after the other; -1: they are not."""
+    mark = serial = posts[0].serial - 1
+    unordered = posts[0].key is None
+    for p in posts:
+        serial += 1
+        if p.serial != serial or p.delay or p.at or p.expires or p.expires_at or (p.key is None) is not unordered:
+            return -1
+    return mark
+
+
+def times(p: Post) -> tuple[int | str, int | str]:
+    """When it is due and when it expires, as scripts read it."""
+    due = ms(p.at) if p.at else f"+{ms(p.delay)}" if p.delay else 0
+    expires = ms(p.expires_at) if p.expires_at else f"+{ms(p.expires)}" if p.expires else 0
+    return due, expires
+
+
+def ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def entry(ref: bytes, fields: list[bytes], crashes: int) -> Entry:
+    if len(fields) == 2 and fields[0] == b"d":
+        return Entry(ref, fields[1], crashes)
+    if len(fields) == 4 and fields[0] == b"d" and fields[2] == b"x" and fields[3].isdigit():
+        return Entry(ref, fields[1], crashes, int(fields[3]))
+    if len(fields) >= 6 and fields[0] == b"d" and fields[2] == b"k" and fields[4] == b"i":  # one with a key, not in order
+        rest = dict(zip(fields[6::2], fields[7::2], strict=True))
+        if rest.keys() <= {b"t", b"x", b"o"} and rest.get(b"x", b"0").isdigit():
+            return Entry(ref, fields[1], crashes, int(rest.get(b"x", 0)))
+    return Entry(ref, None, crashes, 0, msgspec.msgpack.encode(fields))
+
+
+def letters(queue: str, taken: Sequence[tuple[bytes, list[bytes]]], crashes: Sequence[int]) -> list[Entry]:
+    """Dead letters that were claimed, each as a message; those that are gone are passed over."""
+    group = whose_dead(queue)
+    return [Entry(ref, enclose(dead_letter(group, ref, fields)), crashes[i]) for i, (ref, fields) in enumerate(taken) if fields]
+
+
+def unless_refused(settled: int, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
+    if settled < 0:
+        raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}: {len(outcomes)} outcomes were refused")
+    return settled
+
+
+def record(o: Outcome) -> tuple[Any, ...]:
+    if o.kind is Kind.RETRY:
+        return (1, o.ref, o.id, b"", 0, 0, o.body, ms(o.delay), o.expires_ms)
+    ttl_ms = ms(o.result_ttl)
+    given = int(o.given_id)
+    if o.kind is Kind.DEAD:
+        letter = b"" if o.letter is None else encode_letter(o.letter)
+        return (2, o.ref, o.id, o.result or b"", ttl_ms, given, o.body, o.task, letter)
+    if o.kind is Kind.EXPIRED:
+        return (3, o.ref, o.id, o.result or EXPIRED, ttl_ms, given, b"", 0, b"")
+    return (0, o.ref, o.id, o.result or b"", ttl_ms, given, b"", 0, b"")
+
+
+def after(position: LogPosition) -> str:
+    """The entry after which a group reads on."""
+    if position == BEGINNING:
+        return "0"
+    if position == END:
+        return "$"
+    if isinstance(position, str):
+        return "{}-{}".format(*parse_entry(position))
+    return f"{max(0, millisecond_of(position) - 1)}-18446744073709551615"

@@ -1,0 +1,237 @@
+"""RedisResults: endings pushed over one subscription per client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import RedisError, ResponseError
+
+from millstream.aio.backoff import ServiceBackoff
+from millstream.backends.redis.connect import CONNECT_TIMEOUT, Connector, ask, read
+from millstream.backends.redis.keys import address_of_waiters
+from millstream.backends.redis.link import CALL_TIMEOUT
+from millstream.broker import ResultStore
+from millstream.errors import BrokerError, BrokerUnavailable
+from millstream.reporting import logs
+
+log = logs.logger("millstream.redis")
+
+RECONNECT_SECONDS = 0.5
+"""Between attempts to subscribe again after the connection was lost."""
+
+REFUSED_SECONDS = 30.0
+"""Between attempts to subscribe after the server refused it: rights change seldom."""
+
+QUIET_SECONDS = 5.0
+"""After so long without a message the server is asked whether it is there; no answer within CALL_TIMEOUT: it is not."""
+
+LOOK_SECONDS, LONGEST_LOOK_SECONDS = 1.0, 30.0
+"""A waiter also looks for the ending itself: first after the shorter time, then after twice as long each time, up to the other.
+No message comes from a worker whose user may not publish."""
+
+POLL_SECONDS, LONGEST_POLL_SECONDS = 0.02, 1.0
+"""The same without a subscription."""
+
+_WAITING = 2
+
+Key = tuple[str, str]
+"""A queue, and the id of a job."""
+
+
+class RedisResults(ResultStore):
+    """Registers waiters in the queue and hears of endings on a channel of its own; polls while it cannot subscribe."""
+
+    def __init__(self, connector: Connector, run: Callable[..., Awaitable[Any]], channel: str) -> None:
+        self._connector = connector
+        self._run = run
+        self._channel = channel
+        self._waiting: dict[Key, set[asyncio.Future[bytes]]] = {}
+        self._subscriber: asyncio.Task[None] | None = None
+        self._tried = asyncio.Event()
+        """The first attempt to subscribe is over."""
+        self._subscribed = False
+        self._closed = False
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    async def get(self, queue: str, job_id: str) -> bytes | None:
+        _, ending = await self._run("status", queue, "", job_id)
+        return ending or None
+
+    async def wait(self, queue: str, job_id: str, timeout: float | None) -> bytes | None:
+        async with asyncio.timeout(timeout):
+            return await self._wait((queue, job_id))
+
+    async def close(self) -> None:
+        self._closed = True
+        self._tried.set()
+        if self._subscriber is not None:
+            self._subscriber.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._subscriber
+            self._subscriber = None
+        for key in self._waiting:
+            self._fail(key, self._why_closed())
+
+    def _why_closed(self) -> BrokerUnavailable:
+        where = self._connector.where
+        return BrokerUnavailable(f"the connection to {where} was closed while this call waited for a result: its app ended")
+
+    # -- waiting -----------------------------------------------------------------------------------------------------------
+
+    async def _wait(self, key: Key) -> bytes | None:
+        if not self._closed and (self._subscriber is None or self._subscriber.done()):
+            self._tried.clear()
+            self._subscriber = asyncio.create_task(self._subscribe(), name="millstream-results")
+        await self._tried.wait()
+        if self._closed:
+            raise self._why_closed()
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        futures = self._waiting.setdefault(key, set())
+        futures.add(future)
+        try:
+            if self._subscribed:
+                ending = await self._listen(key)
+                if ending is not None and not future.done():
+                    future.set_result(ending)
+            else:
+                await self._listen_again(key)
+            for pause in self._pauses():
+                await asyncio.wait((future,), timeout=pause)
+                if future.done():
+                    break
+                await self._listen_again(key)
+            return await future or None
+        finally:
+            futures.discard(future)
+            if not futures:
+                self._waiting.pop(key, None)
+                if not future.done() or future.cancelled():
+                    task = asyncio.create_task(self._unlisten(key))
+                    self._leaving.add(task)
+                    task.add_done_callback(self._leaving.discard)
+
+    def _pauses(self) -> Iterator[float]:
+        """Seconds before each further look."""
+        look, poll = LOOK_SECONDS, POLL_SECONDS
+        while True:
+            yield look if self._subscribed else poll
+            if self._subscribed:
+                look = min(2 * look, LONGEST_LOOK_SECONDS)
+            else:
+                poll = min(2 * poll, LONGEST_POLL_SECONDS)
+
+    async def _listen(self, key: Key) -> bytes | None:
+        """The job's ending, empty if it left none; None: it has not ended, and we are registered to hear of it."""
+        state, *ending = await self._run("listen", *key, self._channel)
+        if state == _WAITING:
+            return None
+        return bytes(ending[0]) if ending else b""
+
+    async def _unlisten(self, key: Key) -> None:
+        if key in self._waiting:
+            return
+        with contextlib.suppress(BrokerError):
+            await self._run("unlisten", *key, self._channel)
+        # Whoever began to wait meanwhile may have been registered before this took the registration away.
+        await self._listen_again(key)
+
+    async def _listen_again(self, key: Key) -> None:
+        """Look again at what is being waited for, until the server has answered or nobody waits any more."""
+        backoff = ServiceBackoff()
+        while any(not future.done() for future in self._waiting.get(key, ())):
+            try:
+                ending = await self._listen(key)
+            except BrokerUnavailable:
+                await backoff.wait()
+            except BrokerError as error:
+                self._fail(key, error)
+                return
+            else:
+                if ending is not None:
+                    self._resolve(key, ending)
+                return
+
+    # -- hearing -----------------------------------------------------------------------------------------------------------
+
+    async def _subscribe(self) -> None:
+        """Keep one subscription alive; after every reconnect look again at all that is being waited for."""
+        while True:
+            connection: AbstractConnection | None = None
+            pause = RECONNECT_SECONDS
+            try:
+                connection = await self._connector.connect()
+                moves = self._connector.moves
+                async with asyncio.timeout(CONNECT_TIMEOUT):
+                    await ask(connection, "SUBSCRIBE", self._channel)
+                self._subscribed = True
+                self._tried.set()
+                listening = asyncio.create_task(self._listen_to_all_again(list(self._waiting)))
+                try:
+                    while self._connector.moves == moves:  # else the primary is elsewhere, and so are the endings
+                        kind, *_, data = await _next(connection)
+                        if kind == b"message":
+                            self._hear(data)
+                finally:
+                    listening.cancel()
+            except (BrokerError, RedisError, OSError, TimeoutError) as error:
+                if not self._subscribed:
+                    pause = self._not_subscribed(error)
+                log.debug("result subscription lost: %r", error)
+            finally:
+                self._subscribed = False
+                self._tried.set()
+                if connection is not None:
+                    await connection.disconnect(nowait=True)
+            await asyncio.sleep(pause)
+
+    def _not_subscribed(self, error: Exception) -> float:
+        """Seconds until the next attempt. A server that is away is told by those who call it; other reasons are told here."""
+        error = error if isinstance(error, BrokerError) else self._connector.translate(error)
+        if isinstance(error, BrokerUnavailable):
+            return RECONNECT_SECONDS
+        self._connector.warn(
+            f"results cannot be pushed to this process, so it polls for them, up to {LONGEST_POLL_SECONDS:g} s late: {error} "
+            f"The user needs the right to SUBSCRIBE to {self._channel.rpartition(':')[0]}:*"
+        )
+        return REFUSED_SECONDS
+
+    async def _listen_to_all_again(self, keys: list[Key]) -> None:
+        for key in keys:
+            await self._listen_again(key)
+
+    def _hear(self, data: bytes) -> None:
+        try:
+            waiters, job_id, ending = data.split(b"\n", 2)
+            key = address_of_waiters(waiters.decode()), job_id.decode()
+        except ValueError:  # from somebody else
+            log.debug("%d bytes on the channel of results that are no ending", len(data))
+            return
+        self._resolve(key, ending)
+
+    def _resolve(self, key: Key, ending: bytes) -> None:
+        for future in self._waiting.get(key, ()):
+            if not future.done():
+                future.set_result(ending)
+
+    def _fail(self, key: Key, error: BrokerError) -> None:
+        for future in self._waiting.get(key, ()):
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # whoever waits re-raises it; one whose own call fails first leaves no warning behind
+
+
+async def _next(connection: AbstractConnection) -> Any:
+    """The next push, or the answer to a PING after a quiet while. TimeoutError if the connection died silently."""
+    try:
+        async with asyncio.timeout(QUIET_SECONDS):
+            return await read(connection)
+    except TimeoutError:
+        async with asyncio.timeout(CALL_TIMEOUT):
+            try:
+                return await ask(connection, "PING")
+            except ResponseError as error:  # it is there, and refuses: as a server does that cannot write to its disk
+                return b"refused", str(error).encode()

@@ -1,0 +1,1 @@
+"""Events: topics, groups, subscriptions and broadcasts."""

@@ -1,0 +1,1 @@
+"""Jobs: tasks and their calls, jobs, queues and dead letters."""

@@ -1,0 +1,180 @@
+"""Many calls at once: consumed lazily, sent in order, in calls of bounded size, each answered on its own.
+
+Hot: about 3 µs of CPU per job in this process, from ``bind`` to ``Job``, the broker's share included (2.6 to 4.5 on a busy
+machine), while the server works on the round before. So nothing is done per job that can be done per task or per round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from millstream.broker import Post, Receipt
+from millstream.client import Clients
+from millstream.client.outbox import MAX_BYTES, MAX_POSTS, Answer, Outbox
+from millstream.errors import BrokerError, BrokerUnavailable, MillstreamError, ShardsChanged, UsageError
+from millstream.jobs.call import Call
+from millstream.jobs.job import Job, Origin
+from millstream.jobs.task import Task
+
+ROUNDS_IN_FLIGHT = 2
+"""One at the server, one ready to follow it: Python works while the server does."""
+
+WIDEST = 4
+"""A round over many shards is at most so many times as large: it is drafted without a pause."""
+
+CREATED = Receipt.CREATED
+Result = Job[Any] | Exception
+PENDING = BrokerUnavailable("not answered yet")
+"""Stands in the results for what is on its way."""
+
+
+class Lot:
+    """Calls of one round that go to one queue: a parcel of the outbox, and what its answer is about."""
+
+    __slots__ = ("answer", "origins", "outbox", "places", "posts", "queue", "size")
+
+    def __init__(self, queue: str, outbox: Outbox) -> None:
+        self.queue = queue
+        self.outbox = outbox
+        self.posts: list[Post] = []
+        self.origins: list[Origin] = []
+        self.places: list[int] = []
+        """Where each post's result belongs."""
+        self.size = 0
+        self.answer: asyncio.Future[Answer] | None = None
+
+    def send(self) -> asyncio.Future[Answer]:
+        """Put it in the outbox, once."""
+        if self.answer is None:
+            self.answer = self.outbox.put(self.posts, self.size)
+        return self.answer
+
+
+class Bulk:
+    """One ``enqueue_many``: every call is tried, and a refused one is an exception among the results."""
+
+    def __init__(self, clients: Clients, *, shards: int = 0) -> None:
+        """``shards``: how many the calls may be spread over; then a round is larger, so that each shard's part is worth a
+        call."""
+        self._clients = clients
+        self._client = clients.here()
+        wide = min(max(1, shards), WIDEST)
+        self._at_once, self._bytes_at_once = wide * MAX_POSTS, wide * MAX_BYTES
+        self._gone: dict[str, BrokerError] = {}
+        """Queues whose server was away for a whole call's patience: the rest is not sent, or each call would wait as long."""
+        self.results: list[Result] = []
+        self.refused = 0
+
+    async def send(self, calls: Iterable[Call[Any]]) -> None:
+        """Send them all; the iterable is read as far as the next round needs, and no further."""
+        remaining = iter(calls)
+        in_flight: deque[list[Lot]] = deque()
+        more = True
+        while more:
+            lots, more = self._draft(remaining)
+            in_flight.append(lots)
+            if len(in_flight) == ROUNDS_IN_FLIGHT:
+                await self._collect(in_flight.popleft())
+        for lots in in_flight:
+            await self._collect(lots)
+
+    def _draft(self, remaining: Iterator[Call[Any]]) -> tuple[list[Lot], bool]:
+        """One round of bounded size, and whether more may come.
+
+        No await in here: nothing else may run between the numbering of a post and its sending.
+        """
+        now_ms = self._client.now_ms()
+        results = self.results
+        start = len(results)
+        lots: dict[str, Lot] = {}
+        full: list[Lot] = []
+        task: Task[..., Any] | None = None
+        lot: Lot | None = None
+        spread: Sequence[str] | None = None
+        size = 0
+        for call in islice(remaining, self._at_once):
+            try:
+                if call.__class__ is not Call:
+                    raise TypeError(f"enqueue_many takes calls, made by task.bind(…), not {call!r}")
+                template = call.task.template
+                if call.task is not task:
+                    task, lot, spread = call.task, None, self._client.spread(template.queue)
+                if spread is None and template.key is None:
+                    lot = lot or self._lot(call.task, lots, template.queue)
+                    origin = call.task.origin
+                    post = template.post(template.pack(call.args, call.kwargs), lot.outbox, now_ms)
+                else:
+                    payload = template.pack(call.args, call.kwargs)
+                    key, address = self._client.route(template, call.args, call.kwargs, spread)
+                    lot = self._lot(call.task, lots, address)
+                    origin = call.task.origin if spread is None else call.task.origin_at(address)
+                    post = template.post(payload, lot.outbox, now_ms, key)
+            except Exception as error:
+                self._refuse(error)
+                continue
+            length = len(post.body)
+            if (lot.size + length > MAX_BYTES or len(lot.posts) == MAX_POSTS) and lot.posts:
+                lot.send()
+                full.append(lot)
+                lot = lots[lot.queue] = Lot(lot.queue, lot.outbox)
+            lot.posts.append(post)
+            lot.origins.append(origin)
+            lot.places.append(len(results))
+            results.append(PENDING)
+            lot.size += length
+            size += length
+            if size >= self._bytes_at_once:
+                break
+        sent = full + [open_lot for open_lot in lots.values() if open_lot.posts]
+        for each in sent:
+            each.send()
+        return sent, size >= self._bytes_at_once or len(results) - start == self._at_once
+
+    def _lot(self, task: Task[..., Any], lots: dict[str, Lot], queue: str) -> Lot:
+        """The lot of this round that a task's calls to this queue, or shard, go into."""
+        if task.origin.clients is not self._clients:
+            raise UsageError(f"{task!r} belongs to another app: enqueue it with that one")
+        gone = self._gone.get(queue)
+        if isinstance(gone, ShardsChanged):
+            raise gone
+        if gone is not None:
+            raise BrokerUnavailable(f"not sent: queue {queue!r} could not be reached earlier in this call: {gone}")
+        lot = lots.get(queue)
+        if lot is None:
+            lot = lots[queue] = Lot(queue, self._client.outbox(queue))
+        return lot
+
+    def _refuse(self, error: Exception) -> None:
+        self.refused += 1
+        self.results.append(error)
+
+    async def _collect(self, lots: list[Lot]) -> None:
+        """Put the answers of a round where they belong."""
+        if not lots:
+            await asyncio.sleep(0)  # all were refused here: others shall have their turn all the same
+        results = self.results
+        for lot in lots:
+            answer = await lot.send()
+            if isinstance(answer, Exception):
+                self._fail(lot, answer)
+                continue
+            for place, origin, post, receipt in zip(lot.places, lot.origins, lot.posts, answer, strict=True):
+                if receipt is CREATED:
+                    results[place] = Job(post.id, True, origin)
+                    continue
+                try:
+                    results[place] = Job(post.id, self._client.created(lot.queue, post, receipt), origin)
+                except MillstreamError as error:
+                    self.refused += 1
+                    results[place] = error
+
+    def _fail(self, lot: Lot, error: Exception) -> None:
+        self.refused += len(lot.posts)
+        if isinstance(error, BrokerError):
+            self._gone[lot.queue] = error
+        for place, post in zip(lot.places, lot.posts, strict=True):
+            self.results[place] = BrokerUnavailable(str(error), [post.id]) if isinstance(error, BrokerUnavailable) else error

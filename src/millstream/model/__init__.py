@@ -1,0 +1,1 @@
+"""Values without I/O: messages, outcomes, settings, policies, addresses."""

@@ -1,0 +1,105 @@
+"""What became of a delivery, as a value: made by the runner, settled by the broker. No I/O."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Literal
+
+import msgspec
+
+from millstream.model.message import Attempt, ErrorNote
+from millstream.model.types import DeadReason
+
+
+class Kind(IntEnum):
+    """How a delivery ends. Snooze and retry are the same to a broker: the message comes back later."""
+
+    DONE = 0
+    RETRY = 1
+    DEAD = 2
+    EXPIRED = 3
+
+
+DONE = Kind.DONE
+"""For hot paths: a member costs as much to look up as an outcome to make."""
+
+
+class Said(msgspec.Struct, frozen=True, gc=False):
+    """What a handler said of its delivery, before it returned or raised."""
+
+    verb: Literal["ack", "nack", "retry"]
+    reason: str = ""
+    delay: float | None = None
+    """retry: seconds; None: as the policy says."""
+
+
+SETTLED = Said("ack")
+"""What a handler said was settled already."""
+
+
+class Letter(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What a dead letter says beside the message itself."""
+
+    reason: DeadReason
+    error: ErrorNote
+    attempts: int
+    """How many attempts were made, the last one included."""
+    crashes: int
+    enqueued_ms: int
+    failures: tuple[Attempt, ...] = ()
+    """The last failed attempts, oldest first: the final one is the last. An ``Ending`` does not repeat them."""
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """One delivery's end, complete: a broker needs nothing else to settle it."""
+
+    kind: Kind
+    ref: bytes
+    """The delivery's claim, as the broker named it."""
+    id: str
+    result: bytes | None = None
+    """The encoded ``Ending`` to keep for ``result_ttl``; None keeps nothing, but of EXPIRED one that says only that."""
+    result_ttl: float = 0.0
+    given_id: bool = False
+    """Remember the id for ``id_ttl`` from now on."""
+    body: bytes = b""
+    """RETRY: the message to run next. DEAD: the message to run if it is replayed, attempts reset."""
+    delay: float = 0.0
+    """RETRY: seconds until it is due."""
+    expires_ms: int = 0
+    """RETRY: the entry's expiry, handed on unchanged."""
+    task: str = ""
+    """DEAD: the task's name, for filters."""
+    letter: Letter | None = None
+    """DEAD: why."""
+
+
+class Ending(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What ``job.result()`` reads: how a job ended."""
+
+    status: str
+    """done, dead, cancelled or expired."""
+    value: msgspec.Raw = msgspec.Raw(b"\xc0")
+    """done: msgpack of the return value."""
+    letter: Letter | None = None
+    """dead: why."""
+    task: str = ""
+    """The name of its task; empty if it is not known, as of a cancelled job."""
+    ttl: float = 0.0
+    """Seconds for which this is kept, or 0 if it is not known. With the moment it expires it tells when the job ended, so that
+    a worker need not read a clock for every job."""
+    enqueued_ms: int = 0
+    """When the job was enqueued, by the clock of the machine that did; 0 if it is not known."""
+
+
+class Cancelled(Ending, frozen=True, gc=False):
+    """The ending of a cancelled job. Whoever reads it as an ``Ending`` does not see the request."""
+
+    request: str = ""
+    """Which request cancelled it: sent again, it is told so again."""
+
+
+encode_ending = msgspec.msgpack.Encoder().encode
+decode_ending = msgspec.msgpack.Decoder(Ending).decode
+encode_letter = msgspec.msgpack.Encoder().encode
+decode_letter = msgspec.msgpack.Decoder(Letter).decode

@@ -1,0 +1,166 @@
+"""Observers: functions of the user that are told of problems, in a thread of their own, so that none can hold up the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from queue import Empty, SimpleQueue
+
+from millstream.errors import UsageError
+from millstream.reporting import logs
+from millstream.reporting.problem import Problem
+
+log = logs.logger("millstream")
+
+Observer = Callable[[Problem], None]
+"""Not of any result: so that type checkers refuse a coroutine function."""
+
+MOST_WAITING = 1000
+"""Problems that wait for slow observers; what comes beyond them is counted and not told."""
+
+IDLE_SECONDS = 10.0
+"""The thread ends when there was nothing to tell for this long."""
+
+DELIVER_SECONDS = 1.0
+"""How long the end of a worker, an app or the process waits until what is known has been told."""
+
+Told = Callable[[], None]
+"""Called by the thread when all that came before has been told."""
+
+
+class Observers:
+    """An app's observers. Nothing is started before the first problem; a forked child begins anew.
+
+    ``tell`` never waits for an observer, and may be called from any thread, and from a finalizer.
+    """
+
+    def __init__(self) -> None:
+        self._functions: list[Observer] = []
+        self._failing: dict[Observer, int] = {}
+        """How often in a row each has failed."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        # Finalizers run in the middle of anything, also of what is done here: both can be entered again by the same thread.
+        self._lock = threading.RLock()
+        self._waiting: SimpleQueue[Problem | Told] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._goodbye: weakref.finalize[..., Observers] | None = None
+        self._missed = 0
+
+    def add(self, observer: Observer) -> None:
+        """Tell it of every problem from now on. UsageError if it cannot be told."""
+        if not callable(observer):
+            raise UsageError(f"an observer is a function of one argument, a Problem, not {observer!r}")
+        called = getattr(observer, "__call__", None)  # noqa: B004 - an object may have one that is a coroutine function
+        if inspect.iscoroutinefunction(observer) or inspect.iscoroutinefunction(called):
+            raise UsageError(
+                f"observer {_name(observer)} is a coroutine function: observers are called in a thread without an event loop, "
+                f"so that neither can hold up the other. Make it a plain def"
+            )
+        try:
+            inspect.signature(observer).bind(None)
+        except TypeError as error:
+            raise UsageError(f"observer {_name(observer)} must take one argument, a Problem: {error}") from None
+        except ValueError:
+            pass  # some builtins have no signature
+        self._functions.append(observer)
+
+    @property
+    def listening(self) -> bool:
+        """Whether there is anyone to tell."""
+        return bool(self._functions)
+
+    def tell(self, problem: Problem) -> None:
+        """Have every observer told, soon."""
+        if not self._functions:
+            return
+        if self._pid != os.getpid():
+            self._begin()
+        with self._lock:
+            if self._waiting.qsize() >= MOST_WAITING:
+                self._missed += 1
+                return
+            if self._missed:
+                problem, self._missed = replace(problem, missed=self._missed), 0
+            self._waiting.put(problem)
+            if self._thread is None:
+                self._start()
+
+    async def told(self) -> None:
+        """Wait until what came so far has been told, at most DELIVER_SECONDS."""
+        if self._thread is None or self._pid != os.getpid():
+            return
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # its loop is closed
+                loop.call_soon_threadsafe(done.set)
+
+        self._waiting.put(wake)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DELIVER_SECONDS):
+                await done.wait()
+
+    def _start(self) -> None:
+        thread = self._thread = threading.Thread(target=self._run, name="millstream-observers", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no thread can be started: the next problem tries again
+            self._thread = None
+            log.debug("observers cannot be told yet: %s", error)
+            return
+        self._goodbye = weakref.finalize(self, _last_words, self._waiting, self._pid)  # at the end of the process
+
+    def _run(self) -> None:
+        me, waiting = threading.current_thread(), self._waiting
+        while True:
+            try:
+                next_one = waiting.get(timeout=IDLE_SECONDS)
+            except Empty:
+                with self._lock:
+                    self._thread = None
+                    if waiting.empty():
+                        if self._goodbye is not None:
+                            self._goodbye.detach()
+                        return
+                    self._thread = me
+                continue
+            if isinstance(next_one, Problem):
+                for observer in list(self._functions):
+                    self._call(observer, next_one)
+            else:
+                next_one()
+
+    def _call(self, observer: Observer, problem: Problem) -> None:
+        try:
+            answer: object = observer(problem)  # type: ignore[func-returns-value]
+            if inspect.iscoroutine(answer):
+                answer.close()
+                raise TypeError("it returned a coroutine, which nobody awaits here")
+        except BaseException as error:
+            failed = self._failing[observer] = self._failing.get(observer, 0) + 1
+            level = logging.ERROR if failed == 1 else logging.DEBUG
+            log.log(level, "observer %s failed; it is told of the next problem all the same", _name(observer), exc_info=error)
+        else:
+            self._failing.pop(observer, None)
+
+
+def _last_words(waiting: SimpleQueue[Problem | Told], pid: int) -> None:
+    if pid == os.getpid():
+        told = threading.Event()
+        waiting.put(told.set)
+        told.wait(DELIVER_SECONDS)
+
+
+def _name(observer: object) -> str:
+    return getattr(observer, "__qualname__", None) or repr(observer)
