@@ -7,7 +7,7 @@ def main() -> None:
     """The command line. A worker that is PID 1 splits before all that takes time to import: until then the kernel drops every
     signal, and whoever stops the container would wait in vain."""
     if sys.argv[1:2] == ["worker"]:
-        from millstream.worker.init import split_if_first
+        from millstream.worker.supervisor.init import split_if_first
 
         split_if_first()
         from millstream.worker.roles import play

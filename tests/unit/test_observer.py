@@ -35,9 +35,9 @@ from millstream.model.invalid import InvalidArguments
 from millstream.reporting.observers import Observers
 from millstream.reporting.problem import During
 from millstream.reporting.reporter import Reporter
-from millstream.worker.relay import Relay
 from millstream.worker.services.keeper import Keeper
 from millstream.worker.services.registrar import Registrar
+from millstream.worker.supervisor.relay import Relay
 from millstream.worker.worker import KeeperDied
 from tests.system.harness import Server, running_server
 from tests.unit.stage import PATIENCE, looped, new_app, place
@@ -740,7 +740,7 @@ class Pipe:
 
 
 def test_what_no_child_can_be_told_waits_for_the_next_and_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millstream.worker.relay.MOST_KEPT", 2)
+    monkeypatch.setattr("millstream.worker.supervisor.relay.MOST_KEPT", 2)
     relay, pipe = Relay(), Pipe()
     assert not relay.listening
     for number in range(5):

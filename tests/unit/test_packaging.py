@@ -53,7 +53,7 @@ def test_the_command_millstream_is_installed(wheel: Path) -> None:
     assert metadata.EntryPoint("millstream", line.removeprefix("millstream = "), "console_scripts").load() is main
 
 
-@pytest.mark.parametrize("module", ["millstream", "millstream.worker.supervisor", "millstream.cli"])
+@pytest.mark.parametrize("module", ["millstream", "millstream.worker.supervisor.supervisor", "millstream.cli"])
 def test_what_need_not_be_loaded_is_not(module: str) -> None:
     """A supervisor is a process of its own beside every worker, and each command of the command line starts anew."""
     code = f"import sys, {module}; print(*sys.modules, sep='\\n')"

@@ -14,7 +14,6 @@ from millstream.errors import UsageError
 from millstream.model.message import ErrorNote, decode_message
 from millstream.model.outcome import DONE, Outcome
 from millstream.worker import codes, verdict
-from millstream.worker.circuit import FRUITLESS, PROBE_SECONDS, RESTART_SECONDS, Circuit
 from millstream.worker.scaling import Backlog, Load, Metrics, Threshold
 from millstream.worker.scaling.gauge import Gauge
 from millstream.worker.scaling.scaler import Scaler
@@ -22,6 +21,7 @@ from millstream.worker.scaling.spec import parse_processes, parse_spec
 from millstream.worker.scaling.stabilizer import Stabilizer
 from millstream.worker.scaling.wanted import as_prometheus, wanted
 from millstream.worker.summary import Summary
+from millstream.worker.supervisor.circuit import FRUITLESS, PROBE_SECONDS, RESTART_SECONDS, Circuit
 from tests.unit.stage import looped, new_app
 
 

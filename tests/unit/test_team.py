@@ -8,10 +8,10 @@ import msgspec
 
 from millstream.backends.memory import MemoryBroker
 from millstream.worker import messages
-from millstream.worker.children import Child
-from millstream.worker.managed_process import ManagedProcess
-from millstream.worker.plan import Plan
-from millstream.worker.supervisor import Supervisor
+from millstream.worker.supervisor.children import Child
+from millstream.worker.supervisor.managed_process import ManagedProcess
+from millstream.worker.supervisor.plan import Plan
+from millstream.worker.supervisor.supervisor import Supervisor
 from tests.unit.stage import looped
 
 ORDERS = messages.Orders("nothing:app", [], 10, 3, burst=False)

@@ -10,8 +10,8 @@ import msgspec
 from millstream.config import discover_app, discover_url, parse_url
 from millstream.worker import roles
 from millstream.worker.messages import Orders
-from millstream.worker.plan import Plan
 from millstream.worker.scaling.spec import parse_processes, parse_spec
+from millstream.worker.supervisor.plan import Plan
 
 
 def start_worker(

@@ -31,7 +31,7 @@ def take(variable: str) -> str:
 def play() -> bool:
     """Do what the environment says, until the process ends; False if it says nothing."""
     if PLAN in os.environ:
-        from millstream.worker.supervisor import main
+        from millstream.worker.supervisor.supervisor import main
     elif ORDERS in os.environ:
         from millstream.worker.child import main
     else:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from millstream.model.settings import integer
 from millstream.worker import messages
-from millstream.worker.relay import TEXT_LIMIT, as_problem
 from millstream.worker.scaling.metrics import Metrics
 from millstream.worker.scaling.strategies import Strategy
 from millstream.worker.summary import Summary
+from millstream.worker.supervisor.relay import TEXT_LIMIT, as_problem
 from millstream.worker.worker import Worker
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from millstream.model.outcome import Outcome
 from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
 from millstream.worker import verdict
-from millstream.worker.children import Child
 from millstream.worker.hot.hold import BATCH
 from millstream.worker.services.keeper import Keeper
+from millstream.worker.supervisor.children import Child
 
 log = logs.logger("millstream.worker")
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from millstream._version import __version__
 from millstream.broker import Broker, Team, WorkerInfo
 from millstream.reporting.reporter import Reporter
-from millstream.worker.reclaimer import Reclaimer
 from millstream.worker.scaling.requests import answer_requests
 from millstream.worker.services import keep_running
 from millstream.worker.services.keeper import Keeper
 from millstream.worker.services.registrar import Registrar
+from millstream.worker.supervisor.reclaimer import Reclaimer
 
 if TYPE_CHECKING:
-    from millstream.worker.supervisor import Supervisor
+    from millstream.worker.supervisor.supervisor import Supervisor
 
 
 class SupervisorServices:

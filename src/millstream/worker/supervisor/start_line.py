@@ -6,7 +6,7 @@ from millstream.backends import where
 from millstream.config import parse_url
 from millstream.model.address import spoken
 from millstream.worker import messages
-from millstream.worker.plan import Plan
+from millstream.worker.supervisor.plan import Plan
 
 
 def what_it_serves(plan: Plan, hello: messages.Hello) -> str:

@@ -13,16 +13,16 @@ import msgspec
 from millstream.broker import Broker
 from millstream.model.address import base_name
 from millstream.worker import messages
-from millstream.worker.children import Child
 from millstream.worker.scaling.gauge import Gauge
 from millstream.worker.scaling.metrics import Load, Metrics
 from millstream.worker.scaling.scaler import Scaler
 from millstream.worker.scaling.spec import parse_spec
 from millstream.worker.scaling.stabilizer import Stabilizer
+from millstream.worker.supervisor.children import Child
 
 if TYPE_CHECKING:
-    from millstream.worker.managed_process import ManagedProcess
-    from millstream.worker.supervisor import Supervisor
+    from millstream.worker.supervisor.managed_process import ManagedProcess
+    from millstream.worker.supervisor.supervisor import Supervisor
 
 RETIRE_SECONDS = 2.0
 """How long a child has to say whether it goes; one whose loop stands still does not."""

@@ -26,19 +26,19 @@ from millstream.model.settings import AppSettings
 from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
 from millstream.worker import codes, messages, roles
-from millstream.worker.children import Child, heard_out, spawn
 from millstream.worker.logs import configure_logging
-from millstream.worker.managed_process import ManagedProcess
-from millstream.worker.opening import what_it_serves
-from millstream.worker.plan import Plan
-from millstream.worker.relay import Relay
-from millstream.worker.reloader import watch_sources
-from millstream.worker.spares import Spares
-from millstream.worker.stopping import Stopping
 from millstream.worker.summary import Summary, Tally
-from millstream.worker.supervisor_services import SupervisorServices
-from millstream.worker.team import ProcessTeam
-from millstream.worker.wedged import watch_for_wedged
+from millstream.worker.supervisor.children import Child, heard_out, spawn
+from millstream.worker.supervisor.managed_process import ManagedProcess
+from millstream.worker.supervisor.plan import Plan
+from millstream.worker.supervisor.relay import Relay
+from millstream.worker.supervisor.reloader import watch_sources
+from millstream.worker.supervisor.services import SupervisorServices
+from millstream.worker.supervisor.spares import Spares
+from millstream.worker.supervisor.start_line import what_it_serves
+from millstream.worker.supervisor.stopping import Stopping
+from millstream.worker.supervisor.team import ProcessTeam
+from millstream.worker.supervisor.wedged import watch_for_wedged
 
 log = logs.logger("millstream.worker")
 

@@ -9,10 +9,10 @@ import msgspec
 
 from millstream.reporting import logs
 from millstream.worker import codes, messages
-from millstream.worker.circuit import PROBE_SECONDS, Circuit
+from millstream.worker.supervisor.circuit import PROBE_SECONDS, Circuit
 
 if TYPE_CHECKING:
-    from millstream.worker.supervisor import Supervisor
+    from millstream.worker.supervisor.supervisor import Supervisor
 
 log = logs.logger("millstream.worker")
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from millstream.reporting import logs
 from millstream.worker import codes, messages
-from millstream.worker.children import Child
-from millstream.worker.circuit import SOON_SECONDS, Circuit
+from millstream.worker.supervisor.children import Child
+from millstream.worker.supervisor.circuit import SOON_SECONDS, Circuit
 
 if TYPE_CHECKING:
-    from millstream.worker.supervisor import Supervisor
+    from millstream.worker.supervisor.supervisor import Supervisor
 
 log = logs.logger("millstream.worker")
 

@@ -10,8 +10,8 @@ from collections.abc import Collection
 from millstream.errors import WorkerCrashed
 from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
-from millstream.worker.children import Child
-from millstream.worker.relay import Relay
+from millstream.worker.supervisor.children import Child
+from millstream.worker.supervisor.relay import Relay
 
 log = logs.logger("millstream.worker")
 
