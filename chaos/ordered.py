@@ -21,6 +21,7 @@ from chaos.ledger import Flake, Pen
 from chaos.order import Handling
 from millstream import Delivery, Millstream, Reject, RetryPolicy, current_job
 from millstream.errors import LeaseLost
+from millstream.jobs.current import in_flight
 from millstream.model.address import group_address, shard_of
 from millstream.model.ordering import OnFailure
 
@@ -90,11 +91,11 @@ def _pen() -> Pen:
 
 @contextmanager
 def _entry(parcel: Parcel) -> Iterator[HandlingLine]:
-    job, began = current_job(), time.monotonic()
-    lane = job._lane
+    job, began = in_flight(), time.monotonic()
+    lane = job.lane
     shard, owning = shard_of(lane.queue) or 0, lane.max_consumers is not None
     line = HandlingLine(
-        "start", parcel.event, parcel.key, os.getpid(), job.attempt, began, began, shard, lane.epoch, owning
+        "start", parcel.event, parcel.key, os.getpid(), job.message.attempt, began, began, shard, lane.epoch, owning
     )  # fmt: skip
     _pen().write(line)
     how: How = "broken"

@@ -13,8 +13,9 @@ import msgspec
 
 from millstream import Millstream
 from millstream.broker import Entry, Post
+from millstream.model.ending import Ending, encode_ending
 from millstream.model.message import ErrorNote, Message, decode_message
-from millstream.model.outcome import Ending, Kind, Letter, Outcome, encode_ending
+from millstream.model.outcome import Kind, Letter, Outcome
 from millstream.model.types import DeadReason
 
 P = ParamSpec("P")

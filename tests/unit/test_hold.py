@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, cast
 
-from millstream.jobs.current import CurrentJob
 from millstream.worker.hot.hold import ASYNC, BATCH, BUFFER_MAX, BUFFER_SECONDS, READ_PAST, STOPPING, THREAD, Hold
+from millstream.worker.hot.in_flight import InFlight
 from millstream.worker.hot.lane import Lane
 
 
@@ -168,7 +168,7 @@ def test_full_threads_hold_up_no_coroutines_of_a_mixed_queue_unless_what_came_la
 
 def test_a_mixed_queue_is_read_on_twice_as_far_each_time_but_not_without_end() -> None:
     async def main() -> None:
-        hold, job = Hold(5_000, 2, Clock()), cast(CurrentJob, None)
+        hold, job = Hold(5_000, 2, Clock()), cast(InFlight, None)
         hold.free[THREAD] = 0
         for waiting, capacity in ((0, 4), (4, 4), (8, 8), (100, 100), (READ_PAST - 50, 50), (READ_PAST, 0)):
             hold.ready[THREAD].clear()

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from millstream.jobs.current import CurrentJob
+from millstream.worker.hot.in_flight import InFlight
 from millstream.worker.hot.threads import Threads
 
 
@@ -32,7 +32,7 @@ def test_of_jobs_that_finish_in_the_same_instant_none_is_overlooked() -> None:
         finished = 0
         all_back = asyncio.Event()
 
-        def done(job: CurrentJob, value: Any, error: BaseException | None) -> None:
+        def done(job: InFlight, value: Any, error: BaseException | None) -> None:
             nonlocal finished
             assert error is None
             finished += 1
@@ -44,7 +44,7 @@ def test_of_jobs_that_finish_in_the_same_instant_none_is_overlooked() -> None:
             finished = 0
             all_back.clear()
             for _ in range(size):
-                threads.submit(cast(CurrentJob, object()))
+                threads.submit(cast(InFlight, object()))
             async with asyncio.timeout(20):
                 await all_back.wait()
         threads.close()
@@ -56,11 +56,11 @@ def test_what_a_function_raises_comes_back_even_if_it_is_no_exception() -> None:
     async def main() -> None:
         back: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
 
-        def leave(job: CurrentJob) -> None:
+        def leave(job: InFlight) -> None:
             raise SystemExit(3)
 
         threads = Threads(1, leave, lambda job, value, error: back.set_result(error))
-        threads.submit(cast(CurrentJob, object()))
+        threads.submit(cast(InFlight, object()))
         async with asyncio.timeout(10):
             assert isinstance(await back, SystemExit)
         threads.close()

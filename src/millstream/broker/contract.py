@@ -15,7 +15,8 @@ from millstream.broker.inspector import Inspector, WorkerInfo
 from millstream.broker.results import ResultStore
 from millstream.errors import ShardsInUse
 from millstream.model.address import shard_addresses, split_address
-from millstream.model.outcome import Cancelled, Ending, Outcome, encode_ending
+from millstream.model.ending import encode_cancelled
+from millstream.model.outcome import Outcome
 
 OVERDUE_SECONDS = 1.5
 """A lease that is past its deadline lapses only if it is still overdue this long after it was first seen so."""
@@ -125,9 +126,8 @@ class Cancellation(Enum):
 
 
 def cancelled_by(request: str) -> bytes:
-    """The ending that a cancel writes. It names the request, if that has a name: sent again, it is told CANCELLED again."""
-    ending = Cancelled("cancelled", ttl=CANCELLED_TTL, request=request) if request else Ending("cancelled", ttl=CANCELLED_TTL)
-    return encode_ending(ending)
+    """The ending that a cancel writes."""
+    return encode_cancelled(CANCELLED_TTL, request)
 
 
 class Entry(msgspec.Struct, gc=False):

@@ -9,8 +9,9 @@ import msgspec
 
 from millstream.broker.why import Standing, Trouble, Why, key_text
 from millstream.errors import BrokerUnavailable
+from millstream.model.ending import Ending
 from millstream.model.message import Attempt, Message, decode_message
-from millstream.model.outcome import Ending, Letter
+from millstream.model.outcome import Letter
 from millstream.model.types import Status
 
 if TYPE_CHECKING:

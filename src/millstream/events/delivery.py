@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import UsageError
 from millstream.jobs.current import is_current
-from millstream.model.address import split_address
+from millstream.model.address import base_name, split_address
 from millstream.model.message import EventFields
 from millstream.model.outcome import SETTLED, Said
 from millstream.model.settings import seconds
 from millstream.model.types import Seconds
 
 if TYPE_CHECKING:
-    from millstream.jobs.current import CurrentJob
+    from millstream.worker.hot.in_flight import InFlight
 
 _PLAIN = EventFields()
 
@@ -31,14 +31,14 @@ class Delivery:
 
     __slots__ = ("_job", "_received")
 
-    def __init__(self, job: CurrentJob) -> None:
+    def __init__(self, job: InFlight) -> None:
         self._job = job
         self._received = datetime.now(UTC)
 
     @property
     def id(self) -> str:
         """The event's id: given by its publisher, or made by it."""
-        return self._job._message.id
+        return self._job.message.id
 
     @property
     def topic(self) -> str:
@@ -52,32 +52,32 @@ class Delivery:
     @property
     def attempt(self) -> int:
         """1 for the first."""
-        return self._job._message.attempt
+        return self._job.message.attempt
 
     @property
     def max_attempts(self) -> int:
-        return self._job._task.settings.retry.max_retries + 1
+        return self._job.handler.settings.retry.max_retries + 1
 
     @property
     def crashes(self) -> int:
         """How many workers died while handling it."""
-        return self._job._crashes
+        return self._job.crashes
 
     @property
     def missed(self) -> int:
         """How many events a broadcast missed just before this one, because they were trimmed before this process read them;
         -1 if nobody knows how many, because the log was lost. 0 in a group, which misses none."""
-        return self._job._lane.missed.get(self._job._ref, 0)
+        return self._job.lane.missed.get(self._job.ref, 0)
 
     @property
     def published_at(self) -> datetime:
         """By the clock of whoever published it."""
-        return datetime.fromtimestamp(self._job._message.enqueued_ms / 1000, UTC)
+        return datetime.fromtimestamp(self._job.message.enqueued_ms / 1000, UTC)
 
     @property
     def expires_at(self) -> datetime | None:
         """After which it is not handled any more, by the server's clock; None: never."""
-        until = self._job._expires_ms
+        until = self._job.expires_ms
         return datetime.fromtimestamp(until / 1000, UTC) if until else None
 
     @property
@@ -88,7 +88,7 @@ class Delivery:
     @property
     def first_received_at(self) -> datetime:
         """When the first attempt began, by the clock of the machine that made it."""
-        first = self._job._message.first_received_ms
+        first = self._job.message.first_received_ms
         return datetime.fromtimestamp(first / 1000, UTC) if first else self._received
 
     @property
@@ -127,7 +127,7 @@ class Delivery:
     @property
     def state(self) -> Any:
         """What the app's lifespan yielded."""
-        return self._job._lane.state
+        return self._job.lane.state
 
     def ack(self) -> None:
         """It is done, whatever happens next in the handler."""
@@ -149,49 +149,50 @@ class Delivery:
         Its handler may wait for an ``ack`` or a ``nack``; a ``retry`` is settled when the handler has ended, so that there are
         never two of them. UsageError if that is waited for there, or nothing was said yet.
         """
-        await self._settled(self._job._running is asyncio.current_task())
+        await self._settled(self._job.running is asyncio.current_task())
 
     def settled_sync(self) -> None:
         """``settled``, for a handler in a thread."""
-        loop = self._job._lane.runner.loop
+        loop = self._job.lane.runner.loop
         asyncio.run_coroutine_threadsafe(self._settled(is_current(self._job)), loop).result()
 
     async def _settled(self, by_its_handler: bool) -> None:
         job = self._job
-        lane = job._lane
-        if job._said is None:
+        lane = job.lane
+        if job.said is None:
             raise UsageError(f"{self!r} has no end yet: settled() waits for what ack(), nack() or retry() said")
         if not lane.runner.holds(job):
             return  # it is there already
-        still_runs = lane.runner.runs(job) and job._said is not SETTLED and not job._stop
-        if still_runs and job._said.verb == "retry" and by_its_handler:
+        still_runs = lane.runner.runs(job) and job.said is not SETTLED and not job.stop
+        if still_runs and job.said.verb == "retry" and by_its_handler:
             raise UsageError(f"{self!r} is tried again once its handler has ended: settled() cannot be waited for there")
-        future = lane.watched.get(job._ref)
+        future = lane.watched.get(job.ref)
         if future is None:
-            future = lane.watched[job._ref] = asyncio.get_running_loop().create_future()
-        if still_runs and job._said.verb != "retry":
+            future = lane.watched[job.ref] = asyncio.get_running_loop().create_future()
+        if still_runs and job.said.verb != "retry":
             lane.runner.settle_now(job)
         await asyncio.shield(future)
 
     def _say(self, said: Said) -> None:
         job = self._job
-        if job._lane.acks_first or job._lane.broadcast:
+        if job.lane.acks_first or job.lane.broadcast:
             return
-        if job._said is not None:
-            raise UsageError(f"{self!r} ends once: {job._said.verb}() was called before")
-        if job._over:
-            raise UsageError(f"{self!r} has ended: it ran out of time, or its worker stopped or lost its lease ({job._stop})")
-        job._said = said
-        if job._open:
-            job._lane.runner.manual.told(job)
+        if job.said is not None:
+            raise UsageError(f"{self!r} ends once: {job.said.verb}() was called before")
+        if job.over:
+            raise UsageError(f"{self!r} has ended: it ran out of time, or its worker stopped or lost its lease ({job.stop})")
+        job.said = said
+        if job.open:
+            job.lane.runner.manual.told(job)
 
     @property
     def _fields(self) -> EventFields:
-        return self._job._message.event or _PLAIN
+        return self._job.message.event or _PLAIN
 
     @property
     def _names(self) -> tuple[str, str]:
-        return split_address(self._job.queue) or (self._job.queue, "")
+        queue = base_name(self._job.lane.queue)
+        return split_address(queue) or (queue, "")
 
     def __repr__(self) -> str:
         whom = f"to group {self.group!r}, attempt {self.attempt}" if self.group else "to all"
@@ -205,6 +206,6 @@ class ManualDelivery(Delivery):
 
     def __del__(self) -> None:
         job = self._job
-        job._over = True
-        if job._open and job._said is None:
-            job._lane.runner.manual.told(job)
+        job.over = True
+        if job.open and job.said is None:
+            job.lane.runner.manual.told(job)

@@ -15,7 +15,6 @@ from millstream.codec import EventCodec, ResultCodec
 from millstream.codec.encoder import Payload
 from millstream.events.batch import Batch
 from millstream.events.dead_event import letter_settings, read_message
-from millstream.jobs.current import CurrentJob
 from millstream.model.address import dead_address, group_address, shard_addresses, topic_address
 from millstream.model.handler import Letters
 from millstream.model.invalid import InvalidArguments
@@ -27,6 +26,7 @@ from millstream.reporting import logs
 
 if TYPE_CHECKING:
     from millstream.events.topic import Topic
+    from millstream.worker.hot.in_flight import InFlight
 
 log = logs.logger("millstream.worker")
 
@@ -74,22 +74,22 @@ class Forwarder:
         self._max_payload_bytes = app.max_payload_bytes
         self._failures = 0
 
-    async def move(self, jobs: list[CurrentJob], letters: list[DeadLetter]) -> None:
+    async def move(self, jobs: list[InFlight], letters: list[DeadLetter]) -> None:
         """Publish them, and say of each whether it goes, stays, or is to be tried again."""
-        posts: dict[CurrentJob, tuple[str, Post]] = {}
+        posts: dict[InFlight, tuple[str, Post]] = {}
         for job, letter in zip(jobs, letters, strict=True):
             try:
                 posts[job] = self._post(letter)
             except _Unmovable as why:
                 log.error("dead letter %r of %r stays where it is: %s", letter.id, letter.queue, why)
-                job._said = Said("nack", str(why))
+                job.said = Said("nack", str(why))
         try:
             refused = await self._publish(posts)
         except Exception as error:  # whatever it is, they wait in their list
             log.exception("dead letters of %r could not be moved", f"{self.topic}>{self.group}")
             refused = str(error) or type(error).__name__
             for job in posts:
-                job._said = Said("retry")
+                job.said = Said("retry")
         if not refused:
             self._failures = 0
             return
@@ -98,7 +98,7 @@ class Forwarder:
         self._failures += 1
         await asyncio.sleep(PAUSES[min(self._failures, len(PAUSES)) - 1])
 
-    async def _publish(self, posts: dict[CurrentJob, tuple[str, Post]]) -> str:
+    async def _publish(self, posts: dict[InFlight, tuple[str, Post]]) -> str:
         """What kept some of them from being accepted, if anything did."""
         client = self._clients.here()
         answers = await asyncio.gather(*(client.outbox(address).send(post) for address, post in posts.values()))
@@ -109,9 +109,9 @@ class Forwarder:
             elif answer[0] is Receipt.FULL:
                 refused = f"it keeps max_length={self.target.settings.max_length} events that are not all handled"
             else:
-                job._said = Said("ack")
+                job.said = Said("ack")
                 continue
-            job._said = Said("retry")
+            job.said = Said("retry")
         return refused
 
     def _post(self, letter: DeadLetter) -> tuple[str, Post]:
@@ -178,7 +178,7 @@ class _Letters:
     def event(self, payload: Payload) -> DeadLetter:
         return open_letter(payload)
 
-    def together(self, jobs: list[CurrentJob], letters: list[DeadLetter]) -> tuple[Any, ...]:
+    def together(self, jobs: list[InFlight], letters: list[DeadLetter]) -> tuple[Any, ...]:
         return jobs, letters
 
 

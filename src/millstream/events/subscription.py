@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypedDict, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, get_args, overload
 
 from millstream.broker.contract import BEGINNING, LogPosition, OrderRules
 from millstream.codec import EventCodec, ResultCodec
@@ -14,7 +14,7 @@ from millstream.codec.encoder import Payload
 from millstream.errors import UsageError
 from millstream.events.batch import Batch
 from millstream.events.delivery import Delivery, ManualDelivery
-from millstream.jobs.current import CurrentJob, current_job
+from millstream.jobs.current import in_flight
 from millstream.model.address import group_address, is_dead_address, prefix_address, split_address
 from millstream.model.handler import Letters, is_coroutine
 from millstream.model.ordering import OnFailure, consumers_option, order_rules
@@ -24,6 +24,9 @@ from millstream.model.settings import AppSettings, TaskSettings, integer
 from millstream.model.settings import name as checked_name
 from millstream.model.types import Seconds
 from millstream.options import log_position, payload_option, retry_option, timeout_option
+
+if TYPE_CHECKING:
+    from millstream.worker.hot.in_flight import InFlight
 
 E = TypeVar("E")
 
@@ -204,13 +207,13 @@ class EventArguments:
     def decode(self, payload: Payload, /) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Called where the job is the current one."""
         event = self._codec.decode(payload)
-        return ((event,) if self._delivery is None else (event, self._delivery(current_job()))), {}
+        return ((event,) if self._delivery is None else (event, self._delivery(in_flight()))), {}
 
     def event(self, payload: Payload) -> Any:
         """One event of a batch."""
         return self._codec.decode(payload)
 
-    def together(self, jobs: list[CurrentJob], events: list[Any]) -> tuple[Any, ...]:
+    def together(self, jobs: list[InFlight], events: list[Any]) -> tuple[Any, ...]:
         """What a handler of batches is called with."""
         return (events,) if self._delivery is None else (events, [self._delivery(job) for job in jobs])
 

@@ -27,8 +27,9 @@ from millstream.errors import (
 )
 from millstream.jobs.info import JobInfo
 from millstream.model.address import base_name
+from millstream.model.ending import Ending, decode_ending
 from millstream.model.invalid import InvalidResult
-from millstream.model.outcome import Ending, Letter, decode_ending
+from millstream.model.outcome import Letter
 from millstream.model.settings import seconds
 from millstream.model.types import Seconds, Status
 from millstream.reporting import logs

@@ -74,32 +74,5 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """DEAD: why."""
 
 
-class Ending(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What ``job.result()`` reads: how a job ended."""
-
-    status: str
-    """done, dead, cancelled or expired."""
-    value: msgspec.Raw = msgspec.Raw(b"\xc0")
-    """done: msgpack of the return value."""
-    letter: Letter | None = None
-    """dead: why."""
-    task: str = ""
-    """The name of its task; empty if it is not known, as of a cancelled job."""
-    ttl: float = 0.0
-    """Seconds for which this is kept, or 0 if it is not known. With the moment it expires it tells when the job ended, so that
-    a worker need not read a clock for every job."""
-    enqueued_ms: int = 0
-    """When the job was enqueued, by the clock of the machine that did; 0 if it is not known."""
-
-
-class Cancelled(Ending, frozen=True, gc=False):
-    """The ending of a cancelled job. Whoever reads it as an ``Ending`` does not see the request."""
-
-    request: str = ""
-    """Which request cancelled it: sent again, it is told so again."""
-
-
-encode_ending = msgspec.msgpack.Encoder().encode
-decode_ending = msgspec.msgpack.Decoder(Ending).decode
 encode_letter = msgspec.msgpack.Encoder().encode
 decode_letter = msgspec.msgpack.Decoder(Letter).decode

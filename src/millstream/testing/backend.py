@@ -9,8 +9,9 @@ from typing import Any, Protocol, Self, TypeVar, cast
 import msgspec
 
 from millstream.broker import Broker, Claim, Entry, Post, Receipt
+from millstream.model.ending import Ending, encode_ending
 from millstream.model.message import Attempt, ErrorNote
-from millstream.model.outcome import Ending, Kind, Letter, Outcome, encode_ending
+from millstream.model.outcome import Kind, Letter, Outcome
 from millstream.model.types import Status
 
 # epoch seconds at which every test begins

@@ -12,8 +12,9 @@ from millstream.errors import BrokerError, LeaseLost
 from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
 from millstream.worker.hot.hold import STOPPING, Hold
+from millstream.worker.hot.in_flight import FENCED
 from millstream.worker.hot.lane import Lane
-from millstream.worker.hot.runner import FENCED, Runner
+from millstream.worker.hot.runner import Runner
 from millstream.worker.hot.settler import Settler
 
 log = logs.logger("millstream.worker")
@@ -103,7 +104,7 @@ class Leases:
         lane.consumer = ""
         hold = self._hold
         for ready in hold.ready:
-            others = [job for job in ready if job._lane is not lane]
+            others = [job for job in ready if job.lane is not lane]
             if lane.limit is not None:
                 lane.active -= len(ready) - len(others)
             ready.clear()
@@ -112,7 +113,7 @@ class Leases:
         lane.handed_back.clear()
         lane.gathered.clear()
         lane.unwatch(lost)
-        for job in [job for job in hold.running if job._lane is lane]:  # last: what ends at once makes room for what is ready
+        for job in [job for job in hold.running if job.lane is lane]:  # last: what ends at once makes room for what is ready
             self._runner.stop_job(job, FENCED)
         self._keeper.drop(lane.queue, consumer)
         task = asyncio.create_task(self._rejoin(lane, consumer))

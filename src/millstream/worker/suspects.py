@@ -145,7 +145,7 @@ class Suspects:
             return False
         if lane.batch is not None:
             return lane.active >= lane.limit
-        return sum(job._lane.count is lane.count for job in self._hold.running) >= lane.limit
+        return sum(job.lane.count is lane.count for job in self._hold.running) >= lane.limit
 
     async def _drain(self, lane: Lane) -> None:
         log.warning("queue %r has jobs that were running when workers died; draining to run each alone", lane.queue)
@@ -162,7 +162,7 @@ class Suspects:
     async def _run_alone(self, lane: Lane, entry: Entry, now_ms: int) -> None:
         running = self._hold.running
         self._runner.accept(lane, Claim([entry], now_ms), alone=True)
-        await self._until(lambda: not any(job._ref == entry.ref and not job._open for job in running), lane)
+        await self._until(lambda: not any(job.ref == entry.ref and not job.open for job in running), lane)
 
     async def _until(self, over: Callable[[], bool], lane: Lane, patience: float = math.inf) -> None:
         """Wait, and check the leases of this queue every second: its claimer waits for us, and so does not."""

@@ -13,9 +13,10 @@ import msgspec
 
 from millstream.broker.contract import entry_name
 from millstream.errors import Reject, Retry, Snooze
+from millstream.model.ending import encode_dead
 from millstream.model.invalid import InvalidArguments, InvalidResult
 from millstream.model.message import FAILURES_KEPT, Attempt, ErrorNote, Message, encode_message
-from millstream.model.outcome import Ending, Kind, Letter, Outcome, encode_ending
+from millstream.model.outcome import Kind, Letter, Outcome
 from millstream.model.policy import RetryPolicy
 from millstream.model.types import DeadReason
 
@@ -109,7 +110,7 @@ def retry(ref: bytes, message: Message, delay: float, expires_ms: int, **changes
 def dead(ref: bytes, message: Message, reason: DeadReason, error: ErrorNote, crashes: int, result_ttl: float) -> Outcome:
     """A dead letter, ready to be replayed from its first attempt."""
     letter = Letter(reason, error, message.attempt, crashes, message.enqueued_ms)
-    ending = encode_ending(Ending("dead", letter=letter)) if result_ttl > 0 else None
+    ending = encode_dead(letter) if result_ttl > 0 else None
     return Outcome(
         Kind.DEAD,
         ref,

@@ -22,7 +22,6 @@ from millstream.broker.contract import SUSPECT_AFTER
 from millstream.errors import BrokerError, BrokerUnavailable
 from millstream.events.broadcast import Broadcast
 from millstream.events.subscription import PrefixSubscription, Subscription
-from millstream.jobs.current import CurrentJob
 from millstream.jobs.task import Task
 from millstream.model.address import base_name, shard_addresses, spoken
 from millstream.model.handler import GroupHandler, Handler
@@ -35,8 +34,10 @@ from millstream.reporting.reporter import Reporter
 from millstream.worker.hot.claimer import Claimer
 from millstream.worker.hot.follower import Follower
 from millstream.worker.hot.hold import ASYNC, STOPPING, THREAD, Hold
+from millstream.worker.hot.in_flight import FENCED, SHUTDOWN, TIMEOUT, InFlight
 from millstream.worker.hot.lane import Count, Lane
-from millstream.worker.hot.runner import FENCED, SHUTDOWN, TIMEOUT, Runner
+from millstream.worker.hot.prepared import prepare
+from millstream.worker.hot.runner import Runner
 from millstream.worker.hot.settler import Settler
 from millstream.worker.leases import LeaseKeeper, Leases
 from millstream.worker.services import keep_running
@@ -329,10 +330,10 @@ class Worker:
             grace = min(grace, self.lease / 3)  # nobody renews our leases: end before others take over
         if hold.running:
             log.info("worker %s drains: %d jobs are running, %g s of grace", self.id, len(hold.running), grace)
-        interrupted: list[CurrentJob] = []
-        abandoned: list[CurrentJob] = []
+        interrupted: list[InFlight] = []
+        abandoned: list[InFlight] = []
         try:
-            for job in [job for job in hold.running if job._lane.letters == "moved"]:
+            for job in [job for job in hold.running if job.lane.letters == "moved"]:
                 self._runner.stop_job(job, SHUTDOWN)  # it may wait for a topic that is full, and is begun again elsewhere
             await self._claim_no_more()
             await self._step(grace, self._quiet_or_hurried())
@@ -344,10 +345,10 @@ class Worker:
                 await self._step(LAST_WORDS_SECONDS, hold.until_quiet())
             abandoned = self._abandon()
             await self._step(LAST_WORDS_SECONDS, self._settler.drained())
-            await self._step(LAST_WORDS_SECONDS, self._leases.leave(self._lanes, {job._lane for job in abandoned}))
+            await self._step(LAST_WORDS_SECONDS, self._leases.leave(self._lanes, {job.lane for job in abandoned}))
             await self._step(LAST_WORDS_SECONDS, self._registrar.leave())
         finally:
-            await self._end({job._lane for job in abandoned})
+            await self._end({job.lane for job in abandoned})
         totals = self._settler.totals
         log.info(
             "worker %s stopped: %d done, %d retried, %d dead%s",
@@ -423,14 +424,14 @@ class Worker:
             for wait in waits:
                 wait.cancel()
 
-    def _abandon(self) -> list[CurrentJob]:
+    def _abandon(self) -> list[InFlight]:
         """Threads that did not return. One that may run at most once is dead now: it had started."""
         stuck = list(self._hold.running)
         for job in stuck:
             log.error("%r did not stop; it runs until this process ends", job)
-            if job._task.settings.max_crashes == 0 and job._stop != FENCED:
-                job._stop = FENCED
-                self._settler.add(job._lane, self._runner.interrupted(job, 0.0))
+            if job.handler.settings.max_crashes == 0 and job.stop != FENCED:
+                job.stop = FENCED
+                self._settler.add(job.lane, self._runner.judge.interrupted(job, 0.0))
         return stuck
 
     # -- services ----------------------------------------------------------------------------------------------------------
@@ -446,8 +447,8 @@ class Worker:
             hold.ticked = now = loop.time()
             if self._watch is not None:
                 self._watch.beat()
-            for job in [job for job in hold.running if job._ends <= now and not job._stop]:
-                log.warning("%r ran past its timeout of %g s%s", job, job._ends - job._since, _thread_note(job))
+            for job in [job for job in hold.running if job.ends <= now and not job.stop]:
+                log.warning("%r ran past its timeout of %g s%s", job, job.ends - job.since, _thread_note(job))
                 self._runner.stop_job(job, TIMEOUT)
             stale = any(
                 ready and ready[0]._since < now - STALE_SECONDS and not ready[0]._lane.broadcast for ready in hold.ready
@@ -520,8 +521,8 @@ class Worker:
     def _describe(self, task: asyncio.Task[Any] | None) -> str:
         with contextlib.suppress(RuntimeError):  # another thread changes the set while we look
             for job in self._hold.running:
-                if job._running is task and task is not None:
-                    return f"task {job.task!r} (job {job.id})"
+                if job.running is task and task is not None:
+                    return f"task {job.handler.name!r} (job {job.message.id})"
         return "something that is not a job"
 
 
@@ -540,7 +541,7 @@ def _lanes(serving: Serving, tasks: Mapping[str, Task[..., Any]], subscription: 
         kinds=tuple(sorted(kinds)) or (ASYNC,),
         buffered=all(settings.max_crashes > 0 for settings in mine),
         suspect_after=min([SUSPECT_AFTER, *limits]),
-        handler=subscription,
+        handler=None if subscription is None else prepare(subscription),
         limit=None if subscription is None else subscription.concurrency,
         batch=None if subscription is None else subscription.batch,
         acks_first=subscription is not None and subscription.ack == "on_receive",
@@ -555,7 +556,7 @@ def _lanes(serving: Serving, tasks: Mapping[str, Task[..., Any]], subscription: 
     return [make(address) for address in shard_addresses(serving.address, serving.shards)]
 
 
-def _thread_note(job: CurrentJob) -> str:
-    if job._running is not None:
+def _thread_note(job: InFlight) -> str:
+    if job.running is not None:
         return ""
     return "; a thread cannot be stopped: current_job().cancelled is set, and its slot stays taken until it returns"

@@ -25,7 +25,7 @@ from millstream.broker import (
     WorkerInfo,
 )
 from millstream.model.address import base_name, is_dead_address, split_address
-from millstream.model.outcome import decode_ending
+from millstream.model.ending import decode_ending
 from millstream.model.types import Status
 
 

@@ -15,7 +15,8 @@ from millstream.backends.memory.state import Job, Kept, Location, Moment, Sender
 from millstream.broker import Cancellation, Claim, Entry, Membership, OrderRules, Post, QueueState, Receipt
 from millstream.broker.contract import CANCELLED_TTL, cancelled_by
 from millstream.errors import LeaseLost
-from millstream.model.outcome import Ending, Kind, Outcome, decode_ending, encode_ending
+from millstream.model.ending import decode_ending, encode_expired
+from millstream.model.outcome import Kind, Outcome
 from millstream.model.types import Status
 
 
@@ -216,7 +217,7 @@ class MemoryQueue(EndedJobs):
         self.totals["done"] += 1
 
     def _settle_expired(self, job: Job, outcome: Outcome, now: Moment, keeping: Keeping) -> None:
-        ending = outcome.result or encode_ending(Ending("expired"))
+        ending = outcome.result or encode_expired()
         self._end(job, ending, outcome.result_ttl, outcome.given_id, now, keeping)
         self._pass_on(job)
         self.totals["expired"] += 1

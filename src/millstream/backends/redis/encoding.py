@@ -13,10 +13,11 @@ from millstream.broker.contract import BEGINNING, END, LogPosition, millisecond_
 from millstream.broker.letters import enclose
 from millstream.errors import LeaseLost, ShardsChanged
 from millstream.model.address import base_name, whose_dead
+from millstream.model.ending import encode_expired
 from millstream.model.message import ErrorNote
-from millstream.model.outcome import Ending, Kind, Letter, Outcome, encode_ending, encode_letter
+from millstream.model.outcome import Kind, Letter, Outcome, encode_letter
 
-EXPIRED = encode_ending(Ending("expired"))
+EXPIRED = encode_expired()
 _CANCELLATIONS = {ord("0"): Cancellation.ENDED, ord("1"): Cancellation.CANCELLED, ord("2"): Cancellation.RUNNING}
 
 LOST_LETTER = encode_letter(

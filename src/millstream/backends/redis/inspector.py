@@ -25,8 +25,9 @@ from millstream.broker import (
 )
 from millstream.errors import BrokerError, BrokerUnavailable
 from millstream.model.address import base_name, is_dead_address, topic_address
+from millstream.model.ending import decode_ending
 from millstream.model.message import ErrorNote, decode_message
-from millstream.model.outcome import Letter, decode_ending, decode_letter
+from millstream.model.outcome import Letter, decode_letter
 from millstream.model.types import Status
 
 _LOCATIONS: dict[bytes, Status] = {b"h": "scheduled", b"p": "blocked", b"d": "dead", b"ready": "ready", b"running": "running"}

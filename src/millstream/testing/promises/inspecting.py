@@ -10,8 +10,9 @@ import msgspec
 from millstream.broker import Entry, JobView, Listed, Post, QueueState
 from millstream.broker.contract import SUSPECT_AFTER
 from millstream.model.address import group_address
+from millstream.model.ending import Ending, decode_ending, encode_ending
 from millstream.model.message import Message, decode_message, encode_message
-from millstream.model.outcome import Ending, Kind, Outcome, decode_ending, encode_ending
+from millstream.model.outcome import Kind, Outcome
 from millstream.testing.backend import DEAD_ENDING, DONE_ENDING, LETTER, START, BackendUnderTest, Promises, outcome, promise
 
 NOTHING = {"published": 0, "done": 0, "retried": 0, "dead": 0, "expired": 0, "cancelled": 0, "released": 0, "lapsed": 0}

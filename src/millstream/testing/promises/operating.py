@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from millstream.broker import Cancellation, Receipt, WorkerInfo
 from millstream.broker.contract import CANCELLED_TTL
-from millstream.model.outcome import Ending, Kind, decode_ending
+from millstream.model.ending import Ending, decode_ending
+from millstream.model.outcome import Kind
 from millstream.testing.backend import DEAD_ENDING, DONE_ENDING, START, BackendUnderTest, Promises, eventually, ids, promise
 
 CANCELLED, RUNNING, ENDED = Cancellation.CANCELLED, Cancellation.RUNNING, Cancellation.ENDED

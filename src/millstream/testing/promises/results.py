@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from millstream.broker.contract import CANCELLED_TTL
-from millstream.model.outcome import Ending, Kind, decode_ending
+from millstream.model.ending import Ending, decode_ending
+from millstream.model.outcome import Kind
 from millstream.testing.backend import DEAD_ENDING, DONE_ENDING, LONG, BackendUnderTest, Promises, promise
 
 

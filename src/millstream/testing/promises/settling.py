@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from millstream.broker import Receipt
-from millstream.model.outcome import Ending, Kind, decode_ending
+from millstream.model.ending import Ending, decode_ending
+from millstream.model.outcome import Kind
 from millstream.testing.backend import (
     DEAD_ENDING,
     DONE_ENDING,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from millstream.jobs.current import CurrentJob
 from millstream.model.invalid import InvalidArguments
 from millstream.worker.hot.hold import ASYNC, THREAD, Hold
+from millstream.worker.hot.in_flight import InFlight
 from millstream.worker.hot.lane import Lane
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class BatchRun:
 
     __slots__ = ("args", "fn", "jobs")
 
-    def __init__(self, jobs: list[CurrentJob], fn: Any, args: tuple[Any, ...]) -> None:
+    def __init__(self, jobs: list[InFlight], fn: Any, args: tuple[Any, ...]) -> None:
         self.jobs = jobs
         self.fn = fn
         self.args = args
@@ -59,7 +59,7 @@ class Batches:
             timer.cancel()
         if lane.gathered:
             wait = cast(float, batch.wait)
-            soonest = min(lane.gathered[0]._since + wait, self._loop.time() + QUIET_PART * wait)
+            soonest = min(lane.gathered[0].since + wait, self._loop.time() + QUIET_PART * wait)
             self._timers[lane] = self._loop.call_at(soonest, self._due, lane)
 
     def pump(self) -> None:
@@ -84,9 +84,9 @@ class Batches:
     def _start(self, lane: Lane, alone: bool) -> bool:
         """Start one batch; False if it cannot start now."""
         hold, batch = self._hold, lane.batch
-        subscription = cast("Subscription", lane.handler)
-        kind = ASYNC if subscription.is_async else THREAD
-        assert batch is not None
+        assert batch is not None and lane.handler is not None
+        subscription = cast("Subscription", lane.handler.handler)
+        kind = ASYNC if lane.handler.is_async else THREAD
         if hold.free[kind] <= 0 or (hold.shut and not alone) or (lane.limit is not None and lane.active >= lane.limit):
             return False
         if self._runner.stood_still(lane):
@@ -98,17 +98,17 @@ class Batches:
             return True
         now, timeout = self._loop.time(), subscription.settings.timeout
         for job in jobs:
-            job._since, job._ends = now, now + timeout if timeout else _NEVER
+            job.since, job.ends = now, now + timeout if timeout else _NEVER
         hold.free[kind] -= 1
         hold.started[kind] += len(jobs)
         hold.running.update(jobs)
         if lane.limit is not None:
             lane.active += 1
-        run = BatchRun(jobs, subscription.fn, subscription.arguments.together(jobs, events))
+        run = BatchRun(jobs, lane.handler.call, subscription.arguments.together(jobs, events))
         if lane.acks_first or kind == ASYNC:
             task = self._loop.create_task(self._receive(run, kind) if lane.acks_first else self._run(run))
             for job in jobs:
-                job._running = task
+                job.running = task
         else:
             self._submit(run)
         return True
@@ -130,16 +130,16 @@ class Batches:
             await self._run(run)
         else:
             for job in run.jobs:
-                job._running = None
+                job.running = None
             self._submit(run)
 
-    def _decode(self, subscription: Subscription, gathered: list[CurrentJob]) -> tuple[list[CurrentJob], list[Any]]:
-        jobs: list[CurrentJob] = []
+    def _decode(self, subscription: Subscription, gathered: list[InFlight]) -> tuple[list[InFlight], list[Any]]:
+        jobs: list[InFlight] = []
         events: list[Any] = []
         decode = subscription.arguments.event
         for job in gathered:
             try:
-                events.append(decode(job._message.args))
+                events.append(decode(job.message.args))
             except InvalidArguments as error:
                 self._runner.cannot_run(job, error)
             else:

@@ -342,19 +342,19 @@ class Claimer:
         refs: list[bytes] = []
         # A batch waits for as long as it says, and not much longer.
         gathered_for = before - cast(float, lane.batch.wait) if lane.batch is not None and older_than else before
-        if lane.gathered and lane.gathered[0]._since <= gathered_for:
-            refs += [job._ref for job in lane.gathered]
+        if lane.gathered and lane.gathered[0].since <= gathered_for:
+            refs += [job.ref for job in lane.gathered]
             lane.gathered.clear()
         for kind in (ASYNC, THREAD):
             ready = hold.ready[kind]
             if not ready:
                 continue
-            stale = [job for job in ready if job._lane is lane and job._since <= before]
+            stale = [job for job in ready if job.lane is lane and job.since <= before]
             if stale:
-                keep = [job for job in ready if not (job._lane is lane and job._since <= before)]
+                keep = [job for job in ready if not (job.lane is lane and job.since <= before)]
                 ready.clear()
                 ready.extend(keep)
-                refs += [job._ref for job in stale]
+                refs += [job.ref for job in stale]
                 if lane.limit is not None:
                     lane.active -= len(stale)
         if refs and older_than:
@@ -414,10 +414,10 @@ class Claimer:
 
 def holding(lane: Lane, hold: Hold) -> set[bytes]:
     """The refs of all that a lane has in its hands."""
-    held = {job._ref for job in hold.running if job._lane is lane}
+    held = {job.ref for job in hold.running if job.lane is lane}
     for kind in (ASYNC, THREAD):
-        held.update(job._ref for job in hold.ready[kind] if job._lane is lane)
-    held.update(job._ref for job in lane.gathered)
+        held.update(job.ref for job in hold.ready[kind] if job.lane is lane)
+    held.update(job.ref for job in lane.gathered)
     held.update(outcome.ref for outcome in (*lane.outcomes, *lane.settling))
     held.update(lane.handed_back)
     held.update(lane.releasing)

@@ -15,6 +15,7 @@ from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
 from millstream.worker.hot.hold import ASYNC, BATCH, BATCH_BYTES, STOPPING, THREAD, Hold
 from millstream.worker.hot.lane import Lane
+from millstream.worker.hot.prepared import prepare
 from millstream.worker.hot.runner import Runner
 
 log = logs.logger("millstream.worker")
@@ -37,7 +38,7 @@ class Follower:
         self.lane = Lane(
             broadcast.address,
             kinds=(ASYNC if broadcast.is_async else THREAD,),
-            handler=broadcast,
+            handler=prepare(broadcast),
             limit=broadcast.concurrency,
             foreign=broadcast.foreign,
             broadcast=True,

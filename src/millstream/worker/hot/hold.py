@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.jobs.current import CurrentJob
+    from millstream.worker.hot.in_flight import InFlight
 
 ASYNC, THREAD = 0, 1
 """The kinds of slots: coroutines on the loop, functions in threads."""
@@ -50,8 +50,8 @@ class Hold:
     def __init__(self, concurrency: int, threads: int, clock: Callable[[], float]) -> None:
         self.sizes = (concurrency, threads)
         self.free = [concurrency, threads]
-        self.ready: tuple[deque[CurrentJob], deque[CurrentJob]] = (deque(), deque())
-        self.running: set[CurrentJob] = set()
+        self.ready: tuple[deque[InFlight], deque[InFlight]] = (deque(), deque())
+        self.running: set[InFlight] = set()
         self.open = 0
         """How many of these are deliveries that go on without their handlers."""
         self.ticked = clock()

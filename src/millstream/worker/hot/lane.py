@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 from millstream.broker.contract import OrderRules
 from millstream.errors import BrokerError
 from millstream.events.batch import Batch
-from millstream.jobs.current import CurrentJob
-from millstream.model.handler import Handler, Letters
+from millstream.model.address import spoken
+from millstream.model.handler import Letters
+from millstream.model.message import Message
 from millstream.model.outcome import Outcome
 from millstream.worker.hot.hold import ASYNC, EVEN, THREAD
+from millstream.worker.hot.in_flight import InFlight
+from millstream.worker.hot.prepared import Prepared
 
 if TYPE_CHECKING:
     from millstream.worker.hot.runner import Runner
@@ -85,7 +88,7 @@ class Lane:
         kinds: tuple[int, ...] = (ASYNC,),
         buffered: bool = True,
         suspect_after: int = 2,
-        handler: Handler | None = None,
+        handler: Prepared | None = None,
         limit: int | None = None,
         batch: Batch | None = None,
         acks_first: bool = False,
@@ -105,7 +108,7 @@ class Lane:
         self.limit = limit
         """How many of it, or how many batches, run at once; None: as many as there are slots."""
         self.batch = batch
-        self.gathered: list[CurrentJob] = []
+        self.gathered: list[InFlight] = []
         """What will be the next batch."""
         self.count = count or Count()
         """How many run or wait here, if there is a limit, and more."""
@@ -188,6 +191,12 @@ class Lane:
             if future is not None and not future.done():
                 future.set_exception(error)
                 future.exception()  # if nobody waits any more, that is not worth a line
+
+    def describe(self, message: Message) -> str:
+        """A message that came here, for the log."""
+        if self.handler is None:
+            return f"job {message.id} (task {message.task!r})"
+        return f"event {message.id} ({spoken(self.queue)})"
 
     def note(self, threads: int, count: int) -> None:
         """Of ``count`` that came, so many need threads. A larger share is believed at once, a smaller one by and by."""

@@ -7,10 +7,11 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import Retry
-from millstream.jobs.current import CurrentJob, set_current_job
+from millstream.jobs.current import set_current_job
 from millstream.model.invalid import InvalidArguments
 from millstream.model.outcome import Outcome
 from millstream.worker.hot.hold import ASYNC, THREAD
+from millstream.worker.hot.in_flight import InFlight
 
 if TYPE_CHECKING:
     from millstream.worker.hot.runner import Runner
@@ -24,14 +25,14 @@ class Manual:
         self._loop = loop
         self._lease = lease
 
-    async def run(self, job: CurrentJob) -> None:
+    async def run(self, job: InFlight) -> None:
         """One handler, as an asyncio task."""
         set_current_job(job)
         error: BaseException | None = None
         args: tuple[Any, ...] = ()
         try:
-            args, kwargs = job._task.arguments.decode(job._message.args)
-            await job._task.fn(*args, **kwargs)
+            args, kwargs = job.handler.decode(job.message.args)
+            await job.handler.call(*args, **kwargs)
         except BaseException as raised:
             error = raised
         finally:
@@ -39,42 +40,42 @@ class Manual:
             self.returned(job, ASYNC, error)
             error = None  # nor they each other
 
-    def returned(self, job: CurrentJob, kind: int, error: BaseException | None) -> None:
+    def returned(self, job: InFlight, kind: int, error: BaseException | None) -> None:
         """The handler has ended; its delivery may not have."""
         runner = self._runner
-        if job._stop and job._said is None and error is None:
+        if job.stop and job.said is None and error is None:
             error = asyncio.CancelledError()  # it returned, and that says nothing about its delivery
-        if job._said is not None or job._stop or isinstance(error, InvalidArguments):
-            job._over = True
-            outcome = runner.ended(job, None) if error is None else runner.failed(job, error)
+        if job.said is not None or job.stop or isinstance(error, InvalidArguments):
+            job.over = True
+            outcome = runner.judge.ended(job, None) if error is None else runner.judge.failed(job, error)
             runner.finish(job, kind, outcome)
             return
         if error is not None:
-            runner.reported(job, error)
-        job._running = None
-        job._open = True
+            runner.judge.reported(job, error)
+        job.running = None
+        job.open = True
         runner.opened(1)
-        if job._said is not None or job._over:  # by another thread, which may not have seen that it is open
+        if job.said is not None or job.over:  # by another thread, which may not have seen that it is open
             self.end(job)
 
-    def told(self, job: CurrentJob) -> None:
+    def told(self, job: InFlight) -> None:
         """Its delivery was told how it ends, or dropped: from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed, and with it the worker
             self._loop.call_soon_threadsafe(self.end, job)
 
-    def end(self, job: CurrentJob) -> None:
+    def end(self, job: InFlight) -> None:
         """End a delivery whose handler has ended."""
-        if not job._open:
+        if not job.open:
             return
-        job._open = False
-        job._over = True
+        job.open = False
+        job.over = True
         self._runner.opened(-1)
-        self._runner.finish(job, ASYNC if job._task.is_async else THREAD, self._outcome(job))
+        self._runner.finish(job, ASYNC if job.handler.is_async else THREAD, self._outcome(job))
 
-    def _outcome(self, job: CurrentJob) -> Outcome | None:
-        if job._stop:
-            return self._runner.failed(job, asyncio.CancelledError())
-        if job._said is not None:
-            return self._runner.ended(job, None)
+    def _outcome(self, job: InFlight) -> Outcome | None:
+        if job.stop:
+            return self._runner.judge.failed(job, asyncio.CancelledError())
+        if job.said is not None:
+            return self._runner.judge.ended(job, None)
         why = "its delivery was dropped before ack(), nack() or retry(); it comes back after the lease"
-        return self._runner.failed(job, Retry(why, delay=self._lease))
+        return self._runner.judge.failed(job, Retry(why, delay=self._lease))

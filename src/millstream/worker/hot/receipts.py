@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from millstream.jobs.current import CurrentJob
 from millstream.model.outcome import DONE, SETTLED, Outcome
+from millstream.worker.hot.in_flight import InFlight
 from millstream.worker.hot.settler import Settler
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ class Receipts:
         self._settler = settler
         self._loop = loop
 
-    async def acknowledge(self, jobs: Sequence[CurrentJob]) -> None:
+    async def acknowledge(self, jobs: Sequence[InFlight]) -> None:
         """Wait until the server has taken it. Raises if it has not, or not of all: those have not begun."""
-        lane: Lane = jobs[0]._lane
-        acks = [Outcome(DONE, job._ref, job._message.id, None, 0.0, job._message.given_id) for job in jobs]
+        lane: Lane = jobs[0].lane
+        acks = [Outcome(DONE, job.ref, job.message.id, None, 0.0, job.message.given_id) for job in jobs]
         taken = [self._loop.create_future() for _ in acks]
         for ack, future in zip(acks, taken, strict=True):
             lane.watched[ack.ref] = future
@@ -35,7 +35,7 @@ class Receipts:
         try:
             for job, future in zip(jobs, taken, strict=True):
                 await future
-                job._said = SETTLED
+                job.said = SETTLED
         except BaseException:
             self._settler.withdraw(lane, acks)
             raise

@@ -9,7 +9,8 @@ from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any
 
-from millstream.jobs.current import CurrentJob, set_current_job
+from millstream.jobs.current import set_current_job
+from millstream.worker.hot.in_flight import InFlight
 
 Work = Any
 """A job, or a batch of them."""
@@ -72,7 +73,7 @@ class Threads:
                     return
 
     def _run(self, job: Work) -> Any:
-        if isinstance(job, CurrentJob):
+        if isinstance(job, InFlight):
             set_current_job(job)
         return self._call(job)
 

@@ -158,5 +158,5 @@ class Ownership:
     def _held(self, lane: Lane) -> int:
         """How much of a lane runs, waits here, or waits to be settled."""
         hold = self._hold
-        jobs = sum(job._lane is lane for job in hold.running) + sum(job._lane is lane for ready in hold.ready for job in ready)
+        jobs = sum(job.lane is lane for job in hold.running) + sum(job.lane is lane for ready in hold.ready for job in ready)
         return jobs + len(lane.gathered) + len(lane.outcomes) + len(lane.settling)
