@@ -80,7 +80,7 @@ class CallSettings:
 
 def task_settings(options: TaskOptions, default_name: str, app: AppSettings) -> TaskSettings:
     """A task's settings, with the app's defaults filled in. UsageError names the option and the value."""
-    _refuse_unknown(options, TaskOptions.__annotations__, "task")
+    refuse_unknown(options, TaskOptions.__annotations__, "task")
     return TaskSettings(
         name=checked_name(options.get("name", default_name), "name"),
         aliases=_aliases(options.get("aliases", ())),
@@ -99,7 +99,7 @@ def task_settings(options: TaskOptions, default_name: str, app: AppSettings) -> 
 
 def call_settings(options: CallOptions, task: TaskSettings, queues: Collection[str], now: float) -> CallSettings:
     """A call's settings. UsageError names the option and the value; ``now`` in epoch seconds."""
-    _refuse_unknown(options, CallOptions.__annotations__, "options")
+    refuse_unknown(options, CallOptions.__annotations__, "options")
     queue = task.queue
     if "queue" in options:
         queue = checked_name(options["queue"], "queue")
@@ -195,7 +195,8 @@ def _aliases(value: Sequence[str]) -> tuple[str, ...]:
     return tuple(checked_name(alias, "aliases") for alias in value)
 
 
-def _refuse_unknown(options: Mapping[str, Any], known: Collection[str], where: str) -> None:
+def refuse_unknown(options: Mapping[str, Any], known: Collection[str], where: str) -> None:
+    """UsageError if ``where()`` was given an option that it does not have."""
     for option, value in options.items():
         if option not in known:
             raise UsageError(f"{where}() has no option {option}={value!r}: {_near(option, known)}it takes {', '.join(known)}")

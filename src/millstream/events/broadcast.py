@@ -34,10 +34,7 @@ class Broadcast:
     def __init__(
         self, fn: Callable[..., Any], topic: str, codec: EventCodec, options: BroadcastOptions, app: AppSettings
     ) -> None:
-        unknown = options.keys() - BroadcastOptions.__annotations__.keys()
-        if unknown:
-            known = ", ".join(BroadcastOptions.__annotations__)
-            raise UsageError(f"broadcast() has no option {unknown.pop()!r}; it has {known}")
+        refuse_unknown(options, BroadcastOptions.__annotations__, "broadcast")
         self.topic = topic
         self.address = topic_address(topic)
         self.name = f"{self.address}>{getattr(fn, '__name__', type(fn).__name__)}"

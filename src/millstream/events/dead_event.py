@@ -105,9 +105,7 @@ class DeadHandler:
         clients: Clients,
         app: AppSettings,
     ) -> None:
-        unknown = options.keys() - DeadOptions.__annotations__.keys()
-        if unknown:
-            raise UsageError(f"on_dead() has no option {unknown.pop()!r}; it has {', '.join(DeadOptions.__annotations__)}")
+        refuse_unknown(options, DeadOptions.__annotations__, "on_dead")
         self.topic = topic
         self.group = checked_name(group, "group")
         self.name = self.address = dead_address(group_address(topic, group))

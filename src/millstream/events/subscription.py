@@ -104,10 +104,7 @@ class Subscription:
         order: OrderRules | None = None,
     ) -> None:
         """``shards`` and ``order``: of a topic that has an order, what holds there if nothing else is said."""
-        unknown = options.keys() - SubscribeOptions.__annotations__.keys()
-        if unknown:
-            known = ", ".join(["batch", "dead_letter", *SubscribeOptions.__annotations__])
-            raise UsageError(f"subscribe() has no option {unknown.pop()!r}; it has {known}")
+        refuse_unknown(options, ("batch", "dead_letter", *SubscribeOptions.__annotations__), "subscribe")
         self.topic = topic
         self.group = checked_name(group, "group")
         self.name = self.address = group_address(topic, group)

@@ -387,9 +387,7 @@ class _Sender:
 
     def __init__(self, topic: Topic[Any], options: PublishOptions) -> None:
         self.name = topic.name
-        known = {"id", "delay", "expires", "headers", *_FIELDS}
-        for option in options.keys() - known:
-            raise UsageError(f"publish() has no option {option!r}; it has {', '.join(sorted(known))}")
+        refuse_unknown(options, ("id", "delay", "expires", "headers", *_FIELDS), "publish")
         delay = seconds(options.get("delay", 0.0), "delay")
         expires = 0.0 if (until := options.get("expires")) is None else seconds(until, "expires", above=True)
         if expires and expires <= delay:
