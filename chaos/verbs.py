@@ -58,7 +58,7 @@ def make_app(**settings: Any) -> Millstream:
     async def strict(key: str) -> None:
         raise Reject(key)
 
-    news = app.topic(NEWS, str, retention=100)
+    news = app.topic(NEWS, str, retention_count=100)
     app.topic(ORDERS, str, order_by=_itself, shards=SHARDS)
 
     @news.subscribe(GROUP)

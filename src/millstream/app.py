@@ -73,8 +73,8 @@ Lifespan = Callable[["Millstream"], AbstractAsyncContextManager[Any]]
 class Millstream:
     """An app: its tasks, its queues, and where they live.
 
-    ``url`` None means ``$MILLSTREAM_URL``, then ``[tool.millstream] url``, then the embedded server; ``namespace`` None what
-    ``[tool.millstream]`` says, then "millstream". Holds no socket, thread or loop until first use. Durations are seconds or
+    ``url`` None means ``$MILLSTREAM_URL``, then ``[tool.millstream] url``, then the embedded server; ``namespace`` None
+    ``$MILLSTREAM_NAMESPACE``, then ``[tool.millstream] namespace``, then "millstream". Holds no socket, thread or loop until first use. Durations are seconds or
     timedeltas. UsageError names an option that makes no sense, and its value.
     """
 
@@ -229,7 +229,8 @@ class Millstream:
         *,
         codec: CodecName | Codec = "msgpack",
         max_length: int | None = 1_000_000,
-        retention: Seconds | int | None = None,
+        retention: Seconds | None = None,
+        retention_count: int | None = None,
         start: datetime | str = "beginning",
         order_by: Callable[[T], Key] | None = None,
         shards: int | None = None,
@@ -239,11 +240,11 @@ class Millstream:
         """Declare a topic of events of one type, each of which every group of it is given.
 
         ``max_length``: how many events it keeps for groups that have not been given them, or for want of a group, before
-        ``publish`` raises TopicFull, or the oldest go if only broadcasts read it; None: no bound. ``retention``: how long, or
-        with an int how many of the latest, it keeps although all groups were given them, for groups that are made later or
-        rewound; 0: none; None: as another app has said, else none. ``start``: where its groups begin if they do not say:
-        "beginning" with all it keeps, "new" with what comes next, at a moment, or after an entry by its id. Declared twice
-        with another type: UsageError.
+        ``publish`` raises TopicFull, or the oldest go if only broadcasts read it; None: no bound. ``retention``: for how
+        long it keeps events that all groups were given, for groups that are made later or rewound; ``retention_count``: how
+        many of the latest; both: no longer and no more than that; 0: none; neither: as another app has said, else none.
+        ``start``: where its groups begin if they do not say: "beginning" with all it keeps, "new" with what comes next, at a
+        moment, or after an entry by its id. Declared twice with another type: UsageError.
 
         ``order_by``: a function of an event that returns its key (text, bytes or a number). In each group the events of one key
         are handled one at a time, in the order in which they were published, through retries, crashes and scaling; those of
@@ -253,7 +254,7 @@ class Millstream:
         """
         if max_length is not None:
             integer(max_length, "max_length", minimum=1)
-        keep, keep_count = _retention(retention)
+        keep, keep_count = _retention(retention, retention_count)
         said = {"shards": shards, "on_failure": on_failure, "max_pending_per_key": max_pending_per_key}
         said = {option: value for option, value in said.items() if value is not None}
         key_of = None if order_by is None else KeyOf(order_by, f"topic {name!r}")
@@ -661,13 +662,14 @@ class Millstream:
             self._url = outer
 
 
-def _retention(said: Any) -> tuple[float | None, int | None]:
-    """By age and by count: of the two that is not said there is none; None: it is left as it is."""
-    if said is None:
+def _retention(age: Any, count: Any) -> tuple[float | None, int | None]:
+    """By age and by count; if only one is said, 0 for the other one, which does not bound it; None: it is left as it is."""
+    if age is None and count is None:
         return None, None
-    if isinstance(said, int):
-        return 0.0, integer(said, "retention", minimum=0)
-    return seconds(said, "retention"), 0
+    return (
+        0.0 if age is None else seconds(age, "retention"),
+        0 if count is None else integer(count, "retention_count", minimum=0),
+    )
 
 
 def _options(settings: QueueSettings) -> str:

@@ -140,8 +140,10 @@ def discover_url(url: str | None) -> str:
 
 
 def discover_namespace(namespace: str | None) -> str:
-    """Which namespace queues are in: what was said, then ``[tool.millstream] namespace``, then "millstream"."""
-    return namespace if namespace is not None else tool_settings().namespace or DEFAULT_NAMESPACE
+    """Which namespace queues are in: what was said, ``$MILLSTREAM_NAMESPACE``, ``[tool.millstream] namespace``, "millstream"."""
+    if namespace is not None:
+        return namespace
+    return os.environ.get("MILLSTREAM_NAMESPACE", "").strip() or tool_settings().namespace or DEFAULT_NAMESPACE
 
 
 def discover_app(app: str | None) -> str:

@@ -118,7 +118,7 @@ def test_a_group_that_is_rewound_is_given_exactly_what_is_kept(tell: Tell) -> No
     kept = EVENTS // 5
 
     async def story(stage: Stage) -> None:
-        topic = stage.topic(retention=kept)
+        topic = stage.topic(retention_count=kept)
         first, other = Pace(), Pace()
         for name, pace in (("first", first), ("other", other)):
             pace.let(3 * EVENTS)

@@ -708,7 +708,7 @@ async def test_the_concurrency_of_a_group_holds_for_all_its_shards_together() ->
 @in_every_backend
 @looped
 async def test_the_number_of_shards_stays_while_a_group_was_moved_back() -> None:
-    app, orders = make(shards=2, retention=100)
+    app, orders = make(shards=2, retention_count=100)
     got: list[int] = []
 
     @orders.subscribe("billing")

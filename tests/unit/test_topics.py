@@ -566,16 +566,18 @@ def test_events_of_every_type_and_codec_come_as_they_were(kind: Any, codec: Any,
 # -- retention -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("said", "kept"), [(None, 2), (0, 3), (timedelta(hours=1), 3), (1, 1)])
+@pytest.mark.parametrize(
+    ("said", "kept"), [({}, 2), ({"retention": 0}, 3), ({"retention": timedelta(hours=1)}, 3), ({"retention_count": 1}, 1)]
+)
 @looped
-async def test_retention_stays_as_an_app_has_said_it_until_another_one_says_it_anew(said: Any, kept: int) -> None:
+async def test_retention_stays_as_an_app_has_said_it_until_another_one_says_it_anew(said: dict[str, Any], kept: int) -> None:
     name = secrets.token_hex(6)
     url = f"memory://{name}" if place.url == "memory://" else place.url  # one that two apps can share
     app, other = Millstream(url, namespace=name), Millstream(url, namespace=name)
-    app.topic("news", int, retention=2)
+    app.topic("news", int, retention_count=2)
     async with app, other:
         await app.broker()
-        await other.topic("news", int, retention=said).publish_many(range(3))  # to no group, so it trims
+        await other.topic("news", int, **said).publish_many(range(3))  # to no group, so it trims
         assert (await app.inspector.topic("news")).length == kept
 
 
@@ -591,7 +593,7 @@ async def test_what_was_declared_since_the_app_is_connected_is_opened_as_it_says
         broker = await app.broker()
         await broker.open_topic("news", {})
         await broker.emit("news", [Post("1", b"1")])
-        news = app.topic("news", int, retention=2)
+        news = app.topic("news", int, retention_count=2)
 
         @news.subscribe("readers", start="new")
         async def read(number: int) -> None:
@@ -648,7 +650,7 @@ async def _ignore(number: int) -> None: ...
 @looped
 async def test_a_group_is_paused_skipped_rewound_and_removed() -> None:
     app = new_app()
-    topic = app.topic("news", int, retention=1000)
+    topic = app.topic("news", int, retention_count=1000)
     got: list[int] = []
 
     @topic.subscribe("readers")
@@ -694,6 +696,9 @@ def test_declarations_that_make_no_sense_are_refused() -> None:
     for retention in (-1, -1.0, True, "1"):
         with pytest.raises(UsageError, match="retention"):
             app.topic("other", Order, retention=cast(Any, retention))
+    for count in (-1, 1.0, True, "1", timedelta(1)):
+        with pytest.raises(UsageError, match="retention_count"):
+            app.topic("other", Order, retention_count=cast(Any, count))
 
     @orders.subscribe("billing")
     async def bill(order: Order) -> None: ...

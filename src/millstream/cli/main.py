@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -30,6 +30,9 @@ INTERRUPTED = 130
 
 ORDER = ("worker", "enqueue", "publish", "queues", "jobs", "dead", "topics", "groups", "workers", "tasks", "doctor", "bench")
 """Of the commands in the help; others follow."""
+
+
+LogLevel = Literal["debug", "info", "warning", "error", "critical"]
 
 
 class Commands(TyperGroup):
@@ -149,6 +152,16 @@ def worker(
     url: Annotated[
         str | None, typer.Option("--url", metavar="URL", help="Where the queues are, instead of where the app says.")
     ] = None,
+    grace: Annotated[
+        float | None,
+        typer.Option(
+            "--grace", min=0.0, metavar="SECONDS", help="How long running jobs may finish at a stop, instead of the app's."
+        ),
+    ] = None,
+    log_level: Annotated[
+        LogLevel, typer.Option("--log-level", help="Log from this level on, unless the app configures logging itself.")
+    ] = "info",
+    factory: Annotated[bool, typer.Option("--factory", help="The app is what this function returns.")] = False,
 ) -> None:
     """Serve an app's queues until SIGTERM or Ctrl-C.
 
@@ -167,6 +180,9 @@ def worker(
         burst=burst,
         reload=reload,
         url=url,
+        grace=grace,
+        log_level=log_level,
+        factory=factory,
     )
 
 

@@ -25,6 +25,9 @@ def start_worker(
     burst: bool,
     reload: bool,
     url: str | None = None,
+    grace: float | None = None,
+    log_level: str = "info",
+    factory: bool = False,
 ) -> None:
     """Replace this process by the supervisor, which needs nothing of the command line's libraries. Same pid, so signals and
     PID 1 work as expected."""
@@ -37,6 +40,9 @@ def start_worker(
         burst=burst,
         strategy=parse_spec(strategy).own,
         url="" if url is None else parse_url(discover_url(url)).text,
+        grace=grace,
+        log_level=log_level,
+        factory=factory,
     )
     plan = Plan(orders=orders, processes=least, maximum=most, strategy=strategy, reload=reload)
     sys.stdout.flush()

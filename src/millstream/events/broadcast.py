@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, TypedDict
 
 from millstream.codec import EventCodec, ResultCodec
-from millstream.errors import UsageError
 from millstream.events.delivery import Delivery
 from millstream.events.subscription import EventArguments, no_result, takes_delivery
 from millstream.model.address import topic_address
@@ -14,7 +13,7 @@ from millstream.model.handler import is_coroutine
 from millstream.model.policy import RetryPolicy
 from millstream.model.settings import AppSettings, TaskSettings, integer
 from millstream.model.types import Seconds
-from millstream.options import payload_option, timeout_option
+from millstream.options import payload_option, refuse_unknown, timeout_option
 
 
 class BroadcastOptions(TypedDict, total=False):

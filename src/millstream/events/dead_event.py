@@ -26,7 +26,7 @@ from millstream.model.policy import RetryPolicy
 from millstream.model.settings import AppSettings, TaskSettings, integer
 from millstream.model.settings import name as checked_name
 from millstream.model.types import Seconds
-from millstream.options import timeout_option
+from millstream.options import refuse_unknown, timeout_option
 
 E = TypeVar("E")
 T = TypeVar("T")

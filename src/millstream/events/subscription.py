@@ -23,7 +23,7 @@ from millstream.model.serving import Serving
 from millstream.model.settings import AppSettings, TaskSettings, integer
 from millstream.model.settings import name as checked_name
 from millstream.model.types import Seconds
-from millstream.options import log_position, payload_option, retry_option, timeout_option
+from millstream.options import log_position, payload_option, refuse_unknown, retry_option, timeout_option
 
 if TYPE_CHECKING:
     from millstream.worker.hot.in_flight import InFlight

@@ -27,7 +27,7 @@ from millstream.model.ordering import Key, KeyOf
 from millstream.model.settings import AppSettings, TopicSettings, integer, seconds
 from millstream.model.settings import name as checked_name
 from millstream.model.types import Seconds
-from millstream.options import job_id
+from millstream.options import job_id, refuse_unknown
 
 if TYPE_CHECKING:
     from typing import TypedDict

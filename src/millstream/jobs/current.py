@@ -77,6 +77,12 @@ def current_job() -> CurrentJob:
     return CurrentJob(in_flight())
 
 
+def running_job() -> CurrentJob | None:
+    """The job this code runs in; None outside a handler."""
+    job = _current.get(None)
+    return None if job is None else CurrentJob(job)
+
+
 def in_flight() -> InFlight:
     """What the worker knows of the job this code runs in. Raises UsageError outside a handler."""
     try:

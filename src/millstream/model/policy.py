@@ -6,11 +6,13 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, Self, get_args
+from datetime import timedelta
+from typing import Any, Literal, Self, cast, get_args
 
 import msgspec
 
 from millstream.errors import Retry, UsageError
+from millstream.model.types import Seconds
 
 BackoffKind = Literal["fixed", "linear", "exponential"]
 ExceptionSpec = type[BaseException] | str
@@ -28,6 +30,7 @@ class RetryRule(msgspec.Struct, array_like=True, frozen=True, gc=False):
     delays: tuple[float, ...] | None
     on: tuple[str, ...]
     never_on: tuple[str, ...]
+    retry_timeouts: bool = True
 
 
 @dataclass(frozen=True)
@@ -37,16 +40,18 @@ class RetryPolicy:
     The wait before retry k (k = 1, 2, …) is ``delay`` (fixed), ``delay * k`` (linear) or ``delay * 2**(k-1)``
     (exponential), at most ``max_delay``, and with ``jitter`` spread evenly over its upper half. ``delays`` is an explicit
     ladder instead, used to the letter; its last rung repeats. Only exceptions in ``on`` and not in ``never_on`` are
-    retried; any other is dead("rejected") at once. Seconds throughout.
+    retried; any other is dead("rejected") at once. An attempt that ran past its timeout is retried, too, unless
+    ``retry_timeouts=False``: then it is dead("timeout") at once. Durations are seconds or timedeltas.
     """
 
     max_retries: int = 8
     _: KW_ONLY
-    delay: float = 2.0
+    delay: Seconds = 2.0
     backoff: BackoffKind = "exponential"
-    max_delay: float = 600.0
+    max_delay: Seconds = 600.0
     jitter: bool = True
-    delays: Sequence[float] | None = None
+    delays: Sequence[Seconds] | None = None
+    retry_timeouts: bool = True
     on: Sequence[ExceptionSpec] = (Exception,)
     never_on: Sequence[ExceptionSpec] = ()
 
@@ -54,16 +59,16 @@ class RetryPolicy:
         if isinstance(self.max_retries, bool) or not isinstance(self.max_retries, int) or self.max_retries < 0:
             raise UsageError(f"RetryPolicy(max_retries) must be a whole number, zero or more, not {self.max_retries!r}")
         for name in ("delay", "max_delay"):
-            _check_seconds(getattr(self, name), name)
+            object.__setattr__(self, name, _seconds(getattr(self, name), name))
         if self.backoff not in get_args(BackoffKind):
             raise UsageError(f"RetryPolicy(backoff) must be one of {', '.join(get_args(BackoffKind))}, not {self.backoff!r}")
         if self.delays is not None:
             ladder = tuple(self.delays)
             if not ladder:
                 raise UsageError("RetryPolicy(delays) must hold at least one delay; None means: use delay and backoff")
-            for rung in ladder:
-                _check_seconds(rung, "delays")
-            object.__setattr__(self, "delays", ladder)
+            object.__setattr__(self, "delays", tuple(_seconds(rung, "delays") for rung in ladder))
+        if not isinstance(self.retry_timeouts, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"RetryPolicy(retry_timeouts) must be True or False, not {self.retry_timeouts!r}")
         for name in ("on", "never_on"):
             object.__setattr__(self, name, _check_exceptions(getattr(self, name), name))
 
@@ -80,28 +85,30 @@ class RetryPolicy:
     def wait(self, attempt: int, random: Callable[[], float]) -> float:
         """Seconds between the failure of ``attempt`` (1-based) and the next one. Saturates; never overflows."""
         if self.delays is not None:
-            return float(self.delays[min(attempt, len(self.delays)) - 1])
+            return cast(float, self.delays[min(attempt, len(self.delays)) - 1])
+        delay = cast(float, self.delay)
         if self.backoff == "fixed":
-            wait = self.delay
+            wait = delay
         elif self.backoff == "linear":
-            wait = self.delay * attempt
+            wait = delay * attempt
         else:
             # 2**64 seconds is past any max_delay; beyond it a float power would overflow near attempt 1,030.
-            wait = self.delay * 2.0 ** min(attempt - 1, 64)
-        wait = min(wait, self.max_delay)
+            wait = delay * 2.0 ** min(attempt - 1, 64)
+        wait = min(wait, cast(float, self.max_delay))
         return wait * (0.5 + 0.5 * random()) if self.jitter else wait
 
     def to_rule(self) -> RetryRule:
         """The form that travels with a call."""
         return RetryRule(
             self.max_retries,
-            self.delay,
+            cast(float, self.delay),
             self.backoff,
-            self.max_delay,
+            cast(float, self.max_delay),
             self.jitter,
-            None if self.delays is None else tuple(self.delays),
+            cast("tuple[float, ...] | None", self.delays),
             tuple(_name(e) for e in self.on),
             tuple(_name(e) for e in self.never_on),
+            self.retry_timeouts,
         )
 
     @classmethod
@@ -116,6 +123,7 @@ class RetryPolicy:
             delays=rule.delays,
             on=rule.on,
             never_on=rule.never_on,
+            retry_timeouts=rule.retry_timeouts,
         )
 
 
@@ -139,9 +147,11 @@ def _matches(error: BaseException, specs: Sequence[ExceptionSpec]) -> bool:
     return any(spec in lineage if isinstance(spec, type) else any(_name(c) == spec for c in lineage) for spec in specs)
 
 
-def _check_seconds(value: Any, name: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-        raise UsageError(f"RetryPolicy({name}) must be a number of seconds, zero or more, not {value!r}")
+def _seconds(value: Any, name: str) -> float:
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number) or number < 0:
+        raise UsageError(f"RetryPolicy({name}) must be a number of seconds or a timedelta, zero or more, not {value!r}")
+    return float(number)
 
 
 def _check_exceptions(value: Any, name: str) -> tuple[ExceptionSpec, ...]:

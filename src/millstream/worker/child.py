@@ -40,6 +40,7 @@ async def serve(app: Millstream, orders: messages.Orders, strategy: Strategy | N
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    grace = app.settings.grace if orders.grace is None else orders.grace
     queues = app.queues_to_serve(orders.queues)
     stopping = asyncio.ensure_future(stop.wait())
     try:
@@ -59,7 +60,7 @@ async def serve(app: Millstream, orders: messages.Orders, strategy: Strategy | N
         app.url.text,
         app.settings.namespace,
         app.settings.id_ttl,
-        app.settings.grace,
+        grace,
         longest_timeout([*app.tasks.values(), *app.subscriptions.values(), *app.broadcasts], app.settings),
         [queue for queue in queues if queue not in {broadcast.address for broadcast in app.broadcasts}],
         sorted({task.name for task in app.tasks.values()}),
@@ -93,7 +94,7 @@ async def serve(app: Millstream, orders: messages.Orders, strategy: Strategy | N
     )
     keeper.speak_for(worker, strategy, stop.set)
     threading.Thread(target=_end_with, args=(os.getppid(), app.settings.lease), name="millstream-orphan", daemon=True).start()
-    return await _serve(worker, keeper, orders, stopping, app.settings.grace)
+    return await _serve(worker, keeper, orders, stopping, grace)
 
 
 async def _serve(
@@ -129,13 +130,13 @@ async def _serve(
 def main() -> None:
     """The process, with its Orders in the environment (``roles``)."""
     orders = messages.decode_orders(roles.take(roles.ORDERS))
-    configure_logging()
+    configure_logging(orders.log_level)
     faulthandler.enable()
     if orders.stacks_fd >= 0:
         os.set_inheritable(orders.stacks_fd, False)
     faulthandler.register(signal.SIGUSR1, file=orders.stacks_fd if orders.stacks_fd >= 0 else sys.stderr, all_threads=True)
     try:
-        app = find_app(orders.app)
+        app = find_app(orders.app, factory=orders.factory)
         placed = app.override(orders.url) if orders.url else nullcontext()
         if not orders.url:
             _ = app.url  # UsageError if it makes no sense

@@ -23,13 +23,23 @@ def find_strategy(path: str) -> Strategy:
     return cast("Strategy", strategy)
 
 
-def find_app(path: str) -> Millstream:
-    """The app at ``module:attribute``, its ``include`` imported too. UsageError says what is wrong."""
+def find_app(path: str, *, factory: bool = False) -> Millstream:
+    """The app at ``module:attribute``, its ``include`` imported too; with ``factory``, what the function there returns.
+
+    UsageError says what is wrong.
+    """
     from millstream.app import Millstream
 
-    app = find(path, "an app")
-    if not isinstance(app, Millstream):
-        raise UsageError(f"{path!r} is a {type(app).__name__}, not a Millstream app")
+    app = find(path, "a factory" if factory else "an app")
+    if factory:
+        if not callable(app):
+            raise UsageError(f"{path!r} is a {type(app).__name__}, not a function that returns an app: leave out --factory")
+        app = app()
+        if not isinstance(app, Millstream):
+            raise UsageError(f"{path}() returned a {type(app).__name__}, not a Millstream app")
+    elif not isinstance(app, Millstream):
+        hint = f": if {path}() returns one, add --factory" if callable(app) else ""
+        raise UsageError(f"{path!r} is a {type(app).__name__}, not a Millstream app{hint}")
     app.load()
     return app
 

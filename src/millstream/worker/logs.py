@@ -6,6 +6,6 @@ import logging
 import sys
 
 
-def configure_logging() -> None:
-    """To stderr, unless the app's own import configured logging before."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)-8s %(message)s", stream=sys.stderr)
+def configure_logging(level: str) -> None:
+    """To stderr, from this level on, unless the app's own import configured logging before."""
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)-8s %(message)s", stream=sys.stderr)

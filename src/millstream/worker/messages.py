@@ -36,6 +36,11 @@ class Orders(msgspec.Struct, frozen=True):
     """module:attribute of the app's own strategy, if it scales by one."""
     url: str = ""
     """Where the queues are, instead of where the app says; empty: as the app says."""
+    grace: float | None = None
+    """Seconds, instead of what the app says; None: as the app says."""
+    log_level: str = "info"
+    factory: bool = False
+    """``app`` names a function that makes the app."""
 
 
 class Hello(msgspec.Struct, tag=True, frozen=True):

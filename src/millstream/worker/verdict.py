@@ -169,6 +169,8 @@ def judge(
         reason = "invalid_arguments"
     elif isinstance(error, InvalidResult):
         reason = "invalid_result"
+    elif timed_out and not policy.retry_timeouts:
+        reason = "timeout"
     # SystemExit, KeyboardInterrupt and a stray CancelledError are failed attempts like any other.
     elif timed_out or not isinstance(error, Exception) or isinstance(error, asyncio.CancelledError) or policy.retries(error):
         if message.attempt <= policy.max_retries:

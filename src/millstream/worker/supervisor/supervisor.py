@@ -245,8 +245,8 @@ def main() -> None:
         settings = AppSettings(namespace=hello.namespace, id_ttl=hello.id_ttl)
         return await make_backend(parse_url(hello.url), settings).connect()
 
-    configure_logging()
     plan = msgspec.json.decode(roles.take(roles.PLAN), type=Plan)
+    configure_logging(plan.orders.log_level)
 
     async def run() -> int:
         return (await Supervisor(plan, open_broker).run()).exit_code
