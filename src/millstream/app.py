@@ -74,8 +74,8 @@ class Millstream:
     """An app: its tasks, its queues, and where they live.
 
     ``url`` None means ``$MILLSTREAM_URL``, then ``[tool.millstream] url``, then the embedded server; ``namespace`` None
-    ``$MILLSTREAM_NAMESPACE``, then ``[tool.millstream] namespace``, then "millstream". Holds no socket, thread or loop until first use. Durations are seconds or
-    timedeltas. UsageError names an option that makes no sense, and its value.
+    ``$MILLSTREAM_NAMESPACE``, then ``[tool.millstream] namespace``, then "millstream". Holds no socket, thread or loop until
+    first use. Durations are seconds or timedeltas. UsageError names an option that makes no sense, and its value.
     """
 
     def __init__(

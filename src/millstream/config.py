@@ -140,7 +140,7 @@ def discover_url(url: str | None) -> str:
 
 
 def discover_namespace(namespace: str | None) -> str:
-    """Which namespace queues are in: what was said, ``$MILLSTREAM_NAMESPACE``, ``[tool.millstream] namespace``, "millstream"."""
+    """The namespace of queues: what was said, ``$MILLSTREAM_NAMESPACE``, ``[tool.millstream] namespace``, "millstream"."""
     if namespace is not None:
         return namespace
     return os.environ.get("MILLSTREAM_NAMESPACE", "").strip() or tool_settings().namespace or DEFAULT_NAMESPACE

@@ -91,9 +91,9 @@ def test_the_options_and_exit_codes_of_the_readme_are_those_of_the_worker(folder
 
     table = README.split("## The worker")[1].split("## The command line")[0]
     help_text = run("millstream", "worker", "--help")
-    told = set(re.findall(r"`(--?[a-z]+)`", table))
-    assert told == set(re.findall(r"(?<![\w-])(--?[a-z]+)\b", help_text)) & told
-    assert {option for option in re.findall(r"(--[a-z]+)", help_text) if option != "--help"} <= told
+    told = set(re.findall(r"`(--?[a-z-]+)`", table))
+    assert told == set(re.findall(r"(?<![\w-])(--?[a-z-]+)\b", help_text)) & told
+    assert {option for option in re.findall(r"(--[a-z-]+)", help_text) if option != "--help"} <= told
     known = {value for name, value in vars(codes).items() if name.isupper()}
     assert {int(code) for code in re.findall(r"^\| (\d) \|", table, re.MULTILINE)} == known
 

@@ -17,6 +17,7 @@ import pytest
 from chaos.trials.refusals import old_server
 from millstream import Millstream
 from tests.system.apps import jobs
+from tests.system.apps.factory import create_app
 from tests.system.harness import APPS, Ledger, Server, Workers, eventually, running_server, state, totals, until_done
 
 # -- exit codes ------------------------------------------------------------------------------------------------------------
@@ -28,6 +29,9 @@ def test_usage_and_imports_end_it_with_2(workers: Workers) -> None:
         ("jobs:nothing",): "module 'jobs' has no 'nothing'",
         ("jobs",): "does not name an app",
         ("jobs:note",): "not a Millstream app",
+        ("factory:create_app",): "add --factory",
+        ("factory:create_nothing", "--factory"): "returned a NoneType",
+        ("jobs:app", "--log-level", "loud"): "log-level",
         ("broken:app",): "half an app",
         ("empty:app",): "no tasks",
         ("jobs:app", "--queue", "mail"): "declares no queue 'mail'",
@@ -97,6 +101,21 @@ def test_a_server_that_comes_late_is_waited_for(ledger: Ledger, workers: Workers
     server.start()
     until_done(1)
     assert ledger.runs() == {"early": 1}
+
+
+# -- options ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_app_of_a_factory_is_served_with_the_grace_and_the_log_level_of_the_command_line(
+    workers: Workers, ledger: Ledger, server: Server
+) -> None:
+    worker = workers.launch("--factory", "--grace", "0", "--log-level", "warning", app="factory:create_app")
+    app = create_app()
+    app.tasks["linger"].enqueue_sync("here")
+    ledger.until_started()
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 4, worker.log
+    assert " INFO " not in worker.log and "the grace period is over" in worker.log
 
 
 # -- options ---------------------------------------------------------------------------------------------------------------

@@ -256,13 +256,17 @@ def test_what_logs_may_show_holds_no_password(text: str, safe: str) -> None:
     assert SECRET not in repr(url) + str(url)
 
 
-def test_a_namespace_comes_from_the_code_then_from_the_project_then_by_default(
+def test_a_namespace_comes_from_the_code_then_the_environment_then_the_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.millstream]\nnamespace = "shop"\n')
     monkeypatch.chdir(tmp_path)
     assert discover_namespace("mine") == "mine"
     assert discover_namespace(None) == "shop"
+    monkeypatch.setenv("MILLSTREAM_NAMESPACE", "staging")
+    assert discover_namespace("mine") == "mine"
+    assert discover_namespace(None) == "staging"
+    monkeypatch.delenv("MILLSTREAM_NAMESPACE")
     (tmp_path / "pyproject.toml").write_text("")
     assert discover_namespace(None) == "millstream"
 

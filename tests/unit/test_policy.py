@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any, cast
+
 import pytest
 
 from millstream import Retry, RetryPolicy
@@ -99,3 +102,21 @@ def test_a_policy_that_makes_no_sense_is_refused_by_name(options: dict[str, obje
 def test_a_retry_option_takes_a_policy_or_a_count(value: object) -> None:
     with pytest.raises(UsageError, match="RetryPolicy"):
         as_policy(value, RetryPolicy())
+
+
+def test_durations_may_be_timedeltas() -> None:
+    policy = RetryPolicy(delay=timedelta(seconds=3), max_delay=timedelta(minutes=1), jitter=False)
+    assert policy == RetryPolicy(delay=3, max_delay=60, jitter=False)
+    assert policy.wait(2, lambda: 0.0) == 6.0
+    ladder = RetryPolicy(delays=[timedelta(seconds=1), 5])
+    assert [ladder.wait(attempt, lambda: 0.0) for attempt in (1, 2, 3)] == [1.0, 5.0, 5.0]
+    assert RetryPolicy.from_rule(ladder.to_rule()) == ladder
+    with pytest.raises(UsageError, match="max_delay"):
+        RetryPolicy(max_delay=timedelta(seconds=-1))
+
+
+def test_retry_timeouts_travels_with_a_call() -> None:
+    policy = RetryPolicy(retry_timeouts=False)
+    assert RetryPolicy.from_rule(policy.to_rule()) == policy
+    with pytest.raises(UsageError, match="retry_timeouts"):
+        RetryPolicy(retry_timeouts=cast(Any, "no"))

@@ -232,6 +232,32 @@ def test_a_coroutine_past_its_timeout_is_cancelled_and_dead_as_timeout() -> None
     assert cancelled == [True]
 
 
+def test_a_timeout_is_not_retried_if_the_policy_says_so_and_an_error_still_is() -> None:
+    app = make_app()
+    attempts: list[str] = []
+
+    @app.task(timeout=0.01, retry=RetryPolicy(1, delay=timedelta(0), retry_timeouts=False))
+    async def work(fails: bool) -> None:
+        attempts.append("fails" if fails else "hangs")
+        if fails:
+            raise ValueError
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        async with app.worker():
+            reasons: list[str] = []
+            for job in (await work.enqueue(False), await work.options(retry=work.retry.replace(delay=0)).enqueue(False)):
+                with pytest.raises(JobFailed) as failure:
+                    await job.result(PATIENCE)
+                reasons.append(failure.value.reason)
+            assert reasons == ["timeout", "timeout"]
+            with pytest.raises(JobFailed, match="exhausted"):
+                await (await work.options(timeout=None).enqueue(True)).result(PATIENCE)
+
+    run(main())
+    assert attempts == ["hangs", "hangs", "fails", "fails"]
+
+
 def test_a_timeout_is_settled_when_the_coroutine_has_really_ended_even_if_it_swallowed_the_cancellation() -> None:
     app = make_app()
 
