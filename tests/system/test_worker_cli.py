@@ -111,7 +111,8 @@ def test_the_app_of_a_factory_is_served_with_the_grace_and_the_log_level_of_the_
 ) -> None:
     worker = workers.launch("--factory", "--grace", "0", "--log-level", "warning", app="factory:create_app")
     app = create_app()
-    app.tasks["linger"].enqueue_sync("here")
+    with app.override(server.url):
+        app.tasks["linger"].enqueue_sync("here")
     ledger.until_started()
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 4, worker.log

@@ -173,7 +173,7 @@ async def test_each_event_goes_to_the_shard_of_its_key_and_the_ids_come_in_the_o
     assert lengths == expected
     assert (state.name, state.length, state.totals["published"], state.shards) == ("orders", 500, 500, 4)
     (group,) = state.groups
-    assert (group.name, group.ready, group.lag, group.place) == ("billing", 500, 500, "")
+    assert (group.name, group.ready, group.lag, group.position) == ("billing", 500, 500, "")
 
 
 @in_every_backend

@@ -326,7 +326,7 @@ async def test_a_timeout_strikes_although_the_server_does_not_answer() -> None:
         patch(worker._broker, "release", stall)
         (running,) = worker._hold.running
         worker._hold.ready[0].append(running)  # as if it had been claimed ahead of its slot, and long ago
-        running._since -= 60.0
+        running.since -= 60.0
         await asked.wait()
         await struck.wait()
         assert not answer.is_set()

@@ -450,9 +450,7 @@ class Worker:
             for job in [job for job in hold.running if job.ends <= now and not job.stop]:
                 log.warning("%r ran past its timeout of %g s%s", job, job.ends - job.since, _thread_note(job))
                 self._runner.stop_job(job, TIMEOUT)
-            stale = any(
-                ready and ready[0]._since < now - STALE_SECONDS and not ready[0]._lane.broadcast for ready in hold.ready
-            )
+            stale = any(ready and ready[0].since < now - STALE_SECONDS and not ready[0].lane.broadcast for ready in hold.ready)
             if stale and (self._handing_back is None or self._handing_back.done()):
                 self._handing_back = asyncio.create_task(self._hand_back())  # deadlines do not wait for the server
             if not self._keeper.alive and self.error is None and STOPPING not in hold.shut:

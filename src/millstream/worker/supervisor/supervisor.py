@@ -63,7 +63,7 @@ class Supervisor:
         self._open_broker = open_broker
         self._opening = asyncio.Lock()
         self._services: SupervisorServices | None = None
-        self._services: list[asyncio.Task[None]] = []
+        self._running: list[asyncio.Task[None]] = []
         self._lives: set[asyncio.Task[None]] = set()
         self._spares = Spares(self, self._orders)
         self._relay = Relay()
@@ -84,7 +84,7 @@ class Supervisor:
         if self.plan.reload:
             self.serve(watch_sources(self._reload))
         await self._over.wait()
-        for service in self._services:
+        for service in self._running:
             service.cancel()
         if self._services is not None:
             await self._services.close()
@@ -96,7 +96,7 @@ class Supervisor:
     def serve(self, service: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Have a service run until the worker ends."""
         task = asyncio.create_task(service)
-        self._services.append(task)
+        self._running.append(task)
         return task
 
     # -- children ----------------------------------------------------------------------------------------------------------
