@@ -34,7 +34,7 @@ from millstream.bench.machine import machine
 SAMPLES = 120
 BACKLOG_MOST = 20_000
 DRAIN_SECONDS = 120.0
-ADDRESSES = ("default", "ordered", "ticks>first", "ticks>second")
+ADDRESSES = ("default", "ordered", "ticks/first", "ticks/second")
 
 
 def main() -> int:

@@ -45,7 +45,7 @@ class Account:
         """What does not add up."""
         found: list[str] = []
         jobs = self.accepted.total() - self.accepted[EVENTS]
-        expected = {"jobs": jobs, "ticks>first": self.accepted[EVENTS], "ticks>second": self.accepted[EVENTS]}
+        expected = {"jobs": jobs, "ticks/first": self.accepted[EVENTS], "ticks/second": self.accepted[EVENTS]}
         for name, accepted in expected.items():
             lost = accepted - sum(self.ended(name).values())
             if lost:
@@ -110,7 +110,7 @@ def render(samples: Sequence[Sample], account: Account, machine: Mapping[str, An
     ]
     jobs = account.accepted.total() - account.accepted[EVENTS]
     events = account.accepted[EVENTS]
-    for name, accepted in (("jobs", jobs), ("ticks>first", events), ("ticks>second", events)):
+    for name, accepted in (("jobs", jobs), ("ticks/first", events), ("ticks/second", events)):
         ended = account.ended(name)
         title = name if name == "jobs" else f"events, group {name.partition('>')[2]}"
         numbers = (accepted, *ended.values(), accepted - sum(ended.values()))

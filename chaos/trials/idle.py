@@ -63,8 +63,8 @@ async def run(test: IdleTest, engine: Engine, seed: int, *, bounded: bool = True
         trial = _Trial(site, test, result, random.Random(seed), bounded)
         try:
             await trial.play()
-            await site.drained([NOTES, f"{NEWS}>readers"])
-            result.verdict = await site.judge([NOTES, f"{NEWS}>readers"])
+            await site.drained([NOTES, f"{NEWS}/readers"])
+            result.verdict = await site.judge([NOTES, f"{NEWS}/readers"])
         except Stuck as stuck:
             result.verdict.breaches.append(str(stuck))
         finally:

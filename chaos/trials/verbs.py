@@ -13,7 +13,7 @@ from millstream import Millstream
 KEY = "ann"
 """Of jobs that have an order."""
 
-READERS = f"{NEWS}>{GROUP}"
+READERS = f"{NEWS}/{GROUP}"
 
 Act = Callable[[Millstream], Awaitable[object]]
 

@@ -495,7 +495,7 @@ class Millstream:
         """A worker in this event loop, without signal handlers; it drains within ``grace`` on exit.
 
         A thread keeps its leases: C code that holds the GIL for longer than ``lease`` starves it, ``millstream worker`` has no
-        such limit. ``queues``: which queues to serve, by name; groups as ``topic>group``, a topic's broadcasts as ``topic>``;
+        such limit. ``queues``: which queues to serve, by name; groups as ``topic/group``, a topic's broadcasts as ``topic/``;
         None: all. UsageError if there is nothing to serve.
         """
         self.load()
@@ -551,7 +551,7 @@ class Millstream:
 
     def queues_to_serve(self, wanted: Iterable[str]) -> list[str]:
         """What a worker serves: those wanted, else every queue its tasks are sent to, every group it subscribes, and every
-        topic (``topic>``) that is broadcast; groups with their dead letters, where code handles them. UsageError if that is
+        topic (``topic/``) that is broadcast; groups with their dead letters, where code handles them. UsageError if that is
         none."""
         broadcast = dict.fromkeys(each.address for each in self.broadcasts)
         served = [*(self._queues if self._tasks else ()), *self.subscriptions, *self._prefixes, *broadcast]

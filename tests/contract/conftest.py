@@ -7,7 +7,7 @@ import pytest
 from tests.contract.stories import Tell, teller
 
 
-@pytest.fixture(params=["q", "t>g"], ids=["queue", "group"])
+@pytest.fixture(params=["q", "t/g"], ids=["queue", "group"])
 def address(request: pytest.FixtureRequest) -> str:
     address: str = request.param
     return address

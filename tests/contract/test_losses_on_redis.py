@@ -100,7 +100,7 @@ def test_what_was_scheduled_when_the_moments_were_lost_is_due(tell: Tell) -> Non
     tell(story)
 
 
-@pytest.mark.parametrize("address", ["t>g"], indirect=True)
+@pytest.mark.parametrize("address", ["t/g"], indirect=True)
 def test_what_was_delayed_when_the_moments_of_the_topic_were_lost_is_published(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.join("c", lease=1e6)

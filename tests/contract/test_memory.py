@@ -33,7 +33,7 @@ class TestMemoryBroker(InMemory, BrokerContract):
 class TestGroupInMemory(InMemory, QueueContract):
     """A group is a queue."""
 
-    queue, other_queue = "t>g", "t>h"
+    queue, other_queue = "t/g", "t/h"
 
 
 def broker(**options: Any) -> MemoryBroker:

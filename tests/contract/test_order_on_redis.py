@@ -65,7 +65,7 @@ def test_a_key_that_was_stopped_and_cleared_leaves_nothing_behind(tell: Tell) ->
     tell(story)
 
 
-@pytest.mark.parametrize("address", ["t>g"], indirect=True)
+@pytest.mark.parametrize("address", ["t/g"], indirect=True)
 def test_a_removed_group_leaves_no_key_of_its_order(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.broker.join(backend.queue, "c", 30, order=OrderRules(stop=True))

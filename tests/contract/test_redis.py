@@ -44,7 +44,7 @@ class TestOnRedis(OnRedis, BrokerContract):
 class Group(QueueContract):
     """A group is a queue."""
 
-    queue, other_queue = "t>g", "t>h"
+    queue, other_queue = "t/g", "t/h"
 
 
 class TestGroupOnValkey(OnValkey, Group):

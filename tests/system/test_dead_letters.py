@@ -33,18 +33,18 @@ def serve(workers: Workers, group: str) -> Worker:
 def test_a_letter_whose_worker_is_killed_in_its_handler_is_handled_by_another(
     ledger: Ledger, workers: Workers, gate: Path
 ) -> None:
-    victim = serve(workers, "gates>fails")
-    assert "serving 'gates>fails', the dead letters of 'gates>fails'; 1 process" in victim.log
+    victim = serve(workers, "gates/fails")
+    assert "serving 'gates/fails', the dead letters of 'gates/fails'; 1 process" in victim.log
     sent = letters.gates.publish_sync(str(gate), id="o-1")
     ledger.until_started(1, "letter-")
     assert [dead.id for dead in letters.app.dead.list_sync()] == [sent]
     victim.clean_up()  # the supervisor and its child, by SIGKILL: only the lease tells
-    serve(workers, "gates>fails")
+    serve(workers, "gates/fails")
     ledger.until_started(2, "letter-")
     gate.touch()
 
     def gone() -> bool:
-        return letters.app.inspector.queue_sync(dead_address("gates>fails")).totals["done"] == 1
+        return letters.app.inspector.queue_sync(dead_address("gates/fails")).totals["done"] == 1
 
     eventually(gone, "the letter to be handled")
     assert letters.app.dead.list_sync() == []
@@ -53,7 +53,7 @@ def test_a_letter_whose_worker_is_killed_in_its_handler_is_handled_by_another(
 
 
 def test_what_dies_is_moved_once_each_although_movers_are_killed(ledger: Ledger, workers: Workers) -> None:
-    movers = [serve(workers, "numbers>fails") for _ in range(2)]
+    movers = [serve(workers, "numbers/fails") for _ in range(2)]
     letters.numbers.publish_many_sync(range(EVENTS))
     for at, mover in enumerate(movers):
 
@@ -63,10 +63,10 @@ def test_what_dies_is_moved_once_each_although_movers_are_killed(ledger: Ledger,
         eventually(moved, "some letters to be moved")
         eventually(mover.children, "a child to kill")
         os.kill(mover.children()[0], signal.SIGKILL)
-    serve(workers, "spoilt>all")
+    serve(workers, "spoilt/all")
 
     def all_moved() -> bool:
-        left = letters.app.inspector.queue_sync("numbers>fails")
+        left = letters.app.inspector.queue_sync("numbers/fails")
         topic = letters.app.inspector.topic_sync("spoilt")
         return not (left.dead or left.ready or left.running) and topic.length == 0
 

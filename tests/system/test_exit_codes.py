@@ -216,7 +216,7 @@ def test_4_a_second_signal_ends_what_may_begin_only_once_also_in_a_shard(
         assert worker.wait() == 4
         gate.touch()
         assert workers.launch("--burst", app="sharded:app").wait() == 0
-        (dead,) = [dead for shard in range(2) for dead in sharded.app.dead.list_sync(queue=f"gates:{shard}>once")]
+        (dead,) = [dead for shard in range(2) for dead in sharded.app.dead.list_sync(queue=f"gates:{shard}/once")]
     assert dead.reason == "crashed"
     assert ledger.runs() == {"once": 1}
 

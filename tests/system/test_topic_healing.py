@@ -11,7 +11,7 @@ from millstream.backends.redis.keys import GROUP, queue_keys
 from tests.system.apps import events
 from tests.system.harness import Ledger, Server, Worker, Workers, eventually
 
-KEYS = queue_keys(events.app.settings.namespace, "numbers>easy")
+KEYS = queue_keys(events.app.settings.namespace, "numbers/easy")
 POLLS = 6
 
 
@@ -24,7 +24,7 @@ def here(server: Server) -> Iterator[None]:
 @pytest.fixture
 def pair(workers: Workers) -> tuple[Worker, Worker]:
     """Two workers of one group."""
-    first, second = (workers.launch("--queue", "numbers>easy", app="events:app") for _ in range(2))
+    first, second = (workers.launch("--queue", "numbers/easy", app="events:app") for _ in range(2))
     eventually(lambda: "serves" in first.log and "serves" in second.log, "both to serve")
     return first, second
 
@@ -55,7 +55,7 @@ def reports(pair: tuple[Worker, Worker], words: str) -> list[str]:
 
 def test_a_group_gets_all_that_was_published_before_its_worker_started(ledger: Ledger, workers: Workers) -> None:
     publish(0, 1_000)
-    workers.launch("--queue", "numbers>easy", app="events:app")
+    workers.launch("--queue", "numbers/easy", app="events:app")
     until_handled(ledger, 0, 1_000)
     assert set(ledger.runs("easy-").values()) == {1}
 

@@ -96,8 +96,8 @@ def test_memory_follows_the_slowest_of_three_groups_and_removing_it_frees_what_i
         fast.let(EVENTS)
         middle.let(EVENTS // 2)
         slow.let(EVENTS // 10)
-        async with stage.app.worker(["numbers>fast", "numbers>middle"]):
-            async with stage.app.worker(["numbers>slow"]):
+        async with stage.app.worker(["numbers/fast", "numbers/middle"]):
+            async with stage.app.worker(["numbers/slow"]):
                 await stage.until_length(EVENTS - EVENTS // 10)
                 await stage.until(lambda: len(fast.seen) == EVENTS and len(middle.seen) == EVENTS // 2, "the others to go on")
                 slow.let(EVENTS // 5)
@@ -153,7 +153,7 @@ def test_events_that_wait_for_a_retry_in_one_group_hold_nothing_of_the_topic(tel
         easy.let(EVENTS)
         async with stage.app.worker():
             await stage.until_length(0)
-            waiting = await stage.app.inspector.queue("numbers>stubborn")
+            waiting = await stage.app.inspector.queue("numbers/stubborn")
         assert (waiting.scheduled, waiting.ready, waiting.running) == (EVENTS, 0, 0)
         assert sorted(easy.seen) == list(range(EVENTS))
         assert stage.bytes < 0.05 * whole

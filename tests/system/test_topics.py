@@ -23,7 +23,7 @@ def here(server: Server) -> Iterator[None]:
 
 
 def serve(workers: Workers, group: str) -> Worker:
-    worker = workers.launch("--queue", f"numbers>{group}", app="events:app")
+    worker = workers.launch("--queue", f"numbers/{group}", app="events:app")
     eventually(lambda: "serves" in worker.log, "the worker to serve")
     return worker
 
@@ -32,7 +32,7 @@ def until_handled() -> None:
     def handled() -> bool:
         topic = events.app.inspector.topic_sync("numbers")
         left = sum((group.lag or 0) + group.ready + group.running + group.scheduled for group in topic.groups)
-        done = [events.app.inspector.queue_sync(f"numbers>{name}").totals["done"] for name in ("easy", "picky")]
+        done = [events.app.inspector.queue_sync(f"numbers/{name}").totals["done"] for name in ("easy", "picky")]
         return done == [EVENTS, EVENTS] and left == 0 and topic.length == 0
 
     eventually(handled, f"all {EVENTS} events to be handled by both groups and to leave the log", WITHIN)
@@ -46,7 +46,7 @@ def test_each_group_handles_each_event_as_often_as_it_should_and_nothing_is_left
     for group in ("picky", "easy"):
         assert ledger.runs(f"{group}-") == Counter({f"{group}-{number}": 1 for number in range(EVENTS)})
         assert {line.attempt for line in ledger.starts(f"{group}-")} == {2 if group == "picky" else 1}
-    retried = {name: events.app.inspector.queue_sync(f"numbers>{name}").totals["retried"] for name in ("easy", "picky")}
+    retried = {name: events.app.inspector.queue_sync(f"numbers/{name}").totals["retried"] for name in ("easy", "picky")}
     assert retried == {"easy": 0, "picky": EVENTS}
 
 

@@ -364,16 +364,16 @@ async def test_broadcasts_are_served_unless_other_queues_are_asked_for(caplog: p
     async def read(text: str) -> None:
         seen.append(text)
 
-    assert app.queues_to_serve(()) == ["default", "orders>", "news>"]
-    with pytest.raises(UsageError, match="'orders>'"):
-        app.queues_to_serve(["other>"])
+    assert app.queues_to_serve(()) == ["default", "orders/", "news/"]
+    with pytest.raises(UsageError, match="'orders/'"):
+        app.queues_to_serve(["other/"])
     async with app:
         async with app.worker(["default"]):
             await orders.publish(Order(1))
             await work.enqueue()
             await until(lambda: seen == ["work"])
-        async with app.worker(["news>"]):
-            assert [info.queues for info in await app.inspector.workers()] == [["news>"]]
+        async with app.worker(["news/"]):
+            assert [info.queues for info in await app.inspector.workers()] == [["news/"]]
             await orders.publish(Order(2))
             await news.publish("extra")
             await until(lambda: len(seen) == 2)

@@ -678,8 +678,8 @@ def publish_orders(console: Console) -> None:
         async def audit(order: dict[str, int]) -> None: ...
 
         await orders.publish_many([{"number": 1}, {"number": 2}])
-        await work(app, done(ttl=0), queue="orders>billing")
-        await work(app, dead(ttl=0), queue="orders>audit")
+        await work(app, done(ttl=0), queue="orders/billing")
+        await work(app, dead(ttl=0), queue="orders/audit")
 
     console.do(scenario)
 
@@ -698,7 +698,7 @@ def test_topics_and_groups(console: Console) -> None:
     assert [group["group"] for group in shown["groups"]] == ["audit", "billing"]
     assert "published  2" in console("topics", "show", "orders")
     letters = console.json("dead")
-    assert [(letter["queue"], letter["group"]) for letter in letters] == [("orders>audit", "audit")] * 2
+    assert [(letter["queue"], letter["group"]) for letter in letters] == [("orders/audit", "audit")] * 2
     console("topics", "show", "nope", code=1, err="there is no topic 'nope'; there are orders")
 
 

@@ -248,13 +248,13 @@ def test_what_is_wrong_with_a_group_is_found(embedded_url: str, harm: Harm, expe
         namespace = f"test-{secrets.token_hex(6)}"
         broker = RedisBroker(address, namespace=namespace)
         try:
-            await broker.join("t>g", "c", 60.0)
+            await broker.join("t/g", "c", 60.0)
             await broker.emit("t", [post(name) for name in ("retried", "running", "ready")])
-            retried, _ = (await broker.claim("t>g", "c", 2)).entries
+            retried, _ = (await broker.claim("t/g", "c", 2)).entries
             retry = Outcome(Kind.RETRY, retried.ref, "retried", body=retried.body or b"", delay=60.0)
-            await broker.settle("t>g", "c", [retry])
+            await broker.settle("t/g", "c", [retry])
             async with Redis.from_url(address) as server:
-                await harm(server, queue_keys(namespace, "t>g"))
+                await harm(server, queue_keys(namespace, "t/g"))
             return [finding for finding in await broker.inspector.examine() if finding.check.startswith("group")]
         finally:
             await broker.close()
@@ -291,18 +291,18 @@ def test_a_job_that_is_gone_is_dead_once_a_worker_claims(embedded_url: str) -> N
 def test_dead_letters_that_code_handles_are_no_alarm_but_those_it_left_are(embedded_url: str) -> None:
     async def scenario() -> list[list[tuple[str, str]]]:
         broker = RedisBroker(ensure_server(embedded_url.removeprefix("embedded://")), namespace=f"test-{secrets.token_hex(6)}")
-        dead = dead_address("t>g")
+        dead = dead_address("t/g")
 
         async def look() -> list[tuple[str, str]]:
             return [(f.health, f.found) for f in await broker.inspector.examine() if "topic t" in f.check]
 
         try:
-            await broker.join("t>g", "c", 60.0)
+            await broker.join("t/g", "c", 60.0)
             await broker.emit("t", [post(name) for name in ("a", "b", "c")])
-            entries = (await broker.claim("t>g", "c", 3)).entries
+            entries = (await broker.claim("t/g", "c", 3)).entries
             letter = Letter("rejected", ErrorNote("Reject", "no"), 1, 0, 17)
             ends = [Outcome(Kind.DEAD, e.ref, name, body=b"", letter=letter) for e, name in zip(entries, "abc", strict=True)]
-            await broker.settle("t>g", "c", ends)
+            await broker.settle("t/g", "c", ends)
             seen = [await look()]
             await broker.join(dead, "c", 60.0)
             seen.append(await look())
@@ -348,11 +348,11 @@ async def stop_key(broker: RedisBroker, address: str) -> None:
 
 def test_the_groups_of_an_ordered_topic_are_examined_in_all_their_shards(embedded_url: str) -> None:
     async def prepare(broker: RedisBroker) -> None:
-        await broker.note_shards("t>", 2)
+        await broker.note_shards("t/", 2)
         for shard in ("t:0", "t:1"):
             await broker.open_topic(shard, {"g": "beginning", "h": "beginning"})
         await broker.emit("t:1", [post(name, key=b"ann") for name in ("1", "2")], shards=2)
-        await stop_key(broker, "t:1>g")
+        await stop_key(broker, "t:1/g")
 
     found = asyncio.run(examined(embedded_url, prepare))
     assert found["group g of topic t"] == [("warn", "1 key is stopped"), ("warn", "2 events dead")]

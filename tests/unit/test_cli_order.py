@@ -83,7 +83,7 @@ class Console:
             await app.enqueue_many([self.send.bind("ann", 0), self.send.bind("ann", 1), self.send.bind("bob", 1)])
 
         async def ended(app: Millstream) -> bool:
-            states = [await app.inspector.queue("orders>billing"), await app.inspector.queue("mail")]
+            states = [await app.inspector.queue("orders/billing"), await app.inspector.queue("mail")]
             return [state.dead for state in states] == [3, 2] and len(self.got) == 2
 
         self.do(publish)
@@ -122,10 +122,10 @@ def test_a_topic_shows_its_shards_and_its_stopped_keys(console: Console) -> None
     assert "orders:0" in shown
     assert "stopped keys" in shown
     assert columns(shown, -2) == ["QUEUE", "KEY", "SINCE", "WAITING", "BY"]
-    assert columns(shown, -1)[:2] == ["orders>billing", "ann"]
+    assert columns(shown, -1)[:2] == ["orders/billing", "ann"]
     fields = console.json("topics", "show", "orders")
     (stopped,) = fields["stopped_keys"]
-    assert (stopped["queue"], stopped["key"], stopped["waiting"]) == ("orders>billing", "ann", 3)
+    assert (stopped["queue"], stopped["key"], stopped["waiting"]) == ("orders/billing", "ann", 3)
     assert [each["shard"] for each in fields["per_shard"]] == ["orders:0", "orders:1"]
     assert sum(each["published"] for each in fields["per_shard"]) == 4
 
@@ -142,7 +142,7 @@ def test_dead_letters_show_their_key_and_are_moved_from_all_shards(console: Cons
     console.stop_ann()
     assert "KEY" in columns(console("dead"))
     rows = console.json("dead")
-    assert {(row["queue"], row["key"]) for row in rows} == {("orders>billing", "ann"), ("mail", "ann")}
+    assert {(row["queue"], row["key"]) for row in rows} == {("orders/billing", "ann"), ("mail", "ann")}
     shown = console.json("dead", "show", rows[0]["id"])
     assert (shown["key"], shown["queue"]) == ("ann", rows[0]["queue"])
     assert shown["shard"] == shard_of_key(b"ann", 2)
@@ -214,7 +214,7 @@ def test_a_key_is_cleared_without_replay_in_one_group(console: Console) -> None:
     console.stop_ann()
     said = console("topics", "clear", "orders", "ann", "--group", "billing", "--no-replay")
     assert said == "key ann of topic orders goes on; its dead letters stay\n"
-    assert len(console.json("dead", "--queue", "orders>billing")) == 3
+    assert len(console.json("dead", "--queue", "orders/billing")) == 3
 
 
 def test_a_key_that_is_not_stopped_and_a_group_that_is_not_there_are_named(console: Console) -> None:

@@ -111,7 +111,7 @@ def test_a_plain_function_that_returns_a_coroutine_has_failed_and_loses_nothing(
         async with app:
             await topic.publish(1)
             async with app.worker():
-                await until_idle(app, "numbers>g")
+                await until_idle(app, "numbers/g")
             (dead,) = await topic.group("g").dead.list()
         assert (dead.reason, dead.error_type) == ("exhausted", "TypeError")
         assert "async def" in dead.error
@@ -193,10 +193,10 @@ async def test_each_group_climbs_a_ladder_of_its_own_and_its_last_rung_repeats()
         tap = await Settled.tap(app)
         await topic.publish(1)
         async with app.worker():
-            await until_idle(app, "numbers>slow")
-            await until_idle(app, "numbers>quick")
-        assert tap.delays("numbers>slow") == [0.001, 0.004, 0.002, 0.002]
-        assert tap.delays("numbers>quick") == [0.003]
+            await until_idle(app, "numbers/slow")
+            await until_idle(app, "numbers/quick")
+        assert tap.delays("numbers/slow") == [0.001, 0.004, 0.002, 0.002]
+        assert tap.delays("numbers/quick") == [0.003]
         assert [dead.attempts for dead in await app.dead.list()] in ([2, 5], [5, 2])
 
 
@@ -215,7 +215,7 @@ def test_n_retries_are_one_plus_n_attempts_and_then_it_is_dead(retries: int) -> 
         async with app:
             await topic.publish(1)
             async with app.worker():
-                await until_idle(app, "numbers>g")
+                await until_idle(app, "numbers/g")
             (dead,) = await topic.group("g").dead.list()
         assert attempts == [(n + 1, retries + 1) for n in range(retries + 1)]
         assert (dead.reason, dead.attempts, dead.error) == ("exhausted", retries + 1, "no")
@@ -238,7 +238,7 @@ async def test_a_retry_that_was_asked_for_past_the_last_attempt_is_dead() -> Non
     async with app:
         await topic.publish(1)
         async with app.worker():
-            await until_idle(app, "numbers>g")
+            await until_idle(app, "numbers/g")
         (dead,) = await topic.group("g").dead.list()
     assert attempts == [1, 2, 3]
     assert dead.reason == "exhausted"
@@ -259,7 +259,7 @@ async def test_an_event_may_be_put_off_more_often_than_it_may_fail() -> None:
     async with app:
         await topic.publish(1)
         async with app.worker():
-            await until_idle(app, "numbers>g")
+            await until_idle(app, "numbers/g")
         assert await topic.group("g").dead.list() == []
     assert attempts == [1] * 6
 
@@ -278,10 +278,10 @@ async def test_a_rejected_event_is_dead_at_once_with_its_reason() -> None:
     async with app:
         await topic.publish(1)
         async with app.worker():
-            await until_idle(app, "numbers>g")
+            await until_idle(app, "numbers/g")
         (dead,) = await topic.group("g").dead.list()
     assert runs == [1]
-    assert (dead.reason, dead.error, dead.queue, dead.attempts) == ("rejected", "not mine", "numbers>g", 1)
+    assert (dead.reason, dead.error, dead.queue, dead.attempts) == ("rejected", "not mine", "numbers/g", 1)
     assert dead.entry, "which entry it was"
 
 
@@ -308,10 +308,10 @@ async def test_headers_of_any_name_are_the_publishers_own_and_come_back_from_eve
     async with app:
         event_id = await topic.publish(1, headers=headers)
         async with app.worker():
-            await until_idle(app, "numbers>g")
+            await until_idle(app, "numbers/g")
             await topic.group("g").dead.replay(event_id)
             await until(lambda: len(seen) == 6)
-            await until_idle(app, "numbers>g")
+            await until_idle(app, "numbers/g")
     assert seen == [(attempt, headers) for attempt in (1, 2, 3, 1, 2, 3)]
 
 
@@ -351,7 +351,7 @@ async def test_an_event_past_its_timeout_spends_an_attempt_and_is_dead_at_last()
     async with app:
         await topic.publish(1)
         async with app.worker():
-            await until_idle(app, "numbers>g")
+            await until_idle(app, "numbers/g")
         (dead,) = await topic.group("g").dead.list()
     assert attempts == [1, 2]
     assert (dead.reason, dead.attempts) == ("timeout", 2)
@@ -373,7 +373,7 @@ def test_an_end_that_was_said_wins_over_a_timeout(verb: str) -> None:
         async with app:
             await topic.publish(1)
             async with app.worker():
-                await until_idle(app, "numbers>g")
+                await until_idle(app, "numbers/g")
             assert [dead.error for dead in await topic.group("g").dead.list()] == (["spoilt"] if verb == "nack" else [])
         assert runs == [1]
 
@@ -428,9 +428,9 @@ def test_what_cannot_be_read_is_dead_one_by_one_with_its_bytes_and_the_rest_goes
             await topic.publish_many([2, 3])
             async with app.worker():
                 await until(lambda: len(seen) == 3)
-                await until_idle(app, "numbers>g")
-            letters = await app.inspector.dead_letters("numbers>g")
-            totals = (await app.inspector.queue("numbers>g")).totals
+                await until_idle(app, "numbers/g")
+            letters = await app.inspector.dead_letters("numbers/g")
+            totals = (await app.inspector.queue("numbers/g")).totals
         assert sorted(seen) == [1, 2, 3]
         assert [letter.body for letter in letters if letter.letter.reason == "malformed"] == garbage
         (other,) = [letter for letter in letters if letter.letter.reason != "malformed"]
@@ -461,7 +461,7 @@ def test_an_event_larger_than_a_group_takes_is_dead_there_alone(ack: Any) -> Non
             await topic.publish_many([exact, exact + "x"])
             async with app.worker():
                 await until(lambda: len(wide) == 2)
-                await until_idle(app, "texts>narrow")
+                await until_idle(app, "texts/narrow")
             (dead,) = await topic.group("narrow").dead.list()
             assert await topic.group("wide").dead.list() == []
         assert narrow == [exact]
@@ -487,11 +487,11 @@ async def test_a_slow_event_holds_up_the_end_of_no_other() -> None:
     async with app:
         await topic.publish_many(range(20))
         async with app.worker(), asyncio.timeout(PATIENCE):
-            while (await app.inspector.queue("numbers>g")).totals["done"] < 19:
+            while (await app.inspector.queue("numbers/g")).totals["done"] < 19:
                 await asyncio.sleep(0.001)
-            assert (await app.inspector.queue("numbers>g")).running == 1
+            assert (await app.inspector.queue("numbers/g")).running == 1
             gate.set()
-            await until_idle(app, "numbers>g")
+            await until_idle(app, "numbers/g")
 
 
 @looped
@@ -503,7 +503,7 @@ async def test_a_group_that_handles_one_at_a_time_holds_one_and_leaves_the_rest_
 
     @topic.subscribe("g", concurrency=1)
     async def handle(number: int) -> None:
-        held.append((await app.inspector.queue("numbers>g")).running)
+        held.append((await app.inspector.queue("numbers/g")).running)
         order.append(number)
 
     async with app:
@@ -552,7 +552,7 @@ async def test_ends_are_settled_many_at_a_time_and_each_once() -> None:
         await topic.publish_many(range(1000))
         async with app.worker(concurrency=100):
             for ack in ("on_success", "on_receive"):
-                await until_idle(app, f"numbers>{ack}")
+                await until_idle(app, f"numbers/{ack}")
     assert len(tap.outcomes) == len({(queue, outcome.ref) for queue, outcome in tap.outcomes}) == 2000
     assert tap.calls <= 400
 
@@ -574,7 +574,7 @@ def test_on_receive_the_server_has_it_before_the_handler_and_no_error_brings_it_
         done: list[int] = []
 
         async def look() -> None:
-            done.append((await app.inspector.queue("numbers>g")).totals["done"])
+            done.append((await app.inspector.queue("numbers/g")).totals["done"])
 
         async def handle_async(event: Any) -> None:
             runs.append(event)
@@ -591,8 +591,8 @@ def test_on_receive_the_server_has_it_before_the_handler_and_no_error_brings_it_
             await topic.publish_many([1, 2, 3] if batch else [1])
             async with app.worker():
                 await until(lambda: "failed after its end was settled" in caplog.text)
-                await until_idle(app, "numbers>g")
-            state = await app.inspector.queue("numbers>g")
+                await until_idle(app, "numbers/g")
+            state = await app.inspector.queue("numbers/g")
         assert done == ([3] if batch else [1])
         assert (state.dead, state.totals["retried"]) == (0, 0)
 
@@ -619,7 +619,7 @@ async def test_on_receive_what_only_waits_here_is_handed_back_and_not_lost() -> 
             await until(lambda: len(seen) == 2004)
             gate.set()
         handled = len(seen)
-        state = await app.inspector.queue("numbers>g")
+        state = await app.inspector.queue("numbers/g")
         assert (state.totals["done"], state.ready) == (handled, 2300 - handled)
         async with app.worker():
             await until(lambda: len(seen) == 2300)
@@ -639,9 +639,9 @@ async def test_on_receive_what_was_gathered_when_a_worker_stops_is_handed_back()
     async with app:
         await topic.publish_many(range(5))
         async with app.worker(), asyncio.timeout(PATIENCE):
-            while (await app.inspector.queue("numbers>g")).running < 5:
+            while (await app.inspector.queue("numbers/g")).running < 5:
                 await asyncio.sleep(0.001)
-        state = await app.inspector.queue("numbers>g")
+        state = await app.inspector.queue("numbers/g")
     assert (seen, state.ready, state.totals["done"]) == ([], 5, 0)
 
 
@@ -663,7 +663,7 @@ async def test_on_receive_a_timeout_ends_the_handler_and_brings_nothing_back() -
         await topic.publish(1)
         async with app.worker():
             await until(lambda: len(ended) == 1)
-        state = await app.inspector.queue("numbers>g")
+        state = await app.inspector.queue("numbers/g")
     assert (state.scheduled, state.dead, state.totals["done"]) == (0, 0, 1)
 
 
@@ -691,4 +691,4 @@ async def test_an_end_that_the_server_refused_is_told_when_the_consumer_is_close
             await refused.wait()
             with pytest.raises(BrokerError, match="would not have it"):
                 await consumer.close()
-        assert (await app.inspector.queue("numbers>g")).ready == 1, "and the event comes back"
+        assert (await app.inspector.queue("numbers/g")).ready == 1, "and the event comes back"

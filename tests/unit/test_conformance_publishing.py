@@ -34,7 +34,7 @@ async def length(app: Millstream, topic: str = "numbers") -> int:
 # -- names -----------------------------------------------------------------------------------------------------------------
 
 CONTROL = ["a\x00b", "a\x7fb", "a\x85b", "a\ud800b"]
-BAD_NAMES: list[Any] = ["", " ", "\t\n", *CONTROL, "x" * 201, "a:b", "a{b", "a}b", "a>b", 5, None]
+BAD_NAMES: list[Any] = ["", " ", "\t\n", *CONTROL, "x" * 201, "a:b", "a{b", "a}b", "a>b", "a/b", 5, None]
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)

@@ -22,7 +22,7 @@ def make(**settings: Any) -> tuple[Millstream, Topic[int]]:
 
 
 async def running(app: Millstream, group: str) -> int:
-    return (await app.inspector.queue(f"numbers>{group}")).running
+    return (await app.inspector.queue(f"numbers/{group}")).running
 
 
 @looped
@@ -43,7 +43,7 @@ async def test_a_consumer_handles_what_comes_until_it_is_closed() -> None:
         assert not consumer.running
         await consumer.close()
         await numbers.publish(4)
-        assert (await app.inspector.queue("numbers>g")).ready == 1
+        assert (await app.inspector.queue("numbers/g")).ready == 1
         async with await numbers.consume("g", take):
             await until(lambda: 4 in got)
     assert len(got) == 4
@@ -152,7 +152,7 @@ async def test_close_drains_and_abort_hands_back() -> None:
         await consumer.abort()  # ends the wait of close, too
         await closing
         assert not consumer.running
-        state = await app.inspector.queue("numbers>g")
+        state = await app.inspector.queue("numbers/g")
         assert (state.ready, state.running) == (1, 0)
 
 
@@ -191,7 +191,7 @@ async def test_what_is_tried_again_is_no_error_of_the_consumer() -> None:
         await numbers.publish(1)
         async with await numbers.consume("g", fail):
             async with asyncio.timeout(PATIENCE):
-                while not (await app.inspector.queue("numbers>g")).dead:
+                while not (await app.inspector.queue("numbers/g")).dead:
                     await asyncio.sleep(0.01)
     assert attempts == [1, 2]
 

@@ -22,7 +22,7 @@ from tests.unit.stage import PATIENCE, looped, new_app
 
 pytestmark = pytest.mark.usefixtures("every_backend")
 
-GROUP = "orders>billing"
+GROUP = "orders/billing"
 DEAD = dead_address(GROUP)
 
 
@@ -428,9 +428,9 @@ async def test_a_worker_of_a_group_serves_its_dead_letters_too_and_says_so(caplo
     fail(orders)
     orders.subscribe("other")(ignore)
     orders.on_dead("billing")(ignore)
-    assert app.queues_to_serve([]) == [GROUP, DEAD, "orders>other"]
+    assert app.queues_to_serve([]) == [GROUP, DEAD, "orders/other"]
     assert app.queues_to_serve([GROUP]) == [GROUP, DEAD]
-    assert app.queues_to_serve(["orders>other", DEAD]) == ["orders>other", DEAD]
+    assert app.queues_to_serve(["orders/other", DEAD]) == ["orders/other", DEAD]
     with caplog.at_level(logging.INFO, "millstream.worker"):
         async with app.worker([GROUP]):
             pass
@@ -686,7 +686,7 @@ async def test_an_expired_event_is_a_dead_letter_where_that_is_asked_for_and_can
         assert (dead.id, dead.reason, dead.attempts, dead.error_type) == (sent, "expired", 0, "Expired")
         assert (await app.inspector.queue(GROUP)).totals["expired"] == 0
         assert await orders.group("other").dead.list() == []
-        assert (await app.inspector.queue("orders>other")).totals["expired"] == 1
+        assert (await app.inspector.queue("orders/other")).totals["expired"] == 1
         assert await orders.group("billing").dead.replay(sent) == [sent]
         async with app.worker():
             await until(lambda: kept == [2, 1])

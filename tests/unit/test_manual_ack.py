@@ -26,7 +26,7 @@ def make(**settings: Any) -> tuple[Millstream, Topic[int]]:
 
 
 async def running(app: Millstream, group: str) -> int:
-    return (await app.inspector.queue(f"numbers>{group}")).running
+    return (await app.inspector.queue(f"numbers/{group}")).running
 
 
 @looped
@@ -121,7 +121,7 @@ async def test_what_is_dropped_comes_back_after_the_lease_and_has_spent_an_attem
             gc.collect()
             await until(lambda: len(attempts) == 2)
             async with asyncio.timeout(PATIENCE):
-                while (await app.inspector.queue("numbers>g")).dead != 1:
+                while (await app.inspector.queue("numbers/g")).dead != 1:
                     await asyncio.sleep(0.01)
             (letter,) = await numbers.group("g").dead.list()
     assert attempts == [1, 2]
@@ -157,7 +157,7 @@ async def test_a_handler_that_returns_during_a_shutdown_has_said_nothing_about_i
             await began.wait()
         with pytest.raises(UsageError, match="has ended"):
             kept[0].ack()
-        state = await app.inspector.queue("numbers>g")
+        state = await app.inspector.queue("numbers/g")
         assert (state.ready, state.running) == (1, 0)
         stopping.set()
         async with app.worker():

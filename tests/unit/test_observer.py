@@ -124,8 +124,8 @@ def test_a_problem_knows_its_queue_or_its_topic_and_group() -> None:
         return told.queue, told.topic, told.group
 
     assert scope("mail") == ("mail", None, None)
-    assert scope("orders>billing") == (None, "orders", "billing")
-    assert scope("orders>") == (None, "orders", None)
+    assert scope("orders/billing") == (None, "orders", "billing")
+    assert scope("orders/") == (None, "orders", None)
     assert scope(None) == (None, None, None)
 
 

@@ -266,9 +266,9 @@ async def test_a_change_in_the_middle_of_many_is_told_for_each_that_was_not_sent
     async with app:
         await orders.publish(Order(0))
         broker = await app.broker()
-        await broker.note_shards("orders>", 3, anew=True)
+        await broker.note_shards("orders/", 3, anew=True)
         for shard in range(2):
-            await broker.fence_shard(f"orders:{shard}>", 3)
+            await broker.fence_shard(f"orders:{shard}/", 3)
         results = await orders.publish_many(sent(2_000, 50), return_exceptions=True)
         assert {type(result) for result in results} == {ShardsChanged}
         assert [(await app.inspector.topic(f"orders:{shard}")).length for shard in range(2)].count(1) == 1
@@ -348,7 +348,7 @@ async def test_any_bytes_may_be_a_key_none_at_all_too() -> None:
         async with app.worker():
             await until(lambda: sum(map(len, got.values())) == 55)
             async with asyncio.timeout(20):
-                while (await app.inspector.queue("numbered>g")).dead < 22:
+                while (await app.inspector.queue("numbered/g")).dead < 22:
                     await asyncio.sleep(0.01)
         for place_of_key, key in enumerate(keys):
             assert got[key] == list(range(place_of_key, 55, 11))
@@ -395,7 +395,7 @@ async def test_what_follows_a_dead_event_goes_on_if_it_is_skipped() -> None:
         async with app.worker():
             await until(lambda: len(got) == 3)
         (dead,) = await orders.group("billing").dead.list()
-        assert (dead.reason, dead.queue, dead.order_key) == ("rejected", "orders>billing", b"ann")
+        assert (dead.reason, dead.queue, dead.order_key) == ("rejected", "orders/billing", b"ann")
         assert dead.shard == shard_of_key(b"ann", 4)
         assert await orders.group("billing").stopped_keys() == []
     assert got == [0, 2, 3]
@@ -438,7 +438,7 @@ async def test_a_stopped_key_is_shown_and_goes_on_in_order_when_it_is_cleared() 
         root = next(letter.id for letter in dead if letter.reason == "rejected")
         assert (stopped.key, stopped.by, stopped.waiting) == (b"ann", root, 3)
         assert (await app.inspector.topic("orders")).groups[0].stopped == 1
-        assert await app.inspector.stopped_keys("orders>billing") == [stopped]
+        assert await app.inspector.stopped_keys("orders/billing") == [stopped]
         with pytest.raises(UsageError, match=r"'bob'.*not stopped"):
             await group.clear("bob")
         with pytest.raises(TypeError, match="clear"):
@@ -488,14 +488,14 @@ async def test_what_waits_behind_a_retry_is_bounded_and_shown_as_blocked() -> No
         async with app.worker():
             await tried.wait()
             async with asyncio.timeout(20):
-                while not (await app.inspector.queue("orders>billing")).scheduled:
+                while not (await app.inspector.queue("orders/billing")).scheduled:
                     await asyncio.sleep(0.01)
             await orders.publish_many(Order(n) for n in range(1, 6))
             await dead_are(app, orders, 2)
-        state = await app.inspector.queue("orders>billing")
+        state = await app.inspector.queue("orders/billing")
         assert (state.scheduled, state.blocked, state.dead, state.shards) == (1, 3, 2, 2)
         assert {letter.reason for letter in await orders.group("billing").dead.list()} == {"pending_full"}
-        blocked = await app.inspector.jobs("orders>billing", "blocked")
+        blocked = await app.inspector.jobs("orders/billing", "blocked")
         assert [view.status for view in blocked] == ["blocked"] * 3
 
 
@@ -520,11 +520,11 @@ async def test_dead_letters_of_all_shards_are_listed_shown_replayed_and_purged_a
         letters = await dead.list(limit=None)
         assert len({letter.shard for letter in letters}) > 1
         assert [letter.died_at for letter in letters] == sorted(letter.died_at for letter in letters)
-        assert len(await app.dead.list(queue="orders>billing", limit=7)) == 7
+        assert len(await app.dead.list(queue="orders/billing", limit=7)) == 7
         assert (await app.dead.show(letters[5].id)) == letters[5]
 
         paged, after = [], ""
-        while page := await app.inspector.dead_letters("orders>billing", after=after, limit=7):
+        while page := await app.inspector.dead_letters("orders/billing", after=after, limit=7):
             assert len(page) <= 7
             paged += page
             after = page[-1].cursor
@@ -565,7 +565,7 @@ async def test_code_handles_the_dead_letters_of_all_shards() -> None:
         async with app.worker():
             await until(lambda: len(made_dead) + len(got) >= 8 and 3 in got)
     assert replayed == [True]
-    assert {(letter.topic, letter.group, letter.queue) for letter in made_dead} == {("orders", "billing", "orders>billing")}
+    assert {(letter.topic, letter.group, letter.queue) for letter in made_dead} == {("orders", "billing", "orders/billing")}
 
 
 @in_every_backend
@@ -660,11 +660,11 @@ async def test_a_group_of_all_shards_is_paused_skipped_rewound_and_removed() -> 
         await orders.publish_many(sent(20, 10))
         group = orders.group("billing")
         await group.pause()
-        assert (await app.inspector.queue("orders>billing")).paused
-        assert all([(await app.inspector.queue(f"orders:{shard}>billing")).paused for shard in range(4)])
+        assert (await app.inspector.queue("orders/billing")).paused
+        assert all([(await app.inspector.queue(f"orders:{shard}/billing")).paused for shard in range(4)])
         await group.skip()
         await group.resume()
-        assert not (await app.inspector.queue("orders>billing")).paused
+        assert not (await app.inspector.queue("orders/billing")).paused
         await orders.publish(Order(100))
         async with app.worker():
             await until(lambda: got == [100])
@@ -719,12 +719,12 @@ async def test_the_number_of_shards_stays_while_a_group_was_moved_back() -> None
         await orders.publish_many(sent(10, 1))
         async with app.worker():
             await until(lambda: len(got) == 10)
-            await until_idle(app, "orders>billing")
+            await until_idle(app, "orders/billing")
         middle = datetime.now(UTC)
         await orders.publish_many(sent(10, 1))
         async with app.worker():
             await until(lambda: len(got) == 20)
-            await until_idle(app, "orders>billing")
+            await until_idle(app, "orders/billing")
         await orders.group("billing").rewind(middle)
         with pytest.raises(ShardsInUse):
             await orders.reshard(4)
@@ -784,7 +784,7 @@ async def test_the_number_of_shards_changes_when_nothing_is_on_its_way_and_group
         await orders.publish_many(sent(10, 5))
         with pytest.raises(ShardsInUse, match="ready"):
             await orders.reshard(4)
-        assert await app.inspector.shards("orders>") == 2
+        assert await app.inspector.shards("orders/") == 2
         await orders.publish(Order(10))  # a refused change leaves all as it was
         async with app.worker():
             await until(lambda: len(got) == 11)
@@ -799,6 +799,6 @@ async def test_the_number_of_shards_changes_when_nothing_is_on_its_way_and_group
             state = await after.inspector.topic("orders")
             assert (state.shards, [(group.name, group.paused) for group in state.groups]) == (4, [("billing", True)])
             await more.publish_many(sent(10, 10))  # the group waits in the new shards, too
-            assert (await after.inspector.queue("orders>billing")).ready == 10
+            assert (await after.inspector.queue("orders/billing")).ready == 10
             with pytest.raises(UsageError, match="shards"):
                 await more.reshard(-1)

@@ -11,7 +11,7 @@ from millstream.worker.hot.hold import STOPPING
 from millstream.worker.services import ownership
 from tests.unit.stage import looped, new_app
 
-ADDRESS = "orders>billing"
+ADDRESS = "orders/billing"
 
 
 def ordered_app() -> Millstream:

@@ -118,12 +118,12 @@ async def test_a_worker_may_serve_the_prefix_alone_or_one_of_its_groups() -> Non
     async with app:
         await app.topic("orders.eu", int).publish(1)
         await app.topic("orders.us", int).publish(2)
-        async with app.worker(["orders.us>audit"]):
+        async with app.worker(["orders.us/audit"]):
             await until(lambda: seen == [("orders.us", 2)])
-        async with app.worker(["orders.*>audit"]):
+        async with app.worker(["orders.*/audit"]):
             await until(lambda: len(seen) == 2)
-        with pytest.raises(UsageError, match="no queue 'invoices>audit'"):
-            async with app.worker(["invoices>audit"]):
+        with pytest.raises(UsageError, match="no queue 'invoices/audit'"):
+            async with app.worker(["invoices/audit"]):
                 raise AssertionError("it started")
 
 
@@ -169,7 +169,7 @@ async def test_only_a_prefix_that_was_declared_can_be_removed_and_its_name_is_ch
         with pytest.raises(UsageError, match=r"no group 'audit' of topics by the prefix 'orders\.'"):
             await app.remove_prefix("orders.", "audit")
         assert [(group.name, group.ready) for group in (await app.inspector.topic("orders.eu")).groups] == [("audit", 1)]
-        for prefix, group in (("", "audit"), ("orders>", "audit"), ("orders.", ""), ("orders.", "a>b")):
+        for prefix, group in (("", "audit"), ("orders/", "audit"), ("orders>", "audit"), ("orders.", ""), ("orders.", "a/b")):
             with pytest.raises(UsageError, match=r"must be text|may not contain"):
                 await app.remove_prefix(prefix, group)
 

@@ -507,17 +507,17 @@ async def test_dead_letters_want_a_process_where_code_handles_them() -> None:
 
     async with app:
         async with app.worker():
-            assert await found(app) == {"orders>handled": 0, "orders>handled>dead": 0, "orders>kept": 0}
+            assert await found(app) == {"orders/handled": 0, "orders/handled/dead": 0, "orders/kept": 0}
         await orders.publish(1)
-        assert await found(app) == {"orders>handled": 1, "orders>kept": 1}
+        assert await found(app) == {"orders/handled": 1, "orders/kept": 1}
         broker = await app.broker()
-        for address in ("orders>handled", "orders>kept"):
+        for address in ("orders/handled", "orders/kept"):
             await broker.join(address, "c", 600.0)
             (entry,) = (await broker.claim(address, "c", 1)).entries
             message = decode_message(entry.body or b"")
             outcome = verdict.dead(entry.ref, message, "rejected", ErrorNote("Reject", "as always"), 0, 0.0)
             await broker.settle(address, "c", [outcome])
-        assert await found(app) == {"orders>handled": 0, "orders>handled>dead": 1, "orders>kept": 0}
+        assert await found(app) == {"orders/handled": 0, "orders/handled/dead": 1, "orders/kept": 0}
 
 
 # -- summaries ---------------------------------------------------------------------------------------------------------------

@@ -101,10 +101,10 @@ def test_a_worker_is_told_shards_seats_and_order_of_all_that_it_serves() -> None
     assert app.serving(addresses) == [
         Serving("mail", 4, 3, OrderRules(max_pending=5)),
         Serving("default"),
-        Serving("orders>billing", 16, 2, OrderRules(stop=True, max_pending=7)),
-        Serving("orders>billing>dead", 16),
-        Serving("news>readers", 0, 5),
-        Serving("no*>audit", 0, 2),
+        Serving("orders/billing", 16, 2, OrderRules(stop=True, max_pending=7)),
+        Serving("orders/billing/dead", 16),
+        Serving("news/readers", 0, 5),
+        Serving("no*/audit", 0, 2),
     ]
     assert app.serving(["nobody"]) == [Serving("nobody")]
 
@@ -116,9 +116,9 @@ def test_who_broadcasts_an_ordered_topic_follows_each_of_its_shards() -> None:
     @orders.broadcast
     async def told(number: int) -> None: ...
 
-    shards = ["orders:0>", "orders:1>", "orders:2>"]
+    shards = ["orders:0/", "orders:1/", "orders:2/"]
     assert app.queues_to_serve(()) == shards
-    assert app.queues_to_serve(["orders>"]) == shards
+    assert app.queues_to_serve(["orders/"]) == shards
     assert app.serving(shards) == [Serving(shard) for shard in shards]
     assert [broadcast.topic for broadcast in app.broadcasts] == ["orders:0", "orders:1", "orders:2"]
 

@@ -76,17 +76,17 @@ def test_it_tells_how_many_jobs_of_each_address_it_runs_at_once() -> None:
         "coroutines": {True: 10},
         "threads": {False: 3},
         "both": {True: 10, False: 3},
-        "orders>few": {True: 2},
-        "orders>many": {False: 3},
+        "orders/few": {True: 2},
+        "orders/many": {False: 3},
     }
     assert at_once(slots, ORDERS) == 13
 
 
 def test_groups_of_a_few_slots_each_add_up_to_what_there_is() -> None:
-    three = {f"orders>{name}": {True: 3} for name in "abc"}
+    three = {f"orders/{name}": {True: 3} for name in "abc"}
     assert at_once(three, ORDERS) == 9
-    assert at_once(three | {"orders>d": {True: 3}}, ORDERS) == 10
-    assert at_once(three | {"orders>d": {False: 2}}, ORDERS) == 11
+    assert at_once(three | {"orders/d": {True: 3}}, ORDERS) == 10
+    assert at_once(three | {"orders/d": {False: 2}}, ORDERS) == 11
 
 
 def test_it_tells_how_many_processes_may_serve_an_address_where_that_is_said() -> None:
@@ -102,4 +102,4 @@ def test_it_tells_how_many_processes_may_serve_an_address_where_that_is_said() -
     @app.topic("orders", int).subscribe("billing", consumers=(2, 2))
     async def bill(number: int) -> None: ...
 
-    assert consumers_at(app.queues_to_serve(()), app) == {"mail": (1, 4), "orders>billing": (2, 2)}
+    assert consumers_at(app.queues_to_serve(()), app) == {"mail": (1, 4), "orders/billing": (2, 2)}

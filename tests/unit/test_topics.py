@@ -85,7 +85,7 @@ async def test_what_one_group_retries_or_rejects_another_never_sees() -> None:
             await until(lambda: len(seen) == 5 and len(other) == 3)
         assert sorted(seen) == [(0, 1), (0, 2), (1, 1), (2, 1), (2, 2)]
         (dead,) = await orders.group("picky").dead.list()
-        assert (dead.reason, dead.error, dead.queue) == ("rejected", "not this one", "orders>picky")
+        assert (dead.reason, dead.error, dead.queue) == ("rejected", "not this one", "orders/picky")
         assert await orders.group("easy").dead.list() == []
 
         assert await orders.group("picky").dead.replay(dead.id) == [dead.id]
@@ -291,7 +291,7 @@ async def test_on_receive_an_event_is_acknowledged_before_its_handler_and_never_
 
     @orders.subscribe("lossy", ack="on_receive")
     async def lossy(order: Order, delivery: Delivery) -> None:
-        held.append((await app.inspector.queue("orders>lossy")).running)
+        held.append((await app.inspector.queue("orders/lossy")).running)
         delivery.ack()  # does nothing here
         raise ValueError("gone")
 
@@ -299,7 +299,7 @@ async def test_on_receive_an_event_is_acknowledged_before_its_handler_and_never_
         await orders.publish(Order(1))
         async with app.worker():
             await until(lambda: "failed after its end was settled" in caplog.text)
-        state = await app.inspector.queue("orders>lossy")
+        state = await app.inspector.queue("orders/lossy")
     assert held == [0]
     assert (state.ready, state.running, state.scheduled, state.dead) == (0, 0, 0, 0)
 
@@ -372,7 +372,7 @@ def test_of_a_batch_each_ends_as_it_said_and_the_rest_as_the_handler_does(plain:
                 await until(lambda: sum(map(len, seen)) == 6)
             (dead,) = await orders.group("warehouse").dead.list()
             assert dead.error == "spoilt"
-            state = await app.inspector.queue("orders>warehouse")
+            state = await app.inspector.queue("orders/warehouse")
             assert (state.ready, state.running, state.scheduled) == (0, 0, 0)
 
     looped(main)()
@@ -393,9 +393,9 @@ async def test_what_was_gathered_when_a_worker_stops_is_handed_back() -> None:
         await orders.publish_many(Order(n) for n in range(5))
         async with app.worker():
             async with asyncio.timeout(PATIENCE):
-                while (await app.inspector.queue("orders>warehouse")).running < 5:
+                while (await app.inspector.queue("orders/warehouse")).running < 5:
                     await asyncio.sleep(0.001)
-        state = await app.inspector.queue("orders>warehouse")
+        state = await app.inspector.queue("orders/warehouse")
     assert got == []
     assert (state.ready, state.running) == (5, 0)
 
@@ -478,12 +478,12 @@ async def test_an_expired_event_is_not_handled() -> None:
         async with app.worker():
             await until(lambda: got == [2])
             await until_settled(app)
-        assert (await app.inspector.queue("orders>all")).totals["expired"] == 1
+        assert (await app.inspector.queue("orders/all")).totals["expired"] == 1
 
 
 async def until_settled(app: Millstream) -> None:
     async with asyncio.timeout(PATIENCE):
-        while (await app.inspector.queue("orders>all")).running:
+        while (await app.inspector.queue("orders/all")).running:
             await asyncio.sleep(0.001)
 
 

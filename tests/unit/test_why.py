@@ -60,7 +60,7 @@ def test_a_job_that_is_not_there_on_a_full_server_was_perhaps_refused() -> None:
 
 def test_a_paused_queue_names_the_command_that_resumes_it() -> None:
     assert "millstream queues resume mail" in why(job(), worker(), paused=True).text
-    of_group = why(job(), worker(queues=["new orders>bill"]), paused=True, address="new orders>bill")
+    of_group = why(job(), worker(queues=["new orders/bill"]), paused=True, address="new orders/bill")
     assert "millstream groups resume 'new orders' bill" in of_group.text
 
 
@@ -114,14 +114,14 @@ def test_an_unknown_task_names_the_workers_and_some_of_what_they_know() -> None:
 
 
 def test_events_have_no_task_that_could_be_unknown() -> None:
-    assert why(job(), worker(tasks={}, queues=["news>g"]), address="news>g").code == "ready"
+    assert why(job(), worker(tasks={}, queues=["news/g"]), address="news/g").code == "ready"
 
 
 def test_workers_at_their_limit_are_named_with_what_they_run() -> None:
     found = why(job(), worker(running=(2, 0)))
     assert (found.code, found.workers) == ("busy", ("w",))
     assert found.text.endswith("at its limit: w runs 2 of 2 coroutines")
-    of_group = why(job(), worker(queues=["news>g"], full=["news>g"]), address="news>g")
+    of_group = why(job(), worker(queues=["news/g"], full=["news/g"]), address="news/g")
     assert of_group.text.endswith("at its limit: w runs 0 of 2 coroutines and 0 of 1 threads")
 
 
@@ -147,7 +147,7 @@ def test_a_stopped_key_names_the_command_that_clears_it() -> None:
     found = why(dead, worker(), standing=stopped)
     assert (found.code, found.job) == ("stopped_key", "first")
     assert "millstream queues clear mail 'ann lee'" in found.text
-    of_group = why(dead, worker(), standing=stopped, address="orders:3>bill")
+    of_group = why(dead, worker(), standing=stopped, address="orders:3/bill")
     assert "millstream topics clear orders 'ann lee' --group bill" in of_group.text
     assert why(dead, worker()).code == "dead"
 

@@ -21,7 +21,7 @@ from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.settler import Settler
 from tests.unit.stage import PATIENCE, looped, new_app, place, until
 
-GROUP = "orders>billing"
+GROUP = "orders/billing"
 
 
 async def until_lapsed(app: Millstream, address: str) -> None:

@@ -122,7 +122,7 @@ def worker(
     queue: Annotated[
         list[str] | None,
         typer.Option(
-            "--queue", "-q", help="Serve this queue, topic>group, or topic> (its broadcasts); repeat for more. Default: all."
+            "--queue", "-q", help="Serve this queue, topic/group, or topic/ (its broadcasts); repeat for more. Default: all."
         ),
     ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Coroutines at once, per process.")] = 32,

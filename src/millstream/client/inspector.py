@@ -83,7 +83,7 @@ class ClientInspector(Inspector):
         return await self._clients.here().ask(lambda broker: broker.inspector.topic(name))
 
     async def addresses(self) -> list[str]:
-        """Every queue by its name, then every group by its topic's and its own: ``topic>group``."""
+        """Every queue by its name, then every group by its topic's and its own: ``topic/group``."""
         names, groups = await self.topics(), list[str]()
         for start in range(0, len(names), AT_ONCE):
             topics = await asyncio.gather(*map(self.topic, names[start : start + AT_ONCE]))

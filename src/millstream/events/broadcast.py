@@ -28,7 +28,7 @@ class BroadcastOptions(TypedDict, total=False):
 
 
 class Broadcast:
-    """What a worker runs with every event of a topic. ``name`` is for logs: ``topic>>function``."""
+    """What a worker runs with every event of a topic. ``name`` is for logs: ``topic//function``."""
 
     def __init__(
         self, fn: Callable[..., Any], topic: str, codec: EventCodec, options: BroadcastOptions, app: AppSettings
@@ -36,7 +36,7 @@ class Broadcast:
         refuse_unknown(options, BroadcastOptions.__annotations__, "broadcast")
         self.topic = topic
         self.address = topic_address(topic)
-        self.name = f"{self.address}>{getattr(fn, '__name__', type(fn).__name__)}"
+        self.name = f"{self.address}/{getattr(fn, '__name__', type(fn).__name__)}"
         self.fn = fn
         self.is_async = is_coroutine(fn)
         self.concurrency = integer(options.get("concurrency", 1), "concurrency", minimum=1)

@@ -86,7 +86,7 @@ class Forwarder:
         try:
             refused = await self._publish(posts)
         except Exception as error:  # whatever it is, they wait in their list
-            log.exception("dead letters of %r could not be moved", f"{self.topic}>{self.group}")
+            log.exception("dead letters of %r could not be moved", f"{self.topic}/{self.group}")
             refused = str(error) or type(error).__name__
             for job in posts:
                 job.said = Said("retry")
@@ -94,7 +94,7 @@ class Forwarder:
             self._failures = 0
             return
         if not self._failures:
-            log.warning("dead letters of %r wait for topic %r: %s", f"{self.topic}>{self.group}", self.target.name, refused)
+            log.warning("dead letters of %r wait for topic %r: %s", f"{self.topic}/{self.group}", self.target.name, refused)
         self._failures += 1
         await asyncio.sleep(PAUSES[min(self._failures, len(PAUSES)) - 1])
 

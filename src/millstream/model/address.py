@@ -6,7 +6,7 @@ address is what tells them apart. A queue or topic with shards is one of each pe
 
 from __future__ import annotations
 
-_MARK = ">"
+_MARK = "/"
 _DEAD = f"{_MARK}dead"
 _SHARD = ":"
 """No name that a user gives may contain it."""

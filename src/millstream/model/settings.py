@@ -12,8 +12,8 @@ from millstream.broker.contract import OrderRules
 from millstream.errors import UsageError
 from millstream.model.policy import RetryPolicy
 
-FORBIDDEN_IN_NAMES = ":{}>"
-"""Names are parts of keys; these characters would break out of a key's hash tag."""
+FORBIDDEN_IN_NAMES = ":{}>/"
+"""Names are parts of keys and addresses: these characters would break out of a key's hash tag, or divide an address."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,5 +112,5 @@ def name(value: Any, option: str) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > 200:
         raise UsageError(f"{option} must be text of 1 to 200 characters, not all of them blank, not {value!r:.250}")
     if any(c in FORBIDDEN_IN_NAMES or unicodedata.category(c) in ("Cc", "Cs") for c in value):
-        raise UsageError(f"{option} may not contain ':', '{{', '}}', '>' or control characters: {value!r}")
+        raise UsageError(f"{option} may not contain ':', '{{', '}}', '>', '/' or control characters: {value!r}")
     return value

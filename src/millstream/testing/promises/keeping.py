@@ -204,7 +204,7 @@ class KeepingPromises(Promises):
     async def test_only_a_group_can_be_removed_or_moved(self, backend: BackendUnderTest) -> None:
         assert not await backend.broker.remove_group(group_address("none", "none"))
         assert not await backend.broker.seek(group_address("none", "none"), END)
-        for address in ("q", "t>"):
+        for address in ("q", "t/"):
             with pytest.raises(ValueError, match="group"):
                 await backend.broker.remove_group(address)
             with pytest.raises(ValueError, match="group"):
