@@ -96,7 +96,7 @@ async def test_a_broadcast_may_be_a_plain_function_and_there_may_be_several() ->
         await until(lambda: len(seen) == 6)
     for who in ("plain", "orders/", "quick"):
         assert [number for name, number in seen if name == who] == [1, 2]
-    assert [broadcast.name for broadcast in app.broadcasts] == ["orders>>plain", "orders>>told", "orders>>quick"]
+    assert [broadcast.name for broadcast in app.broadcasts] == ["orders//plain", "orders//told", "orders//quick"]
 
 
 @looped
@@ -180,7 +180,7 @@ async def test_what_a_broadcast_raises_is_logged_and_never_tried_again(caplog: p
         await until(lambda: caplog.text.count("not tried again") == 2)
         totals = dict(worker.totals)
     assert seen == [(1, 1, 1), (2, 1, 1)]
-    assert "orders>>failing" in caplog.text and "not today" in caplog.text
+    assert "orders//failing" in caplog.text and "not today" in caplog.text
     assert not any(totals.values())
 
 
@@ -289,7 +289,7 @@ async def test_what_was_trimmed_before_it_was_read_is_told_to_the_log_and_to_the
     assert [number for number, _ in seen] == [0, 1, *range(32, 43)]
     assert {number: missed for number, missed in seen if missed} == {32: 30}
     (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert "broadcast 'orders>>slow' missed 30 events of topic 'orders'" in warning.getMessage()
+    assert "broadcast 'orders//slow' missed 30 events of topic 'orders'" in warning.getMessage()
     assert [(problem.during, type(problem.error), problem.topic) for problem in problems] == [("read", EventsMissed, "orders")]
 
 
@@ -378,7 +378,7 @@ async def test_broadcasts_are_served_unless_other_queues_are_asked_for(caplog: p
             await news.publish("extra")
             await until(lambda: len(seen) == 2)
     assert seen == ["work", "extra"]
-    assert "serves broadcast 'news>>read' with" in caplog.text
+    assert "serves broadcast 'news//read' with" in caplog.text
 
 
 # -- what is wrong is said at once -----------------------------------------------------------------------------------------

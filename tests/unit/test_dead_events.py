@@ -637,7 +637,7 @@ async def test_declarations_that_make_no_sense_are_refused_by_name() -> None:
         bad.on_dead("billing")(lambda letter, delivery: None)
     with pytest.raises(UsageError, match="not 3"):
         bad.on_dead("billing")(3)
-    with pytest.raises(UsageError, match="no option 'retry'; it has concurrency, timeout"):
+    with pytest.raises(UsageError, match="no option retry=; it has concurrency, timeout"):
         bad.on_dead("billing", retry=3)(ignore)
     with pytest.raises(UsageError, match="timeout"):
         bad.on_dead("billing", timeout=0)(ignore)
