@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypedDict
 
+import msgspec
+
 from millstream.broker.contract import BEGINNING, END, LogPosition, OrderRules, parse_entry
-from millstream.errors import UsageError
-from millstream.model.message import CallOverrides
+from millstream.errors import PayloadTooLarge, UsageError
+from millstream.model.message import CallOverrides, EventFields
 from millstream.model.ordering import KeyFunction, OnFailure, order_rules
 from millstream.model.policy import RetryPolicy, RetryRule, as_policy
 from millstream.model.settings import AppSettings, TaskSettings, integer, seconds
@@ -18,6 +20,9 @@ from millstream.model.settings import name as checked_name
 from millstream.model.types import Seconds
 
 DEFAULT_QUEUE = "default"
+
+TRACEPARENT_MOST = 255
+"""Characters; those of today have 55."""
 
 
 class TaskOptions(TypedDict, total=False):
@@ -62,6 +67,8 @@ class CallOptions(TypedDict, total=False):
     timeout: Seconds | None
     expires: Seconds | datetime | None
     result_ttl: Seconds | None
+    headers: Mapping[str, str]
+    """Travel with the job, through retries and replays; ``current_job().headers`` has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +83,7 @@ class CallSettings:
     expires: float = 0.0
     expires_at: float = 0.0
     overrides: CallOverrides | None = None
+    fields: EventFields | None = None
 
 
 def task_settings(options: TaskOptions, default_name: str, app: AppSettings) -> TaskSettings:
@@ -138,7 +146,36 @@ def call_settings(options: CallOptions, task: TaskSettings, queues: Collection[s
         expires=expires,
         expires_at=expires_at,
         overrides=overrides,
+        fields=fields_option(options.get("headers"), {}, task.max_payload_bytes, f"a job of task {task.name!r}"),
     )
+
+
+def fields_option(headers: Any, said: Mapping[str, Any], most: int | None, what: str) -> EventFields | None:
+    """Headers, and named fields, as they travel with a job or an event; None if there is nothing.
+
+    UsageError if they are not text, PayloadTooLarge if they take more than ``most`` bytes.
+    """
+    if headers is not None and not isinstance(headers, Mapping):
+        raise UsageError(f"headers must be a mapping of text to text, not {headers!r}")
+    own: dict[Any, Any] = dict(headers or {})
+    for key, value in own.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise UsageError(f"headers are text by text, not {key!r}: {value!r}")
+    for name, value in said.items():
+        if not isinstance(value, str):
+            raise UsageError(f"{name} must be text, not {value!r}")
+    if not own and not any(said.values()):
+        return None
+    if len(said.get("traceparent", "")) > TRACEPARENT_MOST:
+        raise UsageError(f"traceparent has at most {TRACEPARENT_MOST} characters, not {len(said['traceparent']):,}")
+    fields = EventFields(own, **said)
+    try:
+        size = len(msgspec.msgpack.encode(fields))
+    except UnicodeEncodeError as error:
+        raise UsageError(f"headers and fields travel as UTF-8, and this cannot: {error}") from error
+    if most is not None and size > most:
+        raise PayloadTooLarge(f"headers and fields of {what} take {size:,} bytes, and max_payload_bytes is {most:,}")
+    return fields
 
 
 def job_id(value: Any) -> str:

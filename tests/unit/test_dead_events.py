@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from millstream import DeadEvent, DeadJob, Delivery, Millstream, Reject, Retry, RetryPolicy, Snooze, Topic, current_job, forward
+from millstream import DeadEvent, DeadJob, Delivery, Millstream, Reject, Retry, RetryPolicy, Snooze, Topic, current_job
 from millstream.broker import Post
 from millstream.broker.letters import open_letter
 from millstream.errors import MalformedEvent, UsageError
+from millstream.events import forward
 from millstream.events.forward import Forwarder
 from millstream.model.address import dead_address
 from millstream.model.message import decode_message
@@ -637,7 +638,7 @@ async def test_declarations_that_make_no_sense_are_refused_by_name() -> None:
         bad.on_dead("billing")(lambda letter, delivery: None)
     with pytest.raises(UsageError, match="not 3"):
         bad.on_dead("billing")(3)
-    with pytest.raises(UsageError, match="no option retry=; it has concurrency, timeout"):
+    with pytest.raises(UsageError, match="no option retry=3: it takes concurrency, timeout"):
         bad.on_dead("billing", retry=3)(ignore)
     with pytest.raises(UsageError, match="timeout"):
         bad.on_dead("billing", timeout=0)(ignore)

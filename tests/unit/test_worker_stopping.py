@@ -12,9 +12,10 @@ from typing import Any, cast
 
 import pytest
 
-from millstream import Millstream, logs
+from millstream import Millstream
 from millstream.broker import Broker, Claim
 from millstream.errors import BrokerRefused, BrokerUnavailable
+from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
 from millstream.worker import codes, messages
 from millstream.worker.supervisor.children import Child

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, cast, overload
 
-import msgspec
-
 from millstream.client import Clients, Template, reshard, sync_version
 from millstream.codec import Codec, CodecName, EventCodec
-from millstream.errors import BulkError, PayloadTooLarge, UsageError
+from millstream.errors import BulkError, UsageError
 from millstream.events.batch import Batch
 from millstream.events.broadcast import Broadcast, BroadcastOptions
 from millstream.events.consumer import Consumer
@@ -27,7 +25,7 @@ from millstream.model.ordering import Key, KeyOf
 from millstream.model.settings import AppSettings, TopicSettings, integer, seconds
 from millstream.model.settings import name as checked_name
 from millstream.model.types import Seconds
-from millstream.options import job_id, refuse_unknown
+from millstream.options import fields_option, job_id, refuse_unknown
 
 if TYPE_CHECKING:
     from typing import TypedDict
@@ -420,34 +418,13 @@ def _call(event: Any, common: _Sender) -> Call[Any]:
     return Call(sender, (event,), {})
 
 
-TRACEPARENT_MOST = 255
-"""Characters; those of today have 55."""
-
 _FIELDS = ("key", "kind", "source", "correlation_id", "traceparent", "content_type", "version")
 
 
 def _fields(options: PublishOptions, most: int | None) -> EventFields | None:
     """What travels with an event, at most so many bytes of it; None if that is nothing."""
-    headers = options.get("headers") or {}
-    for key, value in headers.items():
-        if not isinstance(key, str) or not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"headers are text by text, not {key!r}: {value!r}")
     said = {name: options[name] for name in _FIELDS if name in options}  # type: ignore[literal-required]
-    for name, value in said.items():
-        if not isinstance(value, str):
-            raise UsageError(f"{name} must be text, not {value!r}")
-    if not headers and not any(said.values()):
-        return None
-    if len(said.get("traceparent", "")) > TRACEPARENT_MOST:
-        raise UsageError(f"traceparent has at most {TRACEPARENT_MOST} characters, not {len(said['traceparent']):,}")
-    fields = EventFields(dict(headers), **said)
-    try:
-        size = len(msgspec.msgpack.encode(fields))
-    except UnicodeEncodeError as error:
-        raise UsageError(f"headers and fields travel as UTF-8, and this cannot: {error}") from error
-    if most is not None and size > most:
-        raise PayloadTooLarge(f"headers and fields of an event take {size:,} bytes, and max_payload_bytes is {most:,}")
-    return fields
+    return fields_option(options.get("headers"), said, most, "an event")
 
 
 def _no_result(_: object) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import UsageError
@@ -48,6 +50,12 @@ class CurrentJob:
     @property
     def enqueued_at(self) -> datetime:
         return datetime.fromtimestamp(self._job.message.enqueued_ms / 1000, UTC)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What ``options(headers=…)`` said, or the publisher of the event."""
+        fields = self._job.message.event
+        return MappingProxyType({} if fields is None else fields.headers)
 
     @property
     def deadline(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -45,6 +46,8 @@ class JobInfo:
     """The shard of its queue, if that has any."""
     order_key: bytes | None
     """Its ordering key, while the server has the job."""
+    headers: Mapping[str, str]
+    """What it was enqueued with, while the server has the job."""
 
     @classmethod
     def of(cls, view: JobView, facts: Facts) -> JobInfo:
@@ -69,6 +72,7 @@ class JobInfo:
             worker=view.worker,
             shard=shard_of(view.queue),
             order_key=facts.standing.key,
+            headers={} if message is None or message.event is None else message.event.headers,
         )
 
 

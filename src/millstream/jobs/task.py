@@ -89,8 +89,8 @@ class Task(Generic[P, R]):
         """The same task, with options for the calls made through it; UsageError at once if they make no sense.
 
         ``delay`` (seconds) or ``at`` (an aware datetime): not before then. ``id``: enqueued once under this id. ``queue``: one
-        the app declares. ``expires``: not started after so many seconds from enqueue, or a moment. ``retry``, ``timeout`` and
-        ``result_ttl`` as in the declaration.
+        the app declares. ``expires``: not started after so many seconds from enqueue, or a moment. ``headers``: text by text,
+        which travels with the job. ``retry``, ``timeout`` and ``result_ttl`` as in the declaration.
         """
         changed = copy.copy(self)
         changed._options = cast(CallOptions, {**self._options, **options})
@@ -124,6 +124,7 @@ class Task(Generic[P, R]):
             expires=call.expires,
             expires_at=call.expires_at,
             overrides=call.overrides,
+            event=call.fields,
             key=None if self._key_of is None else self._key_of.of_call,
         )
         self._origins: dict[str, Origin] = {}

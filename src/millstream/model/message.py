@@ -45,7 +45,7 @@ class Attempt(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class EventFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What travels with an event beside its value."""
+    """What travels with a job or an event beside its arguments or value. Of a job: only headers."""
 
     headers: dict[str, str] = {}
     key: str = ""
@@ -76,7 +76,7 @@ class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
     unknown_since_ms: int = 0
     """Server time at which a worker first met this message without knowing its task; 0: never."""
     event: EventFields | None = None
-    """Of an event that says more than its value."""
+    """Headers, and what else an event says beside its value."""
     first_received_ms: int = 0
     """Of one that is tried again: when a worker first received it, by its wall clock."""
     failures: tuple[Attempt, ...] = ()
