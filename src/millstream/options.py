@@ -157,7 +157,7 @@ def fields_option(headers: Any, said: Mapping[str, Any], most: int | None, what:
     """
     if headers is not None and not isinstance(headers, Mapping):
         raise UsageError(f"headers must be a mapping of text to text, not {headers!r}")
-    own: dict[Any, Any] = dict(headers or {})
+    own = _pairs(headers or {})
     for key, value in own.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise UsageError(f"headers are text by text, not {key!r}: {value!r}")
@@ -176,6 +176,10 @@ def fields_option(headers: Any, said: Mapping[str, Any], most: int | None, what:
     if most is not None and size > most:
         raise PayloadTooLarge(f"headers and fields of {what} take {size:,} bytes, and max_payload_bytes is {most:,}")
     return fields
+
+
+def _pairs(mapping: Any) -> dict[Any, Any]:
+    return dict(mapping)
 
 
 def job_id(value: Any) -> str:

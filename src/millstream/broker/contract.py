@@ -456,7 +456,7 @@ class Broker(ABC):
         if not has:
             await self.note_shards(address, shards, anew=True)  # who knows of no shards is kept out by it
         for shard in before:
-            busy = await self._what_holds(shard, lasts=shard in after)
+            busy = await self.what_holds(shard, lasts=shard in after)
             if busy:
                 for each in fenced:
                     await self.fence_shard(each, has)
@@ -471,14 +471,14 @@ class Broker(ABC):
 
         A change from no shards notes the number before it looks. If that call was cut off, this one looks, and may undo it.
         """
-        busy = await self._what_holds(address, lasts=False) if shards else ""
+        busy = await self.what_holds(address, lasts=False) if shards else ""
         for shard in fenced:
             await self.fence_shard(shard, 0 if busy else shards)
         if busy:
             await self.note_shards(address, 0, anew=True)
             raise ShardsInUse(f"{address!r} has {busy}: the number of shards can only change when nothing is on its way")
 
-    async def _what_holds(self, shard: str, *, lasts: bool) -> str:
+    async def what_holds(self, shard: str, *, lasts: bool) -> str:
         """What is on its way in a shard, or dead in one that does not last; nothing: it can go."""
         parts = split_address(shard)
         if parts is None:

@@ -160,7 +160,7 @@ async def check_shards(broker: Broker, address: str, declared: int) -> None:
     if noted == declared:
         return
     if not noted:
-        held = await broker._what_holds(address, lasts=False)
+        held = await broker.what_holds(address, lasts=False)
         if held:
             raise shards_changed(address, 0, declared, f" and {held} in what it is without them")
         noted = await broker.note_shards(address, declared)

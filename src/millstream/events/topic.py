@@ -187,7 +187,7 @@ class Topic(Generic[T]):
     publish_many_sync = sync_version(publish_many)
 
     def _sender(self, options: PublishOptions) -> _Sender:
-        return _Sender(self, options)
+        return _Sender(self.name, self._codec, self._clients, self._app.max_payload_bytes, self.key_of, options)
 
     # -- handling ----------------------------------------------------------------------------------------------------------
 
@@ -383,25 +383,27 @@ class _Sender:
 
     __slots__ = ("name", "origin", "template")
 
-    def __init__(self, topic: Topic[Any], options: PublishOptions) -> None:
-        self.name = topic.name
+    def __init__(
+        self, name: str, codec: EventCodec, clients: Clients, most: int | None, key_of: KeyOf | None, options: PublishOptions
+    ) -> None:
+        self.name = name
         refuse_unknown(options, ("id", "delay", "expires", "headers", *_FIELDS), "publish")
         delay = seconds(options.get("delay", 0.0), "delay")
         expires = 0.0 if (until := options.get("expires")) is None else seconds(until, "expires", above=True)
         if expires and expires <= delay:
             raise UsageError(f"expires={until!r} is not after the event is due, in {delay:g} s: it could never be handled")
         self.template = Template(
-            task=topic.name,
-            queue=topic_address(topic.name),
-            arguments=topic._codec,
-            max_payload_bytes=topic._app.max_payload_bytes,
+            task=name,
+            queue=topic_address(name),
+            arguments=codec,
+            max_payload_bytes=most,
             id="" if (given := options.get("id")) is None else job_id(given),
             delay=delay,
             expires=expires,
-            event=_fields(options, topic._app.max_payload_bytes),
-            key=None if topic.key_of is None else topic.key_of.of_event,
+            event=_fields(options, most),
+            key=None if key_of is None else key_of.of_event,
         )
-        self.origin = Origin(topic._clients, self.template.queue, topic.name, _no_result, False)
+        self.origin = Origin(clients, self.template.queue, name, _no_result, False)
 
     def origin_at(self, address: str) -> Origin:
         """Of an event only the id is of interest, whichever shard it went to."""

@@ -248,7 +248,7 @@ async def ask(connection: AbstractConnection, *command: str) -> Any:
 
 def transport_of(connection: AbstractConnection) -> asyncio.WriteTransport:
     """What carries a connection that was made."""
-    writer: asyncio.StreamWriter | None = connection._writer
+    writer: asyncio.StreamWriter | None = connection._writer  # pyright: ignore[reportPrivateUsage]  # redis-py has no other way
     if writer is None:
         raise RedisConnectionError("the connection was closed")
     return writer.transport
@@ -258,7 +258,7 @@ def abort(connection: AbstractConnection) -> None:
     """End a connection at once."""
     with contextlib.suppress(RedisConnectionError):
         transport_of(connection).abort()
-    connection._close()
+    connection._close()  # pyright: ignore[reportPrivateUsage]  # redis-py has no other way that does not wait
 
 
 def parse_info(raw: bytes) -> dict[str, str]:

@@ -48,7 +48,7 @@ class Watch:
                 self._report(blocked)
 
     def _report(self, blocked: float) -> None:
-        frame = sys._current_frames().get(self._ident)
+        frame = sys._current_frames().get(self._ident)  # pyright: ignore[reportPrivateUsage]  # documented in spite of its name
         stack = "".join(traceback.format_stack(frame)[-8:]) if frame is not None else "(no stack)\n"
         task: asyncio.Task[Any] | None = asyncio.current_task(self._loop)
         log.warning(
