@@ -3,9 +3,9 @@
 A file starts with ``-- KEYS: word word …`` (words of ``keys.py``, bound as upper-case locals) and may have
 ``-- USES: part part …`` (files of ``lua/lib``, whose keys are bound too). ``ARGV[1]`` is always the clock. One that does more
 for a topic's group than for a queue has ``-- OF A GROUP: part part …``, which are there when the local ``in_group`` is true.
-A line ``-- THEN USES: part part …`` or ``-- THEN OF A GROUP: part part …`` in its middle stands for these parts: the server
-makes their functions only in calls that come that far. (Measured: making them is a third of the time of a claim that brings
-one job.)
+Lines ``-- THEN USES: part part …`` and ``-- THEN OF A GROUP: part part …`` in its middle stand for these parts: they may use the
+locals above them, and the server makes their functions only in calls that come that far. (Measured: making them is a third of
+the time of a claim that brings one job.)
 ``-- FLAGS: no-writes`` is for one that only reads: it also runs on a server that refuses writes, and an operator may kill it.
 """
 
@@ -27,9 +27,7 @@ class Script:
     def __init__(self, name: str, *, of_group: bool = False) -> None:
         body = _read(f"{name}.lua")
         parts = _parts(body, "USES") + (_parts(body, "OF A GROUP") if of_group else [])
-        later = {"THEN USES": _parts(body, "THEN USES"), "THEN OF A GROUP": []}
-        if of_group:
-            later["THEN OF A GROUP"] = _parts(body, "THEN OF A GROUP")
+        later = {line[0]: _read_parts(line[2].split()) if of_group or line[1] == "USES" else [] for line in _THEN.finditer(body)}
         words: dict[str, None] = {}
         for text in (body, *parts, *(text for texts in later.values() for text in texts)):
             words.update(dict.fromkeys(_header(text, "KEYS")))
@@ -42,7 +40,7 @@ class Script:
             binding = f"local {locals_} = {values}\n"
         if _header(body, "OF A GROUP"):
             binding += f"local in_group = {'true' if of_group else 'false'}\n"
-        body = _THEN.sub(lambda line: "\n".join(later[line[1]]), body)
+        body = _THEN.sub(lambda line: "\n".join(later[line[0]]), body)
         self.text = _flags(name, body) + binding + "\n".join((*parts, body))
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
@@ -51,11 +49,15 @@ class Script:
         return ("EVALSHA", self.sha, len(self.words), *(names[word] for word in self.words))
 
 
-_THEN = re.compile(r"^-- (THEN [A-Z ]+):.*$", re.MULTILINE)
+_THEN = re.compile(r"^-- THEN (USES|OF A GROUP):(.*)$", re.MULTILINE)
 
 
 def _parts(body: str, header: str) -> list[str]:
-    return [_read(f"lib/{name}.lua") for name in _header(body, header)]
+    return _read_parts(_header(body, header))
+
+
+def _read_parts(names: list[str]) -> list[str]:
+    return [_read(f"lib/{name}.lua") for name in names]
 
 
 def _flags(name: str, body: str) -> str:
