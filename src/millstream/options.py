@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from millstream.broker.contract import BEGINNING, END, LogPosition, OrderRules, parse_entry
+from millstream.broker.values import BEGINNING, END, LogPosition, OrderRules, parse_entry
 from millstream.errors import PayloadTooLarge, UsageError
 from millstream.model.message import CallOverrides, EventFields
 from millstream.model.ordering import KeyFunction, OnFailure, order_rules

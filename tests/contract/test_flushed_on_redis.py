@@ -11,7 +11,7 @@ import pytest
 
 from millstream.backends.redis import RedisBroker
 from millstream.broker import Post, Receipt
-from millstream.broker.contract import BEGINNING
+from millstream.broker.values import BEGINNING
 from millstream.errors import BrokerUnavailable
 from millstream.model.address import shard_name, topic_address
 from millstream.testing.backend import PATIENCE

@@ -14,7 +14,7 @@ import pytest
 from millstream.backends.redis import RedisBroker
 from millstream.backends.redis.keys import GROUP, queue_keys, topic_keys
 from millstream.broker import Position, Post, Receipt
-from millstream.broker.contract import BEGINNING, END, UNKNOWN
+from millstream.broker.values import BEGINNING, END, UNKNOWN
 from millstream.errors import LeaseLost
 from millstream.model.address import dead_address, group_address
 from millstream.model.outcome import Kind

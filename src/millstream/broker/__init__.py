@@ -4,19 +4,7 @@ Backends (``millstream.backends``) implement it, and ``millstream.testing.Broker
 seconds; entry references and bodies are opaque bytes.
 """
 
-from millstream.broker.contract import (
-    Broker,
-    Cancellation,
-    Capabilities,
-    Claim,
-    Entry,
-    Followed,
-    Membership,
-    OrderRules,
-    Position,
-    Post,
-    Receipt,
-)
+from millstream.broker.contract import Broker
 from millstream.broker.control import ControlChannel
 from millstream.broker.inspector import (
     DeadLetter,
@@ -32,6 +20,19 @@ from millstream.broker.inspector import (
     WorkerInfo,
 )
 from millstream.broker.results import ResultStore
+from millstream.broker.roles import Consuming, Operating, Producing, Registering
+from millstream.broker.values import (
+    Cancellation,
+    Capabilities,
+    Claim,
+    Entry,
+    Followed,
+    Membership,
+    OrderRules,
+    Position,
+    Post,
+    Receipt,
+)
 from millstream.broker.why import Standing, Trouble, Why, WhyCode
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "Cancellation",
     "Capabilities",
     "Claim",
+    "Consuming",
     "ControlChannel",
     "DeadLetter",
     "Entry",
@@ -49,11 +51,14 @@ __all__ = [
     "JobView",
     "Listed",
     "Membership",
+    "Operating",
     "OrderRules",
     "Position",
     "Post",
+    "Producing",
     "QueueState",
     "Receipt",
+    "Registering",
     "ResultStore",
     "Standing",
     "StoppedKey",

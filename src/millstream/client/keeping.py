@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from functools import partial
 
-from millstream.broker import Broker
-from millstream.broker.contract import BEGINNING, END, LogPosition
+from millstream.broker import Broker, Operating
+from millstream.broker.values import BEGINNING, END, LogPosition
 from millstream.broker.why import key_text
 from millstream.client.client import Client
 from millstream.client.template import new_request
@@ -24,7 +24,7 @@ async def clear_key(client: Client, address: str, what: str, key: Key, replay: b
     raise UsageError(f"key {key_text(data)!r} of {what} is not stopped: stopped_keys() says which are")
 
 
-def _clear(address: str, broker: Broker, *, key: bytes, replay: bool, request: str) -> Awaitable[int | None]:
+def _clear(address: str, broker: Operating, *, key: bytes, replay: bool, request: str) -> Awaitable[int | None]:
     return broker.clear_key(address, key, replay=replay, request=request)
 
 
@@ -81,7 +81,7 @@ def _refuse_stopped(address: str, stopped: int) -> None:
         raise ShardsInUse(f"{address!r} has {stopped:,} stopped keys, which would go on in other shards: clear them first")
 
 
-async def _clean(broker: Broker, *, address: str, before: Sequence[str], shards: int) -> None:
+async def _clean(broker: Operating, *, address: str, before: Sequence[str], shards: int) -> None:
     """Nothing is kept for groups where nothing is published any more."""
     after = shard_addresses(address, shards)
     for each in before if split_address(address) is not None else ():

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from millstream.broker import Broker
-from millstream.broker.contract import LogPosition
+from millstream.broker.values import LogPosition
 from millstream.errors import ShardsChanged
 from millstream.model.address import base_name, shard_addresses, split_address, topic_address
 from millstream.model.settings import QueueSettings, TopicSettings

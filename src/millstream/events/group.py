@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from millstream.broker import StoppedKey
-from millstream.broker.contract import BEGINNING, END
+from millstream.broker.values import BEGINNING, END
 from millstream.client import ClientInspector, Clients, clear_key, new_request, seek, sync_version
 from millstream.jobs.dead import DeadLetters
 from millstream.model.address import group_address

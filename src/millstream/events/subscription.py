@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, get_args, overload
 
-from millstream.broker.contract import BEGINNING, LogPosition, OrderRules
+from millstream.broker.values import BEGINNING, LogPosition, OrderRules
 from millstream.codec import EventCodec, ResultCodec
 from millstream.codec.encoder import Payload
 from millstream.errors import UsageError

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Literal, Protocol, get_args
 
-from millstream.broker.contract import OrderRules
+from millstream.broker.values import OrderRules
 from millstream.errors import UsageError
 from millstream.model.settings import integer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millstream.broker.contract import OrderRules
+from millstream.broker.values import OrderRules
 
 
 @dataclass(frozen=True, slots=True)

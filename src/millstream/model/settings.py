@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from millstream.broker.contract import OrderRules
+from millstream.broker.values import OrderRules
 from millstream.errors import UsageError
 from millstream.model.policy import RetryPolicy
 

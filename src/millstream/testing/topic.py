@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from millstream.broker import Claim, Entry, GroupState, Post, Receipt, TopicState
-from millstream.broker.contract import BEGINNING, LogPosition
+from millstream.broker.values import BEGINNING, LogPosition
 from millstream.model.address import group_address
 from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, ids

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from millstream.aio.backoff import ServiceBackoff
-from millstream.broker import Broker, Membership
+from millstream.broker import Consuming, Membership
 from millstream.errors import BrokerError, LeaseLost
 from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
@@ -44,7 +44,7 @@ class Leases:
         self,
         worker_id: str,
         lease: float,
-        broker: Broker,
+        broker: Consuming,
         keeper: LeaseKeeper,
         hold: Hold,
         runner: Runner,
@@ -157,11 +157,11 @@ class Leases:
             except BrokerError as error:
                 self._not_left(lane, error)
 
-    def outlast(self, lanes: Sequence[Lane]) -> Callable[[Broker], Awaitable[None]]:
+    def outlast(self, lanes: Sequence[Lane]) -> Callable[[Consuming], Awaitable[None]]:
         """For the keeper's thread, with its connection: this loop may be gone before the last job has ended."""
         loop, running, threads = asyncio.get_running_loop(), self._hold.running, self._runner.threads
 
-        async def settle_and_leave(broker: Broker) -> None:
+        async def settle_and_leave(broker: Consuming) -> None:
             while running if loop.is_running() else threads.busy:
                 await asyncio.sleep(OUTLAST_SECONDS)
             for lane in lanes:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from millstream.aio.backoff import ServiceBackoff
-from millstream.broker import Broker, Claim, Entry
+from millstream.broker import Claim, Consuming, Entry
 from millstream.errors import BrokerError, LeaseLost
 from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
@@ -41,7 +41,7 @@ class Suspects:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: Consuming,
         hold: Hold,
         runner: Runner,
         settler: Settler,

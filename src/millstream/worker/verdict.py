@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from millstream.broker.contract import entry_name
+from millstream.broker.values import entry_name
 from millstream.errors import Reject, Retry, Snooze
 from millstream.model.ending import encode_dead
 from millstream.model.invalid import InvalidArguments, InvalidResult

@@ -18,7 +18,7 @@ from typing import Any
 from millstream._version import __version__
 from millstream.aio.backoff import START_SECONDS, patiently
 from millstream.broker import Broker, WorkerInfo
-from millstream.broker.contract import SUSPECT_AFTER
+from millstream.broker.values import SUSPECT_AFTER
 from millstream.errors import BrokerError, BrokerUnavailable
 from millstream.events.broadcast import Broadcast
 from millstream.events.subscription import PrefixSubscription, Subscription

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
 from millstream.broker import Followed, Position, Post, Receipt
-from millstream.broker.contract import BEGINNING, END, LogPosition
+from millstream.broker.values import BEGINNING, END, LogPosition
 from millstream.model.address import group_address
 from tests.contract.machine.backends import (
     LOST,

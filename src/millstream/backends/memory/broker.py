@@ -31,7 +31,7 @@ from millstream.broker import (
     ResultStore,
     WorkerInfo,
 )
-from millstream.broker.contract import BEGINNING, REQUEST_SECONDS, SUSPECT_AFTER, LogPosition
+from millstream.broker.values import BEGINNING, REQUEST_SECONDS, SUSPECT_AFTER, LogPosition
 from millstream.errors import ShardsChanged
 from millstream.model.address import dead_address, group_address, is_dead_address, split_address, split_group, topic_address
 from millstream.model.outcome import Outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millstream.broker import Membership
-from millstream.broker.contract import OVERDUE_SECONDS
+from millstream.broker.values import OVERDUE_SECONDS
 
 OVERDUE_MS = round(OVERDUE_SECONDS * 1000)
 

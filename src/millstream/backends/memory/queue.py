@@ -13,7 +13,7 @@ from millstream.backends.memory.live_jobs import in_order
 from millstream.backends.memory.order import Turn
 from millstream.backends.memory.state import Job, Kept, Location, Moment, Sender
 from millstream.broker import Cancellation, Claim, Entry, Membership, OrderRules, Post, QueueState, Receipt
-from millstream.broker.contract import CANCELLED_TTL, cancelled_by
+from millstream.broker.values import CANCELLED_TTL, cancelled_by
 from millstream.errors import LeaseLost
 from millstream.model.ending import decode_ending, encode_expired
 from millstream.model.outcome import Kind, Outcome

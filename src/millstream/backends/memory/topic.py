@@ -17,7 +17,7 @@ from millstream.backends.memory.letters import MemoryLetters
 from millstream.backends.memory.queue import MemoryQueue, absolute_ms
 from millstream.backends.memory.state import Job, Kept, Moment, Number, Sender, Waiter
 from millstream.broker import Entry, Followed, GroupState, Position, Post, QueueState, Receipt, TopicState
-from millstream.broker.contract import BEGINNING, END, LogPosition, millisecond_of, parse_entry
+from millstream.broker.values import BEGINNING, END, LogPosition, millisecond_of, parse_entry
 from millstream.model.address import base_name, group_address
 from millstream.model.outcome import Letter
 

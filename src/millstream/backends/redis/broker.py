@@ -37,7 +37,7 @@ from millstream.broker import (
     ResultStore,
     WorkerInfo,
 )
-from millstream.broker.contract import CANCELLED_TTL, SUSPECT_AFTER, LogPosition, cancelled_by
+from millstream.broker.values import CANCELLED_TTL, SUSPECT_AFTER, LogPosition, cancelled_by
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable, LeaseLost
 from millstream.model.address import base_name, dead_address, is_dead_address, split_address, split_group, topic_address
 from millstream.model.outcome import DONE, Kind, Outcome

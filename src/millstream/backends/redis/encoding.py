@@ -9,8 +9,8 @@ import msgspec
 
 from millstream.backends.redis.inspector import dead_letter
 from millstream.broker import Cancellation, Entry, Post, Receipt
-from millstream.broker.contract import BEGINNING, END, LogPosition, millisecond_of, parse_entry
 from millstream.broker.letters import enclose
+from millstream.broker.values import BEGINNING, END, LogPosition, millisecond_of, parse_entry
 from millstream.errors import LeaseLost, ShardsChanged
 from millstream.model.address import base_name, whose_dead
 from millstream.model.ending import encode_expired

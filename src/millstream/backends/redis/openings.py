@@ -10,7 +10,7 @@ from typing import NamedTuple
 from millstream.backends.redis import encoding
 from millstream.backends.redis.calls import Calls
 from millstream.backends.redis.keys import GROUP
-from millstream.broker.contract import BEGINNING, LogPosition
+from millstream.broker.values import BEGINNING, LogPosition
 from millstream.model.address import group_address, is_dead_address, split_address, topic_address
 from millstream.reporting import logs
 

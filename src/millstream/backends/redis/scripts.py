@@ -3,8 +3,8 @@
 A file starts with ``-- KEYS: word word …`` (words of ``keys.py``, bound as upper-case locals) and may have
 ``-- USES: part part …`` (files of ``lua/lib``, whose keys are bound too). ``ARGV[1]`` is always the clock. One that does more
 for a topic's group than for a queue has ``-- OF A GROUP: part part …``, which are there when the local ``in_group`` is true.
-Lines ``-- THEN USES: part part …`` and ``-- THEN OF A GROUP: part part …`` in its middle stand for these parts: they may use the
-locals above them, and the server makes their functions only in calls that come that far. (Measured: making them is a third of
+Lines ``-- THEN USES: part part …`` and ``-- THEN OF A GROUP: part part …`` in its middle stand for these parts: they may use
+the locals above them, and the server makes their functions only in calls that come that far. (Measured: that is a third of
 the time of a claim that brings one job.)
 ``-- FLAGS: no-writes`` is for one that only reads: it also runs on a server that refuses writes, and an operator may kill it.
 """
@@ -27,7 +27,9 @@ class Script:
     def __init__(self, name: str, *, of_group: bool = False) -> None:
         body = _read(f"{name}.lua")
         parts = _parts(body, "USES") + (_parts(body, "OF A GROUP") if of_group else [])
-        later = {line[0]: _read_parts(line[2].split()) if of_group or line[1] == "USES" else [] for line in _THEN.finditer(body)}
+        later = {
+            line[0]: _read_parts(line[2].split()) if of_group or line[1] == "USES" else [] for line in _THEN.finditer(body)
+        }
         words: dict[str, None] = {}
         for text in (body, *parts, *(text for texts in later.values() for text in texts)):
             words.update(dict.fromkeys(_header(text, "KEYS")))

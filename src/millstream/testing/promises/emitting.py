@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.broker import Post, Receipt
-from millstream.broker.contract import END
+from millstream.broker.values import END
 from millstream.model.outcome import Kind
 from millstream.testing.backend import START, BackendUnderTest, Promises, eventually, ids, promise
 from millstream.testing.topic import TOPIC, begin, claim, emit, emit_serials, end, finish, state, take

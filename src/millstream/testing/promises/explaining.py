@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from millstream.broker import OrderRules, Why, WorkerInfo
-from millstream.broker.contract import SUSPECT_AFTER
+from millstream.broker.values import SUSPECT_AFTER
 from millstream.model.message import ErrorNote, decode_message, encode_message
 from millstream.model.outcome import Kind, Outcome
 from millstream.testing.backend import DONE_ENDING, LETTER, START, BackendUnderTest, Promises, promise

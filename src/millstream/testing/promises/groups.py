@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from millstream.broker import Post, Receipt
-from millstream.broker.contract import BEGINNING, END, SUSPECT_AFTER
+from millstream.broker.values import BEGINNING, END, SUSPECT_AFTER
 from millstream.errors import LeaseLost
 from millstream.model.address import group_address
 from millstream.model.outcome import Kind

@@ -8,7 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from millstream.broker import Entry, JobView, Listed, Post, QueueState
-from millstream.broker.contract import SUSPECT_AFTER
+from millstream.broker.values import SUSPECT_AFTER
 from millstream.model.address import group_address
 from millstream.model.ending import Ending, decode_ending, encode_ending
 from millstream.model.message import Message, decode_message, encode_message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.broker.contract import END
+from millstream.broker.values import END
 from millstream.errors import LeaseLost
 from millstream.model.address import group_address
 from millstream.model.outcome import Kind

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from millstream.broker import DeadLetter, Entry
-from millstream.broker.contract import OVERDUE_SECONDS
 from millstream.broker.letters import open_letter
+from millstream.broker.values import OVERDUE_SECONDS
 from millstream.errors import LeaseLost
 from millstream.model.address import dead_address
 from millstream.model.message import decode_message

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.broker import Cancellation, Receipt, WorkerInfo
-from millstream.broker.contract import CANCELLED_TTL
+from millstream.broker.values import CANCELLED_TTL
 from millstream.model.ending import Ending, decode_ending
 from millstream.model.outcome import Kind
 from millstream.testing.backend import DEAD_ENDING, DONE_ENDING, START, BackendUnderTest, Promises, eventually, ids, promise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.broker.contract import SUSPECT_AFTER
+from millstream.broker.values import SUSPECT_AFTER
 from millstream.errors import LeaseLost
 from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, Promises, ids, promise

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from millstream.broker import Post, Receipt
-from millstream.broker.contract import BEGINNING, END, OrderRules
 from millstream.broker.letters import open_letter
+from millstream.broker.values import BEGINNING, END, OrderRules
 from millstream.model.address import dead_address, group_address
 from millstream.model.message import decode_message
 from millstream.model.outcome import Kind

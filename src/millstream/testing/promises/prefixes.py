@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millstream.broker import Post
-from millstream.broker.contract import BEGINNING, END
+from millstream.broker.values import BEGINNING, END
 from millstream.model.address import group_address
 from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.broker import Cancellation, Post, Receipt
-from millstream.broker.contract import BEGINNING, cancelled_by
+from millstream.broker.values import BEGINNING, cancelled_by
 from millstream.errors import ShardsInUse
 from millstream.model.address import group_address, shard_name
 from millstream.model.outcome import Kind

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from millstream.broker.contract import CANCELLED_TTL
+from millstream.broker.values import CANCELLED_TTL
 from millstream.model.ending import Ending, decode_ending
 from millstream.model.outcome import Kind
 from millstream.testing.backend import DEAD_ENDING, DONE_ENDING, LONG, BackendUnderTest, Promises, promise

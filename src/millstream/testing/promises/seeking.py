@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from millstream.broker import GroupState, JobView, Listed, Post, TopicState
-from millstream.broker.contract import BEGINNING, END
+from millstream.broker.values import BEGINNING, END
 from millstream.model.address import group_address
 from millstream.model.message import Message, encode_message
 from millstream.model.outcome import Kind, Outcome

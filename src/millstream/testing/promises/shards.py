@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.broker import Post, Receipt
-from millstream.broker.contract import BEGINNING
+from millstream.broker.values import BEGINNING
 from millstream.errors import ShardsChanged, ShardsInUse
 from millstream.model.address import group_address, shard_name, topic_address
 from millstream.model.outcome import Kind

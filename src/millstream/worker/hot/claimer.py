@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 from millstream.aio.backoff import ServiceBackoff
-from millstream.broker import Broker, Claim
+from millstream.broker import Claim, Consuming
 from millstream.errors import BrokerError, BrokerUnavailable, LeaseLost
 from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
@@ -48,7 +48,7 @@ class Claimer:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: Consuming,
         lane: Lane,
         lanes: Sequence[Lane],
         hold: Hold,

@@ -7,8 +7,8 @@ import asyncio
 from collections import deque
 
 from millstream.aio.backoff import ServiceBackoff
-from millstream.broker import Broker, Claim, Entry, Position
-from millstream.broker.contract import UNKNOWN
+from millstream.broker import Claim, Consuming, Entry, Position
+from millstream.broker.values import UNKNOWN
 from millstream.errors import BrokerUnavailable, EventsMissed
 from millstream.events.broadcast import Broadcast
 from millstream.reporting import logs
@@ -33,7 +33,7 @@ GAPS_KEPT = 1000
 class Follower:
     """Follows one topic for one broadcast, from where it was told to begin, through outages, until the worker is stopping."""
 
-    def __init__(self, broker: Broker, broadcast: Broadcast, hold: Hold, runner: Runner, reporter: Reporter) -> None:
+    def __init__(self, broker: Consuming, broadcast: Broadcast, hold: Hold, runner: Runner, reporter: Reporter) -> None:
         self.broadcast = broadcast
         self.lane = Lane(
             broadcast.address,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from millstream.broker.contract import OrderRules
+from millstream.broker.values import OrderRules
 from millstream.errors import BrokerError
 from millstream.events.batch import Batch
 from millstream.model.address import spoken

@@ -7,7 +7,7 @@ import time
 import msgspec
 
 from millstream.broker import Entry
-from millstream.broker.contract import entry_name
+from millstream.broker.values import entry_name
 from millstream.errors import MalformedEntry, MillstreamError, PayloadTooLarge, UnknownTask, WorkerCrashed
 from millstream.model.address import split_address
 from millstream.model.ending import encode_expired

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from millstream.aio.backoff import ServiceBackoff
-from millstream.broker import Broker
+from millstream.broker import Consuming
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable, LeaseLost
 from millstream.model.message import ErrorNote, decode_message
 from millstream.model.outcome import DONE, Kind, Letter, Outcome
@@ -39,7 +39,7 @@ class Settler:
     """Settles what lanes have finished. An outcome is kept until the server took it or said that it is not ours any more."""
 
     def __init__(
-        self, broker: Broker, hold: Hold, lanes: Sequence[Lane], reporter: Reporter, fenced: Callable[[Lane, str], None]
+        self, broker: Consuming, hold: Hold, lanes: Sequence[Lane], reporter: Reporter, fenced: Callable[[Lane, str], None]
     ) -> None:
         self._broker = broker
         self._hold = hold

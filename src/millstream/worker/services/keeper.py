@@ -15,7 +15,7 @@ from functools import partial
 
 from millstream.aio.backoff import START_SECONDS, patiently
 from millstream.aio.threaded import run_in_thread
-from millstream.broker import Broker
+from millstream.broker import Broker, Consuming
 from millstream.errors import BrokerError
 from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
@@ -37,7 +37,7 @@ JOIN_SECONDS = 5.0
 class Keeper:
     """Renews the leases it was told of, until told otherwise."""
 
-    def __init__(self, broker: Broker, reporter: Reporter | None = None) -> None:
+    def __init__(self, broker: Consuming, reporter: Reporter | None = None) -> None:
         self._broker = broker
         self._reporter = reporter or Reporter(None, log)
         self._leases: dict[str, dict[str, float]] = {}
@@ -107,7 +107,7 @@ class KeeperThread:
         self._ready = threading.Event()
         self._stop: asyncio.Event | None = None
         self._stopped = False
-        self._last: Callable[[Broker], Awaitable[None]] | None = None
+        self._last: Callable[[Consuming], Awaitable[None]] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._keeper: Keeper | None = None
         self._error: BaseException | None = None
@@ -144,7 +144,7 @@ class KeeperThread:
         if self._keeper is not None:
             self._call(partial(self._keeper.drop, queue, consumer))
 
-    def stop_after(self, last: Callable[[Broker], Awaitable[None]]) -> None:
+    def stop_after(self, last: Callable[[Consuming], Awaitable[None]]) -> None:
         """End the thread once ``last``, called there with its connection, is done; the leases are kept until then."""
         self._last = last
         self._tell_to_stop()

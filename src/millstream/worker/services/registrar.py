@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from millstream.broker import Broker, WorkerInfo
+from millstream.broker import Registering, WorkerInfo
 from millstream.errors import BrokerError
 from millstream.reporting.reporter import Reporter
 
@@ -18,7 +18,7 @@ TTL_SECONDS = 2.5 * BEAT_SECONDS
 class Registrar:
     """Registers the worker at every beat and takes it off the list at the end."""
 
-    def __init__(self, broker: Broker, info: Callable[[], WorkerInfo], reporter: Reporter) -> None:
+    def __init__(self, broker: Registering, info: Callable[[], WorkerInfo], reporter: Reporter) -> None:
         self._broker = broker
         self._info = info
         self._reporter = reporter

@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from millstream.broker import Broker
+from millstream.broker import Consuming
 from millstream.errors import BrokerError, LeaseLost
 from millstream.model.address import base_name
 from millstream.model.message import decode_message
@@ -30,7 +30,7 @@ GIVE_UP_SECONDS = 5.0
 class Reclaimer:
     """Gives up the leases of children that have ended."""
 
-    def __init__(self, broker: Broker, keeper: Keeper, reporter: Reporter) -> None:
+    def __init__(self, broker: Consuming, keeper: Keeper, reporter: Reporter) -> None:
         self._broker = broker
         self._keeper = keeper
         self._reporter = reporter
@@ -95,7 +95,7 @@ def _let_lapse(giving_up: Collection[asyncio.Task[int | None]]) -> None:
             task.cancel()
 
 
-async def _end_started(broker: Broker, queue: str, consumer: str, at_most_once: Collection[str]) -> int:
+async def _end_started(broker: Consuming, queue: str, consumer: str, at_most_once: Collection[str]) -> int:
     """A child that was told to stop is blamed for nothing and what it held is handed back, but for jobs that may start only
     once: they are never buffered, so they had started. How many those are."""
     outcomes: list[Outcome] = []
