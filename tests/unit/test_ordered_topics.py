@@ -249,7 +249,7 @@ async def test_a_publish_waits_while_somebody_looks_whether_the_shards_can_chang
     async with app:
         await orders.publish(Order(0))
         broker = await app.broker()
-        shard = f"orders:{shard_of_key(b'ann', 2)}>"
+        shard = f"orders:{shard_of_key(b'ann', 2)}/"
         await broker.fence_shard(shard, 0)
         publishing = asyncio.create_task(orders.publish(Order(1)))
         await refused.wait()

@@ -11,7 +11,7 @@ from millstream.broker.why import key_text
 from millstream.client.client import Client
 from millstream.client.template import new_request
 from millstream.errors import ShardsInUse, UsageError
-from millstream.model.address import group_address, shard_addresses, split_address, split_group
+from millstream.model.address import group_address, shard_addresses, split_address, split_group, topic_at
 from millstream.model.ordering import Key, key_bytes
 
 
@@ -66,11 +66,11 @@ async def _prepare(broker: Broker, *, address: str, before: Sequence[str], shard
         for each in new if any(state.paused for state in states) else ():
             await broker.pause(each)
         return
-    topics = [await broker.inspector.topic(each.removesuffix(">")) for each in before]
+    topics = [await broker.inspector.topic(topic_at(each)) for each in before]
     _refuse_stopped(address, sum(group.stopped for topic in topics for group in topic.groups))
     groups = {group.name: BEGINNING for topic in topics for group in topic.groups}
     paused = {group.name for topic in topics for group in topic.groups if group.paused}
-    for name in (each.removesuffix(">") for each in new):
+    for name in (topic_at(each) for each in new):
         await broker.open_topic(name, groups, followed=any(topic.followed for topic in topics))
         for group in paused:
             await broker.pause(group_address(name, group))
@@ -86,6 +86,6 @@ async def _clean(broker: Operating, *, address: str, before: Sequence[str], shar
     after = shard_addresses(address, shards)
     for each in before if split_address(address) is not None else ():
         if each not in after:
-            name = each.removesuffix(">")
+            name = topic_at(each)
             for group in (await broker.inspector.topic(name)).groups:
                 await broker.remove_group(group_address(name, group.name))

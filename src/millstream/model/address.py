@@ -47,6 +47,11 @@ def topic_address(topic: str) -> str:
     return f"{topic}{_MARK}"
 
 
+def topic_at(address: str) -> str:
+    """The name of the topic whose address, or whose group's address, this is."""
+    return address.partition(_MARK)[0]
+
+
 def prefix_address(prefix: str, group: str) -> str:
     """What stands for the addresses of a group in every topic whose name begins so."""
     return f"{prefix}*{_MARK}{group}"
