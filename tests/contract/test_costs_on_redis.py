@@ -158,7 +158,7 @@ def test_turns_whose_messages_others_trimmed_are_all_passed_on(tell: Tell) -> No
         await backend.take("c")
         await send(backend, "next")
         await backend.take("c")
-        await server.call("XTRIM", server.keys["log" if ">" in backend.queue else "stream"], "MAXLEN", 0)
+        await server.call("XTRIM", server.keys["log" if "/" in backend.queue else "stream"], "MAXLEN", 0)
         await backend.broker.leave(backend.queue, "c")
         assert await finish_all(backend, "d") == ["next"]
         assert await server.call("HLEN", server.keys["turns"]) == 0
@@ -210,7 +210,7 @@ def test_a_server_that_refuses_writes_can_be_looked_at(tell: Tell, setting: tupl
                 await inspector.jobs(backend.queue, status)
             await inspector.stopped_keys(backend.queue)
             await inspector.due(backend.queue)
-            if ">" in backend.queue:
+            if "/" in backend.queue:
                 await inspector.topic("t")
         finally:
             await server.call("CONFIG", "SET", name, off)

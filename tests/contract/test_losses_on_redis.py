@@ -240,7 +240,7 @@ def test_no_search_for_what_was_lost_passes_on_the_turn_of_a_stopped_key(
         if lost == "turns":
             await server.lose("turns")
         else:
-            await server.call("XTRIM", server.keys["log" if ">" in backend.queue else "stream"], "MAXLEN", 0)
+            await server.call("XTRIM", server.keys["log" if "/" in backend.queue else "stream"], "MAXLEN", 0)
             await backend.broker.leave(backend.queue, "c")
             await backend.join("c", lease=1e6)
         backend.at(LOOK)

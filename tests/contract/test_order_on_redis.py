@@ -121,7 +121,7 @@ def test_a_turn_whose_message_others_destroyed_goes_on(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await begin(backend, "1", "2", "3")
         await backend.broker.leave(backend.queue, "c")
-        await server.call("XTRIM", server.keys["log" if ">" in backend.queue else "stream"], "MAXLEN", "0")
+        await server.call("XTRIM", server.keys["log" if "/" in backend.queue else "stream"], "MAXLEN", "0")
         await backend.join("d")
         second = await take_all(backend, "d")
         assert ids(second) == ["2"]
