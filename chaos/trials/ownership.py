@@ -163,8 +163,8 @@ class _Trial:
         """SIGSTOP of a whole worker in the middle of what it does, until others own all its shards; then SIGCONT."""
         yard, worker = self._yard, self._rng.choice(self._workers)
         child = await yard.child_of(worker)
+        began = {handling.event for handling in yard.handlings()}  # before: the first of those may begin at once
         await yard.publish((f"k{key}", LONG_SECONDS, "") for key in range(self._test.keys))
-        began = {handling.event for handling in yard.handlings()}
         await until(lambda: any(_runs_long(each, child, began) for each in yard.handlings()), "a worker to be at work")
         pids = worker.family
         at = send(signal.SIGSTOP, pids)
