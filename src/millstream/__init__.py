@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from millstream.jobs.task import AsyncTask, SyncTask
     from millstream.model.policy import RetryPolicy
     from millstream.reporting.problem import Problem
+    from millstream.router import Router
 
 __all__ = [
     "AsyncTask",
@@ -46,6 +47,7 @@ __all__ = [
     "Reject",
     "Retry",
     "RetryPolicy",
+    "Router",
     "Snooze",
     "SyncTask",
     "Topic",
@@ -70,6 +72,7 @@ _HOMES = {
     "Problem": "reporting.problem",
     "Queue": "jobs.queue",
     "RetryPolicy": "model.policy",
+    "Router": "router",
     "SyncTask": "jobs.task",
     "Topic": "events.topic",
     "Why": "broker.why",

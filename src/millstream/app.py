@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import inspect
 import warnings
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
-from datetime import datetime
 from types import MappingProxyType, TracebackType
-from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Literal, ParamSpec, Self, TypeVar, overload
 
 import msgspec
 
@@ -20,22 +18,22 @@ from millstream.broker import Broker, OrderRules
 from millstream.client import ClientInspector, Clients, new_request, open_topic, run_sync, sync_version
 from millstream.codec import Codec, CodecName, EventCodec
 from millstream.config import Url, discover_namespace, discover_url, parse_url
+from millstream.declarations import Declarations, Subscribe
 from millstream.errors import BrokerUnavailable, BulkError, UsageError
-from millstream.events.batch import Batch
 from millstream.events.broadcast import Broadcast
 from millstream.events.consumer import Consumer
 from millstream.events.group import Group
-from millstream.events.subscription import BatchSubscriber, PrefixSubscription, SubscribeOptions, Subscriber, Subscription
+from millstream.events.subscription import PrefixSubscription, Subscription
 from millstream.events.topic import Topic
 from millstream.jobs.bulk import Bulk
 from millstream.jobs.call import Call
 from millstream.jobs.dead import DeadLetters
 from millstream.jobs.job import Job, Origin
 from millstream.jobs.queue import Queue
-from millstream.jobs.task import AsyncTask, SyncTask, Task, TaskDecorator, default_name
+from millstream.jobs.task import Task, make_task
 from millstream.model.address import base_name, dead_address, shard_addresses, split_address, split_group, topic_address
 from millstream.model.handler import GroupHandler
-from millstream.model.ordering import SHARDS, Key, KeyOf, OnFailure, consumers_option, order_rules
+from millstream.model.ordering import KeyOf
 from millstream.model.policy import RetryPolicy
 from millstream.model.serving import Serving
 from millstream.model.settings import AppSettings, QueueSettings, TopicSettings, integer, seconds, topic_name
@@ -44,7 +42,6 @@ from millstream.model.types import Seconds
 from millstream.options import (
     TaskOptions,
     job_id,
-    log_position,
     payload_option,
     result_ttl_option,
     retry_option,
@@ -52,6 +49,7 @@ from millstream.options import (
     timeout_option,
 )
 from millstream.reporting.observers import Observer, Observers
+from millstream.router import Router
 from millstream.worker.inside import run_until_stopped
 from millstream.worker.scaling.requests import HOLD_SECONDS, scale
 from millstream.worker.services.keeper import KeeperThread
@@ -70,7 +68,7 @@ Lifespan = Callable[["Millstream"], AbstractAsyncContextManager[Any]]
 """Entered when a worker starts, left when it stops; handlers find what it yields in ``current_job().state``."""
 
 
-class Millstream:
+class Millstream(Declarations):
     """An app: its tasks, its queues, and where they live.
 
     ``url`` None means ``$MILLSTREAM_URL``, then ``[tool.millstream] url``, then the embedded server; ``namespace`` None
@@ -166,180 +164,14 @@ class Millstream:
 
     # -- declaring ---------------------------------------------------------------------------------------------------------
 
-    @overload
-    def task(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
-    @overload
-    def task(self, fn: Callable[P, R], /) -> SyncTask[P, R]: ...
-    @overload
-    def task(self, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
-    def task(self, *fn: Any, **options: Any) -> Any:
-        """Declare a task: ``@app.task``, or ``@app.task(queue="mail", timeout=30)``.
+    def include_router(self, router: Router) -> None:
+        """Declare here all that a router declares, and what it will declare.
 
-        Its name is the function's, unique in the app. UsageError names an option that makes no sense.
+        From now on its tasks, queues and topics send to this app. A router may be included in several apps, as by a factory
+        that is called for each test: they all serve it, and it sends to the one that included it last; ``app.tasks[name]`` is
+        always this app's own. UsageError if a name is taken.
         """
-
-        def declare(fn: Any) -> Task[..., Any]:
-            own_name = default_name(fn, "name" in options)
-            return self._add_task(fn, own_name, cast(TaskOptions, options))
-
-        if not fn:
-            return declare
-        if len(fn) != 1 or options:
-            raise UsageError("task() takes one function, or options by keyword: @app.task or @app.task(queue=…)")
-        return declare(*fn)
-
-    def queue(
-        self,
-        name: str,
-        *,
-        max_length: int | None = None,
-        shards: int | None = None,
-        consumers: tuple[int, int] | None = None,
-    ) -> Queue:
-        """Declare a queue, with a bound on its ready, running, scheduled and blocked jobs past which ``enqueue`` raises
-        QueueFull.
-
-        ``shards``: it is so many queues, shared among the workers that serve it; jobs of ordered tasks go to the shard of their
-        key, others to each in turn, and the bound is divided among them. ``consumers``: how many worker processes serve it, at
-        least and at most, over all machines; None: any number. A task's ``queue="…"`` declares a queue too, without any of
-        these. Declared twice with different options: UsageError.
-        """
-        if max_length is not None:
-            integer(max_length, "max_length", minimum=1)
-        settings = QueueSettings(
-            name=checked_name(name, "queue"),
-            max_length=max_length,
-            shards=0 if shards is None else integer(shards, "shards", minimum=1),
-            consumers=consumers_option(consumers),
-        )
-        known = self._declared.get(name)
-        if known is None:
-            self._queues[name] = settings
-            known = self._declared[name] = Queue(settings, self._clients)
-        elif known.settings != settings:
-            raise UsageError(
-                f"queue {name!r} is declared already with other options: {_options(known.settings)}; now {_options(settings)}"
-            )
-        return known
-
-    def topic(
-        self,
-        name: str,
-        type: type[T],
-        *,
-        codec: CodecName | Codec = "msgpack",
-        max_length: int | None = 1_000_000,
-        retention: Seconds | None = None,
-        retention_count: int | None = None,
-        start: datetime | str = "beginning",
-        order_by: Callable[[T], Key] | None = None,
-        shards: int | None = None,
-        on_failure: OnFailure | None = None,
-        max_pending_per_key: int | None = None,
-    ) -> Topic[T]:
-        """Declare a topic of events of one type, each of which every group of it is given.
-
-        ``max_length``: how many events it keeps for groups that have not been given them, or for want of a group, before
-        ``publish`` raises TopicFull, or the oldest go if only broadcasts read it; None: no bound. ``retention``: for how
-        long it keeps events that all groups were given, for groups that are made later or rewound; ``retention_count``: how
-        many of the latest; both: no longer and no more than that; 0: none; neither: as another app has said, else none.
-        ``start``: where its groups begin if they do not say: "beginning" with all it keeps, "new" with what comes next, at a
-        moment, or after an entry by its id. Declared twice with another type: UsageError.
-
-        ``order_by``: a function of an event that returns its key (text, bytes or a number). In each group the events of one key
-        are handled one at a time, in the order in which they were published, through retries, crashes and scaling; those of
-        different keys at the same time. The topic is then ``shards`` logs (8), each with its share of ``max_length`` and
-        ``retention``, which the workers share; the number may change only by ``reshard``. ``on_failure`` ("skip") and
-        ``max_pending_per_key`` (1000): for groups that do not say, as for ``subscribe``.
-        """
-        if max_length is not None:
-            integer(max_length, "max_length", minimum=1)
-        keep, keep_count = _retention(retention, retention_count)
-        said = {"shards": shards, "on_failure": on_failure, "max_pending_per_key": max_pending_per_key}
-        said = {option: value for option, value in said.items() if value is not None}
-        key_of = None if order_by is None else KeyOf(order_by, f"topic {name!r}")
-        if key_of is None and "shards" in said:
-            raise UsageError(f"shards={shards!r} of topic {name!r}: only a topic with an order has shards; say order_by= too")
-        settings = TopicSettings(
-            name=topic_name(name),
-            max_length=max_length,
-            keep=keep,
-            keep_count=keep_count,
-            start=log_position(start, "start"),
-            shards=0 if key_of is None else integer(said.get("shards", SHARDS), "shards", minimum=1),
-            order=order_rules(said, None if key_of is None else OrderRules(), f"topic {name!r}"),
-        )
-        known = self._topics.get(name)
-        if known is None:
-            wire = EventCodec(name, type, codec)
-            known = self._topics[name] = Topic(settings, wire, self._clients, self.settings, self._consume, key_of)
-        elif (known.settings, known.type, known.codec, known.order_by) != (settings, type, codec, order_by):
-            raise UsageError(f"topic {name!r} is declared already, with another type, codec, key or other options: {known!r}")
-        return known
-
-    @overload
-    def subscribe_prefix(
-        self,
-        prefix: str,
-        group: str,
-        *,
-        type: type[T],
-        codec: CodecName | Codec = "msgpack",
-        batch: None = None,
-        **options: Unpack[SubscribeOptions],
-    ) -> Subscriber[T]: ...
-    @overload
-    def subscribe_prefix(
-        self,
-        prefix: str,
-        group: str,
-        *,
-        type: type[T],
-        codec: CodecName | Codec = "msgpack",
-        batch: Batch,
-        **options: Unpack[SubscribeOptions],
-    ) -> BatchSubscriber[T]: ...
-    def subscribe_prefix(
-        self,
-        prefix: str,
-        group: str,
-        *,
-        type: type[T],
-        codec: CodecName | Codec = "msgpack",
-        batch: Batch | None = None,
-        **options: Unpack[SubscribeOptions],
-    ) -> Any:
-        """Declare what handles, for a group, the events of every topic whose name begins with ``prefix``; as
-        ``topic.subscribe`` does for one.
-
-        From the moment an app that declares it connects, each of these topics has the group, and those that are opened later
-        have it before anything is published to them; workers find them while they run. A topic that has a handler of its own
-        for the group in this app is left to it. Of an ordered topic the group is in each shard, where it keeps the order.
-        """
-        topic_name(prefix, "prefix")
-        checked_name(group, "group")
-        for option in ("on_failure", "max_pending_per_key"):
-            if option in options:
-                raise UsageError(
-                    f"{option} of group {group!r} of topics {prefix!r}…: a group by prefix is in topics with and without "
-                    "order; topic.subscribe takes it, for those with"
-                )
-
-        def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
-            def subscribe(topic: str) -> Subscription:
-                return Subscription(fn, topic, group, EventCodec(topic, type, codec), options, self.settings, batch)
-
-            subscription = PrefixSubscription(prefix, group, subscribe)
-            for other in self._prefixes.values():
-                if other.group == group and (other.prefix.startswith(prefix) or prefix.startswith(other.prefix)):
-                    raise UsageError(
-                        f"group {group!r} of topics {prefix!r}… has a handler already, for {other.prefix!r}…: "
-                        "give this one another group"
-                    )
-            self._prefixes[subscription.address] = subscription
-            return fn
-
-        return declare
+        router.attach(self)
 
     async def remove_prefix(self, prefix: str, group: str) -> None:
         """Remove a group that was declared by this prefix, with all that waits or is dead in it, in every topic whose name
@@ -402,7 +234,7 @@ class Millstream:
         """What handles events in every worker process."""
         return [each for topic in self._topics.values() for each in topic.broadcasts]
 
-    def _add_task(self, fn: Any, own_name: str, options: TaskOptions) -> Task[..., Any]:
+    def _declare_task(self, fn: Any, own_name: str, options: TaskOptions) -> Task[..., Any]:
         settings = task_settings(options, own_name, self.settings)
         names = (settings.name, *settings.aliases)
         for name in names:
@@ -416,13 +248,44 @@ class Millstream:
                     f"task {settings.name!r} has {_rules(settings.order)}, and {other!r} has {_rules(rules)}: that holds for a "
                     "whole queue; say the same for both, or give one a queue of its own"
                 )
-        kind = cast(type[Task[..., Any]], AsyncTask if inspect.iscoroutinefunction(fn) else SyncTask)
-        order_by = options.get("order_by")
-        key_of = None if order_by is None else KeyOf(order_by, f"task {settings.name!r}", like=fn)
-        task = kind(fn, settings, self._clients, self._queues.keys(), key_of)
+        task = make_task(fn, settings, options.get("order_by"), self._clients, self._queues.keys())
         self._queues.setdefault(settings.queue, QueueSettings(name=settings.queue))
         self._tasks.update(dict.fromkeys(names, task))
         return task
+
+    def _declare_queue(self, settings: QueueSettings) -> Queue:
+        name = settings.name
+        known = self._declared.get(name)
+        if known is None:
+            self._queues[name] = settings
+            known = self._declared[name] = Queue(settings, self._clients)
+        elif known.settings != settings:
+            raise UsageError(
+                f"queue {name!r} is declared already with other options: {_options(known.settings)}; now {_options(settings)}"
+            )
+        return known
+
+    def _declare_topic(self, settings: TopicSettings, type: Any, codec: CodecName | Codec, key_of: KeyOf | None) -> Topic[Any]:
+        known, order_by = self._topics.get(settings.name), None if key_of is None else key_of.fn
+        if known is None:
+            encoder = EventCodec(settings.name, type, codec)
+            known = Topic(settings, encoder, self._clients, self.settings, self._consume, key_of)
+            self._topics[settings.name] = known
+        elif (known.settings, known.type, known.codec, known.order_by) != (settings, type, codec, order_by):
+            raise UsageError(
+                f"topic {settings.name!r} is declared already, with another type, codec, key or other options: {known!r}"
+            )
+        return known
+
+    def _declare_prefix(self, prefix: str, group: str, subscribe: Subscribe) -> None:
+        subscription = PrefixSubscription(prefix, group, lambda topic: subscribe(topic, self.settings))
+        for other in self._prefixes.values():
+            if other.group == group and (other.prefix.startswith(prefix) or prefix.startswith(other.prefix)):
+                raise UsageError(
+                    f"group {group!r} of topics {prefix!r}… has a handler already, for {other.prefix!r}…: "
+                    "give this one another group"
+                )
+        self._prefixes[subscription.address] = subscription
 
     # -- sending and finding -----------------------------------------------------------------------------------------------
 
@@ -660,16 +523,6 @@ class Millstream:
                 yield self
         finally:
             self._url = outer
-
-
-def _retention(age: Any, count: Any) -> tuple[float | None, int | None]:
-    """By age and by count; if only one is said, 0 for the other one, which does not bound it; None: it is left as it is."""
-    if age is None and count is None:
-        return None, None
-    return (
-        0.0 if age is None else seconds(age, "retention"),
-        0 if count is None else integer(count, "retention_count", minimum=0),
-    )
 
 
 def _options(settings: QueueSettings) -> str:

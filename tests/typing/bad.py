@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from use import Order, app, conf, in_order, mail, ordered, orders, resize, send_mail, ship
+from use import Order, app, conf, in_order, invoice, mail, ordered, orders, resize, send_mail, ship
 
-from millstream import Batch, DeadEvent, Delivery, Job, Millstream, Problem, RetryPolicy
+from millstream import Batch, DeadEvent, Delivery, Job, Millstream, Problem, RetryPolicy, Router
 
 
 async def bad() -> None:
@@ -25,6 +25,12 @@ async def bad() -> None:
     resize.options(at=3.0)  # E not a datetime
     resize.options(id=42)  # E not text
     resize.options(retry="5")  # E neither a policy nor a count
+    resize.options(headers={"tenant": 1})  # E not text
+    await invoice.enqueue("x")  # E wrong type, of a router's task
+    app.topic("t", int, retention_count=1.5)  # E not a count
+    RetryPolicy(retry_timeouts="no")  # E not a bool
+    Router(prefix=1)  # E not text
+    app.include_router(app)  # E not a router
     resize.options(delay=1).enqueue(1, 2, 3)  # E too many, and never awaited
     number: int = await (await resize.enqueue(1)).result()  # E it is text
     text: str = (await conf.enqueue(1)).result_sync()  # E it is a list

@@ -24,10 +24,12 @@ from millstream import (
     Reject,
     Retry,
     RetryPolicy,
+    Router,
     Snooze,
     SyncTask,
     Topic,
     Why,
+    current_job,
 )
 from millstream.broker import StoppedKey
 from millstream.errors import BulkError, JobFailed
@@ -175,6 +177,45 @@ assert_type(app.task(name="other")(plain)(1), float)
 
 
 orders = app.topic("orders", Order, max_length=1000, retention=3600.0)
+kept = app.topic("kept", Order, retention=timedelta(days=1), retention_count=1000)
+
+billing = Router(prefix="billing.", queue="billing")
+app.include_router(billing)
+Router().include_router(billing)
+bills = billing.topic("bills", Order)
+assert_type(bills, Topic[Order])
+assert_type(billing.queue("post", shards=4), Queue)
+
+
+@billing.task
+async def invoice(order: int) -> str:
+    return ""
+
+
+@billing.task(retry=RetryPolicy(3, delay=timedelta(seconds=1), delays=[1, timedelta(minutes=1)], retry_timeouts=False))
+def remind(order: int) -> int:
+    assert_type(current_job().headers["tenant"], str)
+    return order
+
+
+assert_type(invoice, AsyncTask[[int], str])
+assert_type(remind, SyncTask[[int], int])
+
+
+@bills.subscribe("ledger")
+async def enter(order: Order, delivery: Delivery) -> None: ...
+
+
+@billing.subscribe_prefix("bill", "audit", type=Order)
+async def audit_bill(order: Order) -> None: ...
+
+
+async def use_router() -> None:
+    job = await invoice.options(headers={"tenant": "a"}, id="i-1").enqueue(1)
+    assert_type(await job.result(), str)
+    assert_type((await job.info()).headers["tenant"], str)
+
+
 assert_type(orders, Topic[Order])
 
 

@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, cast, overload
+from weakref import WeakSet
 
 from millstream.client import Clients, Template, sync_version
 from millstream.codec import ArgumentCodec, ResultCodec
 from millstream.errors import UsageError
 from millstream.jobs.call import Call
 from millstream.jobs.job import Job, Origin
-from millstream.model.ordering import KeyOf
+from millstream.model.ordering import KeyFunction, KeyOf
 from millstream.model.policy import RetryPolicy
 from millstream.model.settings import TaskSettings
 from millstream.options import CallOptions, call_settings, job_id
@@ -62,6 +63,8 @@ class Task(Generic[P, R]):
         self._key_of = key_of
         self._clock = clock
         self._options: CallOptions = {}
+        self._copies: WeakSet[Self] | None = None
+        """Of a router's task: those with options, which an app is to have with it."""
         self._apply()
 
     @property
@@ -95,6 +98,8 @@ class Task(Generic[P, R]):
         changed = copy.copy(self)
         changed._options = cast(CallOptions, {**self._options, **options})
         changed._apply()
+        if self._copies is not None:
+            self._copies.add(changed)
         return changed
 
     def job(self, id: str) -> Job[R]:
@@ -110,6 +115,17 @@ class Task(Generic[P, R]):
         if found is None:
             found = self._origins[address] = replace(self.origin, address=address)
         return found
+
+    def wait_for_app(self) -> None:
+        """It is a router's, and will become the task of an app."""
+        self._copies = WeakSet()
+
+    def become(self, task: Task[P, R]) -> None:
+        """Be the same as a task of an app, in all its copies; their options stay."""
+        for each in (self, *(self._copies or ())):
+            each.name, each.settings, each.arguments, each.returns = task.name, task.settings, task.arguments, task.returns
+            each._clients, each._queues, each._key_of = task._clients, task._queues, task._key_of
+            each._apply()
 
     def _apply(self) -> None:
         call = call_settings(self._options, self.settings, self._queues, self._clock())
@@ -165,6 +181,15 @@ class TaskDecorator(Protocol):
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
     @overload
     def __call__(self, fn: Callable[P, R], /) -> SyncTask[P, R]: ...
+
+
+def make_task(
+    fn: Any, settings: TaskSettings, order_by: KeyFunction | None, clients: Clients, queues: Collection[str]
+) -> Task[..., Any]:
+    """A task over a function, async or not."""
+    kind = cast(type[Task[..., Any]], AsyncTask if inspect.iscoroutinefunction(fn) else SyncTask)
+    key_of = None if order_by is None else KeyOf(order_by, f"task {settings.name!r}", like=fn)
+    return kind(fn, settings, clients, queues, key_of)
 
 
 def default_name(fn: Any, named: bool) -> str:

@@ -1,0 +1,205 @@
+"""A router: tasks, queues and topics that are declared apart from an app, and sent to the app that includes them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack, cast
+
+from millstream.client import Clients
+from millstream.codec import Codec, CodecName, EventCodec
+from millstream.declarations import Declarations, Subscribe
+from millstream.errors import UsageError
+from millstream.events.batch import Batch
+from millstream.events.broadcast import BroadcastOptions
+from millstream.events.dead_event import DeadOptions
+from millstream.events.subscription import SubscribeOptions, Subscription
+from millstream.events.topic import Topic
+from millstream.jobs.queue import Queue
+from millstream.jobs.task import Task, make_task
+from millstream.model.ordering import KeyOf
+from millstream.model.settings import AppSettings, QueueSettings, TopicSettings
+from millstream.model.settings import name as checked_name
+from millstream.options import TaskOptions, task_settings
+from millstream.reporting.observers import Observers
+
+if TYPE_CHECKING:
+    from millstream.app import Millstream
+
+T = TypeVar("T")
+
+Declare = Callable[["Millstream", str, "str | None"], None]
+"""Declares one thing on an app, under a prefix, and in a queue if it names none."""
+
+
+class Router(Declarations):
+    """Declarations that apps include: ``app.include_router(router)``.
+
+    ``prefix`` begins the names of its tasks, not of topics; ``queue`` is the queue of tasks that name none. Routers include
+    routers: the prefixes are joined, the outer one first, and the inner ``queue`` counts. Until an app includes it, to send
+    anything through it is a UsageError; to call a task's function is not.
+    """
+
+    def __init__(self, *, prefix: str = "", queue: str | None = None) -> None:
+        self._prefix = checked_name(prefix, "prefix") if prefix else ""
+        self._queue = None if queue is None else checked_name(queue, "queue")
+        self._declared: list[tuple[Declare, str, str | None]] = []
+        """What was declared, the prefix of the routers it came through, and their queue."""
+        self._apps: list[weakref.ref[Millstream]] = []
+        self._outer: list[Router] = []
+        self._settings = AppSettings()
+        """Until an app includes it: each app has its own."""
+        self._clients = Clients(self._refuse, {}, {}, {}, Observers())
+
+    def include_router(self, router: Router) -> None:
+        """Declare here all that another router declares, and what it will declare."""
+        if router is self or router in self._including():
+            raise UsageError(f"{router!r} cannot be included in {self!r}: it would include itself")
+        for declare, prefix, queue in list(router._declared):
+            self._add(declare, router._prefix + prefix, queue or router._queue)
+        router._outer.append(self)
+
+    def attach(self, app: Millstream) -> None:
+        """What ``app.include_router`` does."""
+        for declare, prefix, queue in list(self._declared):
+            declare(app, self._prefix + prefix, queue or self._queue)
+        self._apps.append(weakref.ref(app))
+
+    def _including(self) -> Iterator[Router]:
+        """The routers that include this one, directly or not."""
+        for outer in self._outer:
+            yield outer
+            yield from outer._including()
+
+    def _add(self, declare: Declare, prefix: str = "", queue: str | None = None) -> None:
+        self._declared.append((declare, prefix, queue))
+        for outer in self._outer:
+            outer._add(declare, self._prefix + prefix, queue or self._queue)
+        for reference in self._apps:
+            app = reference()
+            if app is not None:
+                declare(app, self._prefix + prefix, queue or self._queue)
+
+    # -- what is declared --------------------------------------------------------------------------------------------------
+
+    def _declare_task(self, fn: Any, own_name: str, options: TaskOptions) -> Task[..., Any]:
+        draft = cast(TaskOptions, {**options, "name": self._prefix + options.get("name", own_name)})
+        settings = task_settings(draft, own_name, self._settings)
+        task = make_task(fn, settings, options.get("order_by"), self._clients, _Any())
+        task.wait_for_app()
+
+        def declare(app: Millstream, prefix: str, queue: str | None) -> None:
+            name = prefix + options.get("name", own_name)
+            said: Any = {"queue": queue, **options, "name": name} if queue is not None else {**options, "name": name}
+            task.become(app._declare_task(fn, name, said))
+
+        self._add(declare)
+        return task
+
+    def _declare_queue(self, settings: QueueSettings) -> Queue:
+        queue = Queue(settings, self._clients)
+
+        def declare(app: Millstream, prefix: str, default: str | None) -> None:
+            vars(queue).update(vars(app._declare_queue(settings)))
+
+        self._add(declare)
+        return queue
+
+    def _declare_topic(self, settings: TopicSettings, type: Any, codec: CodecName | Codec, key_of: KeyOf | None) -> Topic[Any]:
+        parts = (
+            settings,
+            EventCodec(settings.name, type, codec),
+            self._clients,
+            self._settings,
+            self._refuse_to_consume,
+            key_of,
+        )
+        topic: RouterTopic[Any] = RouterTopic(Topic(*parts), self._add, *parts)
+
+        def declare(app: Millstream, prefix: str, queue: str | None) -> None:
+            vars(topic).update(vars(app._declare_topic(settings, type, codec, key_of)))
+
+        self._add(declare)
+        return topic
+
+    def _declare_prefix(self, prefix: str, group: str, subscribe: Subscribe) -> None:
+        self._add(lambda app, _, __: app._declare_prefix(prefix, group, subscribe))
+
+    # -- before an app includes it -----------------------------------------------------------------------------------------
+
+    def _refuse(self) -> NoReturn:
+        raise UsageError(f"{self!r} is not included in an app yet: call app.include_router(router) before anything is sent")
+
+    async def _refuse_to_consume(self, _: Subscription) -> NoReturn:
+        self._refuse()
+
+    def __repr__(self) -> str:
+        return f"<router {self._prefix!r}>" if self._prefix else "<router>"
+
+
+class RouterTopic(Topic[T]):
+    """A topic of a router: what is declared on it is declared on this topic of every app that includes the router."""
+
+    def __init__(self, draft: Topic[Any], add: Callable[[Declare], None], *parts: Any) -> None:
+        super().__init__(*parts)
+        self._draft = draft
+        """Finds mistakes before any app is there."""
+        self._add = add
+
+    def subscribe(
+        self,
+        group: str,
+        *,
+        batch: Batch | None = None,
+        dead_letter: Topic[T] | None = None,
+        **options: Unpack[SubscribeOptions],
+    ) -> Any:
+        other = dead_letter._draft if isinstance(dead_letter, RouterTopic) else dead_letter
+        check: Any = self._draft.subscribe(group, batch=batch, dead_letter=other, **options)  # type: ignore[call-overload]
+
+        def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
+            check(fn)
+
+            def on(app: Millstream, _: str, __: str | None) -> None:
+                target = None if dead_letter is None else app.topics[dead_letter.name]
+                topic: Any = app.topics[self.name]
+                topic.subscribe(group, batch=batch, dead_letter=target, **options)(fn)
+
+            self._add(on)
+            return fn
+
+        return declare
+
+    def on_dead(self, group: str, **options: Unpack[DeadOptions]) -> Any:
+        def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
+            self._draft.on_dead(group, **options)(fn)
+            self._add(lambda app, _, __: cast(None, app.topics[self.name].on_dead(group, **options)(fn)))
+            return fn
+
+        return declare
+
+    def broadcast(self, *fn: Any, **options: Any) -> Any:
+        def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
+            said = cast(BroadcastOptions, options)
+            self._draft.broadcast(**said)(fn)
+            self._add(lambda app, _, __: cast(None, app.topics[self.name].broadcast(**said)(fn)))
+            return fn
+
+        if not fn:
+            return declare
+        if len(fn) != 1 or options:
+            raise UsageError("broadcast() takes one function, or options by keyword: @topic.broadcast or @topic.broadcast(…)")
+        return declare(*fn)
+
+
+class _Any(Collection[str]):
+    """The queues of apps that are not there yet."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0

@@ -1,0 +1,195 @@
+"""Routers: declarations apart from an app, which apps include."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from millstream import DeadEvent, Delivery, Millstream, RetryPolicy, Router, current_job
+from millstream.errors import BulkError, UsageError
+from tests.unit.stage import looped, new_app, until
+
+PATIENCE = 30.0
+
+
+def billing() -> tuple[Router, Any]:
+    router = Router(prefix="billing.", queue="billing")
+
+    @router.task
+    async def invoice(order: int) -> str:
+        return f"{current_job().task} {order} in {current_job().queue}"
+
+    return router, invoice
+
+
+@looped
+async def test_a_task_of_a_router_has_its_prefix_and_its_queue_in_the_app() -> None:
+    app = new_app()
+    router, invoice = billing()
+
+    @router.task(name="mail", queue="post")
+    def send() -> str:
+        return f"{current_job().task} in {current_job().queue}"
+
+    app.include_router(router)
+    assert (invoice.name, send.name) == ("billing.invoice", "billing.mail")
+    assert sorted(app.tasks) == ["billing.invoice", "billing.mail"]
+    assert sorted(app.queues) == ["billing", "post"]
+    async with app, app.worker():
+        assert await (await invoice.enqueue(7)).result(timeout=PATIENCE) == "billing.invoice 7 in billing"
+        assert await (await app.tasks["billing.mail"].enqueue()).result(timeout=PATIENCE) == "billing.mail in post"
+
+
+@looped
+async def test_before_an_app_includes_it_a_router_sends_nothing_and_its_functions_can_be_called() -> None:
+    app = new_app()
+    router = Router(prefix="billing.")
+    numbers = router.topic("numbers", int)
+    queue = router.queue("post", max_length=7)
+
+    @router.task
+    async def double(number: int) -> int:
+        return 2 * number
+
+    for send in (
+        lambda: double.enqueue(1),
+        lambda: double.options(delay=1).enqueue(1),
+        lambda: numbers.publish(1),
+        lambda: numbers.publish_many([1]),
+        queue.pause,
+        lambda: double.job("x").result(timeout=0),
+    ):
+        with pytest.raises(UsageError, match=r"<router 'billing\.'> is not included in an app yet: call app.include_router"):
+            await send()
+    with pytest.raises(BulkError, match="belongs to another app"):
+        await app.enqueue_many([double.bind(1)])
+    assert await double(21) == 42
+
+
+@looped
+async def test_what_was_made_of_a_task_before_the_app_was_there_sends_to_the_app() -> None:
+    app = new_app()
+    router, invoice = billing()
+    soon, call = invoice.options(expires=60, headers={"a": "b"}), invoice.bind(1)
+    sooner = soon.options(timeout=5)
+    app.include_router(router)
+    async with app, app.worker():
+        jobs = [await soon.enqueue(2), await sooner.enqueue(3), await call.enqueue()]
+        assert [(await job.result(timeout=PATIENCE)).split()[1] for job in jobs] == ["2", "3", "1"]
+    assert sooner.settings == app.tasks["billing.invoice"].settings
+
+
+@looped
+async def test_every_app_has_tasks_of_its_own_and_a_router_sends_to_the_one_that_included_it_last() -> None:
+    router, invoice = billing()
+    first, second = new_app(retry=RetryPolicy(1)), new_app(retry=RetryPolicy(2))
+    first.include_router(router)
+    second.include_router(router)
+    async with first, second:
+        await invoice.enqueue(1)
+        await first.tasks["billing.invoice"].enqueue(2)
+        assert [(await app.inspector.queue("billing")).ready for app in (first, second)] == [1, 1]
+    assert first.tasks["billing.invoice"].settings.retry == RetryPolicy(1)
+    assert invoice.settings.retry == RetryPolicy(2)
+
+
+@looped
+async def test_handlers_of_a_routers_topics_are_those_of_the_app() -> None:
+    app = new_app(retry=RetryPolicy(0))
+    router = Router(prefix="billing.")
+    got: list[Any] = []
+    numbers, bad = router.topic("numbers", int), router.topic("bad", int)
+
+    @numbers.subscribe("sums", dead_letter=bad)
+    async def add(number: int) -> None:
+        if number < 0:
+            raise ValueError("negative")
+        got.append(number)
+
+    @bad.subscribe("watch")
+    async def watch(number: int, delivery: Delivery) -> None:
+        got.append(("bad", number, delivery.headers["dead-topic"]))
+        raise ValueError("again")
+
+    @bad.on_dead("watch")
+    async def bury(letter: DeadEvent[int]) -> None:
+        got.append(("dead", letter.event))
+
+    @numbers.broadcast
+    async def hear(number: int) -> None:
+        got.append(("heard", number))
+
+    @router.subscribe_prefix("num", "audit", type=int)
+    async def audit(number: int) -> None:
+        got.append(("audit", number))
+
+    app.include_router(router)
+    assert sorted(app.topics) == ["bad", "numbers"], "names of topics have no prefix"
+    async with app, app.worker():
+        await numbers.publish_many([1, -1])
+        wanted = {1, ("bad", -1, "numbers"), ("dead", -1), ("heard", 1), ("heard", -1), ("audit", 1), ("audit", -1)}
+        await until(lambda: wanted <= set(got))
+    assert len(got) == len(wanted)
+
+
+@looped
+async def test_routers_nest_and_what_is_declared_later_is_declared_too() -> None:
+    app = new_app()
+    api = Router(prefix="api.", queue="api")
+    router, invoice = billing()
+    plain = Router()
+    api.include_router(router)
+    api.include_router(plain)
+    app.include_router(api)
+
+    @plain.task
+    async def ping() -> str:
+        return current_job().queue
+
+    @router.task
+    async def pay() -> None: ...
+
+    assert sorted(app.tasks) == ["api.billing.invoice", "api.billing.pay", "api.ping"]
+    async with app, app.worker():
+        assert (await (await invoice.enqueue(1)).result(timeout=PATIENCE)) == "api.billing.invoice 1 in billing"
+        assert (await (await ping.enqueue()).result(timeout=PATIENCE)) == "api"
+
+
+def test_mistakes_are_named_where_they_are_made() -> None:
+    router, _ = billing()
+    numbers = router.topic("numbers", int)
+
+    @numbers.subscribe("sums")
+    async def add(number: int) -> None: ...
+
+    with pytest.raises(UsageError, match="has a handler already"):
+        numbers.subscribe("sums")(add)
+    with pytest.raises(UsageError, match="timeout"):
+        router.task(timeout=-1)(add)
+    with pytest.raises(UsageError, match="prefix"):
+        Router(prefix="a/b")
+    outer = Router()
+    outer.include_router(router)
+    with pytest.raises(UsageError, match="include itself"):
+        router.include_router(outer)
+    with pytest.raises(UsageError, match="include itself"):
+        router.include_router(router)
+    app = Millstream("memory://")
+    app.include_router(router)
+    with pytest.raises(UsageError, match=r"there is a task .billing\.invoice. already"):
+        app.include_router(router)
+
+
+def test_a_router_keeps_no_app_alive() -> None:
+    import gc
+    import weakref
+
+    router, _ = billing()
+    app = Millstream("memory://")
+    app.include_router(router)
+    gone = weakref.ref(app)
+    Millstream("memory://").include_router(router)
+    del app
+    gc.collect()
+    assert gone() is None
