@@ -45,6 +45,9 @@ class TaskOptions(TypedDict, total=False):
     """A count alone changes the count of the app's policy."""
     max_payload_bytes: int | None
     """None: no cap."""
+    id_ttl: Seconds | None
+    """For how long an id that a caller gave is remembered after its job has ended; 0: it is free as soon as the job is done,
+    cancelled or expired, while one that is dead keeps it until it is purged or replayed. None: as the app says."""
     order_by: KeyFunction | None
     """Takes the task's parameters by name and returns a key: jobs of one key run one at a time, in the order in which they were
     enqueued."""
@@ -67,6 +70,7 @@ class CallOptions(TypedDict, total=False):
     timeout: Seconds | None
     expires: Seconds | datetime | None
     result_ttl: Seconds | None
+    id_ttl: Seconds | None
     headers: Mapping[str, str]
     """Travel with the job, through retries and replays; ``current_job().headers`` has them."""
 
@@ -84,6 +88,7 @@ class CallSettings:
     expires_at: float = 0.0
     overrides: CallOverrides | None = None
     fields: EventFields | None = None
+    id_ttl: float | None = None
 
 
 def task_settings(options: TaskOptions, default_name: str, app: AppSettings) -> TaskSettings:
@@ -102,6 +107,7 @@ def task_settings(options: TaskOptions, default_name: str, app: AppSettings) -> 
         order=order_rules(
             options, None if options.get("order_by") is None else OrderRules(), f"task {options.get('name', default_name)!r}"
         ),
+        id_ttl=_id_ttl_option(options.get("id_ttl")),
     )
 
 
@@ -147,6 +153,7 @@ def call_settings(options: CallOptions, task: TaskSettings, queues: Collection[s
         expires_at=expires_at,
         overrides=overrides,
         fields=fields_option(options.get("headers"), {}, task.max_payload_bytes, f"a job of task {task.name!r}"),
+        id_ttl=_id_ttl_option(options["id_ttl"]) if "id_ttl" in options else task.id_ttl,
     )
 
 
@@ -216,6 +223,10 @@ def retry_option(value: Any, base: RetryPolicy) -> RetryPolicy:
 def _retry_override(value: Any, base: RetryPolicy) -> int | RetryRule:
     policy = retry_option(value, base)
     return policy.max_retries if isinstance(value, int) else policy.to_rule()
+
+
+def _id_ttl_option(value: Any) -> float | None:
+    return None if value is None else seconds(value, "id_ttl")
 
 
 def _expires_option(value: Any) -> float:

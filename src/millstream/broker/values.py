@@ -46,6 +46,9 @@ class Post(msgspec.Struct, frozen=True, gc=False):
     """Messages of one key are given one at a time and in this order. None: it is in no order."""
     request: str = ""
     """For a given id: names this request, so that the same post sent again is CREATED again, not EXISTS."""
+    id_ttl: float | None = None
+    """For a given id: seconds for which it is remembered after the job has ended; 0: it is free then, unless the job is dead,
+    which keeps it until it is purged. None: as the backend says."""
 
 
 class OrderRules(msgspec.Struct, frozen=True):

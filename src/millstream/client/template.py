@@ -45,6 +45,7 @@ class Template:
         "expires",
         "expires_at",
         "id",
+        "id_ttl",
         "key",
         "queue",
     )
@@ -64,12 +65,14 @@ class Template:
         overrides: CallOverrides | None = None,
         event: EventFields | None = None,
         key: KeyOf | None = None,
+        id_ttl: float | None = None,
     ) -> None:
         self.queue = queue
         """The whole's address, if it has shards."""
         self.key = key
         """None: what is sent is in no order."""
         self.id = id
+        self.id_ttl = id_ttl
         self.delay = delay
         self.at = at
         self.expires = expires
@@ -126,4 +129,5 @@ class Template:
             self.expires_at,
             key,
             new_request() if self.id else "",
+            self.id_ttl if self.id else None,
         )

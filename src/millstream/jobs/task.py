@@ -93,7 +93,7 @@ class Task(Generic[P, R]):
 
         ``delay`` (seconds) or ``at`` (an aware datetime): not before then. ``id``: enqueued once under this id. ``queue``: one
         the app declares. ``expires``: not started after so many seconds from enqueue, or a moment. ``headers``: text by text,
-        which travels with the job. ``retry``, ``timeout`` and ``result_ttl`` as in the declaration.
+        which travels with the job. ``retry``, ``timeout``, ``result_ttl`` and ``id_ttl`` as in the declaration.
         """
         changed = copy.copy(self)
         changed._options = cast(CallOptions, {**self._options, **options})
@@ -141,6 +141,7 @@ class Task(Generic[P, R]):
             expires_at=call.expires_at,
             overrides=call.overrides,
             event=call.fields,
+            id_ttl=call.id_ttl,
             key=None if self._key_of is None else self._key_of.of_call,
         )
         self._origins: dict[str, Origin] = {}

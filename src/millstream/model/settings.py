@@ -81,6 +81,8 @@ class TaskSettings:
     max_payload_bytes: int | None
     order: OrderRules | None = None
     """What holds in its queue for jobs that have a key; None: its own have none."""
+    id_ttl: float | None = None
+    """For how long a given id is remembered after its job has ended; None: as the app says."""
 
 
 def seconds(value: Any, option: str, *, minimum: float = 0.0, above: bool = False) -> float:

@@ -331,7 +331,7 @@ class MemoryBroker(Broker):
 
     async def purge(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
         with self._locked(queue) as rules:
-            return self._once(queue, request, lambda: [dead.id for dead in rules.purge(job_ids)]) or []
+            return self._once(queue, request, lambda: rules.purge(job_ids, self._now())) or []
 
     def _once(self, address: str, request: str, verb: Callable[[], T]) -> T | None:
         """Do it, unless it was done under this name before; the answer. Falsy: nothing was changed."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from millstream.backends.memory.live_jobs import LiveJobs
-from millstream.backends.memory.state import Dead, Job, Kept, Location, Moment, Waiter
+from millstream.backends.memory.state import Dead, Given, Job, Kept, Location, Moment, Waiter
+from millstream.broker.values import REQUEST_SECONDS
 from millstream.model.message import ErrorNote
 from millstream.model.outcome import Letter
 from millstream.model.types import DeadReason
@@ -41,12 +42,13 @@ class EndedJobs(LiveJobs):
         self.totals: dict[str, int] = dict.fromkeys(TOTALS, 0)
         self.dead: OrderedDict[str, Dead] = OrderedDict()
         self.endings: Kept[bytes] = Kept()
-        # of ids that callers gave: the task, and the request that created the job
-        self._given: Kept[tuple[str, str]] = Kept()
+        self._given: Kept[Given] = Kept()
         # who waits for endings, by job
         self.waiting: dict[str, set[Waiter[bytes | None]]] = {}
 
-    def _end(self, job: Job, ending: bytes | None, ttl: float, given: bool, now: Moment, keeping: Keeping) -> None:
+    def _end(
+        self, job: Job, ending: bytes | None, ttl: float, given: bool, now: Moment, keeping: Keeping, *, dead: bool = False
+    ) -> None:
         """A job is alive no more: what it leaves behind, and who is told."""
         if self.jobs.get(job.id) is job:
             del self.jobs[job.id]
@@ -54,10 +56,16 @@ class EndedJobs(LiveJobs):
             ending = None
         if ending is not None:
             self.endings.put(job.id, ending, now.wall + ttl, now.wall)
-        if given:
-            self._given.keep(job.id, now.wall + keeping.id_ttl, now.wall)
+        known = self._given.get(job.id, now.wall) if given else None
+        if known is not None and known.id_ttl == 0 and not dead:
+            self._free(job.id, known, now)
+        elif known is not None:
+            self._given.keep(job.id, now.wall + (known.id_ttl or keeping.id_ttl), now.wall)
         for waiter in self.waiting.pop(job.id, ()):
             waiter.wake(ending)
+
+    def _free(self, job_id: str, known: Given, now: Moment) -> None:
+        self._given.put(job_id, known._replace(freed=True), now.wall + REQUEST_SECONDS, now.wall)
 
     def _dead_letter(self, job: Job, letter: Letter, task: str, body: bytes, now: Moment) -> None:
         self._supersede(job.id)
@@ -78,7 +86,7 @@ class EndedJobs(LiveJobs):
             self.order.record(job)
         letter = Letter(reason, ErrorNote("OrderError", _DIED_OF[reason]), attempts=0, crashes=0, enqueued_ms=0)
         self._dead_letter(job, letter, self._task(job), job.body, now)
-        self._end(job, None, 0.0, self._given.get(job.id, now.wall) is not None, now, keeping)
+        self._end(job, None, 0.0, self._given.get(job.id, now.wall) is not None, now, keeping, dead=True)
 
     def _task(self, job: Job) -> str:
         return job.task
@@ -92,7 +100,15 @@ class EndedJobs(LiveJobs):
             else:
                 return
 
-    def purge(self, job_ids: Sequence[str], *, but_stopped: bool = False) -> list[Dead]:
+    def purge(self, job_ids: Sequence[str], now: Moment) -> list[str]:
+        gone = [dead.id for dead in self._take_dead(job_ids)]
+        for job_id in gone:
+            known = self._given.get(job_id, now.wall)
+            if known is not None and known.id_ttl == 0:
+                self._free(job_id, known, now)
+        return gone
+
+    def _take_dead(self, job_ids: Sequence[str], *, but_stopped: bool = False) -> list[Dead]:
         found = [self.dead[job_id] for job_id in dict.fromkeys(job_ids) if job_id in self.dead]
         gone = [dead for dead in found if not (but_stopped and self.order.is_stopped(dead.key))]
         for dead in gone:

@@ -11,7 +11,7 @@ from itertools import islice
 from millstream.backends.memory.ended_jobs import EndedJobs, Keeping
 from millstream.backends.memory.live_jobs import in_order
 from millstream.backends.memory.order import Turn
-from millstream.backends.memory.state import Job, Kept, Location, Moment, Sender
+from millstream.backends.memory.state import Given, Job, Kept, Location, Moment, Sender
 from millstream.broker import Cancellation, Claim, Entry, Membership, OrderRules, Post, QueueState, Receipt
 from millstream.broker.values import CANCELLED_TTL, cancelled_by
 from millstream.errors import LeaseLost
@@ -53,7 +53,8 @@ class MemoryQueue(EndedJobs):
         if post.serial:
             sender.accept(post.serial)
         else:
-            self._given.put(post.id, (post.task, post.request), None, now.wall)
+            self._given.put(post.id, Given(post.task, post.request, post.id_ttl), None, now.wall)
+            self.endings.drop(post.id)
         due_ms = absolute_ms(post.at, post.delay, now.ms)
         expires_ms = absolute_ms(post.expires_at, post.expires, now.ms) if post.expires_at or post.expires else 0
         job = Job(post.id, post.body, expires_ms, due_ms, key=post.key, task=post.task)
@@ -66,12 +67,15 @@ class MemoryQueue(EndedJobs):
 
     def _find_given(self, post: Post, now: Moment) -> Receipt | None:
         known = self._given.get(post.id, now.wall)
+        freed = known is not None and known.freed
         if known is not None:
-            task, request = known
-            if task == post.task and request and request == post.request:
+            if (known.task, known.request) == (post.task, post.request) and post.request:
                 return Receipt.CREATED
-            return Receipt.EXISTS if task == post.task else Receipt.CONFLICT
-        if post.id in self.jobs or post.id in self.dead or self.endings.get(post.id, now.wall) is not None:
+            if not freed:
+                return Receipt.EXISTS if known.task == post.task else Receipt.CONFLICT
+        if post.id in self.jobs or post.id in self.dead:
+            return Receipt.EXISTS
+        if self.endings.get(post.id, now.wall) is not None and not freed and post.id_ttl is None:
             return Receipt.EXISTS
         name, _, serial = post.id.rpartition("-")
         sender = self._senders.get(name, now.wall)
@@ -232,7 +236,7 @@ class MemoryQueue(EndedJobs):
     def _settle_dead(self, job: Job, outcome: Outcome, now: Moment, keeping: Keeping) -> None:
         assert outcome.letter is not None, "a DEAD outcome says why"
         self._dead_letter(job, outcome.letter, outcome.task, outcome.body, now)
-        self._end(job, outcome.result, outcome.result_ttl, outcome.given_id, now, keeping)
+        self._end(job, outcome.result, outcome.result_ttl, outcome.given_id, now, keeping, dead=True)
         if job.key is None or not self.order.rules.stop:
             self._pass_on(job)
             return
@@ -290,7 +294,7 @@ class MemoryQueue(EndedJobs):
         return promoted
 
     def replay(self, job_ids: Sequence[str], now: Moment) -> list[str]:
-        replayed = [self._revive(dead, now) for dead in self.purge(job_ids, but_stopped=True)]
+        replayed = [self._revive(dead, now) for dead in self._take_dead(job_ids, but_stopped=True)]
         for job in replayed:
             if job.key is None:
                 self._append(job)
@@ -309,7 +313,7 @@ class MemoryQueue(EndedJobs):
         died = self.order.clear(key)
         if died is None:
             return None
-        replayed = [self._revive(dead, now) for dead in self.purge(died)] if replay else []
+        replayed = [self._revive(dead, now) for dead in self._take_dead(died)] if replay else []
         for job in replayed:
             self._block(job)
         following = self.order.next(key)

@@ -156,6 +156,18 @@ class Kept(Generic[V]):
         return (value for value, until in self._values.values() if until is None or until > now)
 
 
+class Given(NamedTuple):
+    """An id that a caller gave."""
+
+    task: str
+    request: str
+    """Which one created the job."""
+    id_ttl: float | None
+    """Seconds for which it is remembered after the job has ended; 0: it is free then."""
+    freed: bool = False
+    """Another request may have it; this one, sent again, is told that it created the job."""
+
+
 class Waiter(Generic[V]):
     """One coroutine's wait, which any thread may end."""
 

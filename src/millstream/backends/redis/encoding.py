@@ -50,8 +50,12 @@ def chosen(ids: Sequence[str], reply: bytes) -> list[str]:
 
 
 def serial(p: Post) -> int | str:
-    """Its serial; of a given id the request, if it has a name, written so that it is never read as a number."""
-    return p.serial or (f"\nr{p.request}" if p.request else 0)
+    """Its serial; of a given id the request, if it has a name, and how long the id is remembered, if that is said, written so
+    that it is never read as a number."""
+    if p.serial:
+        return p.serial
+    named = f"\nr{p.request}" if p.request else ""
+    return (named if p.id_ttl is None else f"{named}\nt{ms(p.id_ttl)}") or 0
 
 
 def keys_of(posts: Sequence[Post]) -> list[bytes]:

@@ -188,6 +188,97 @@ class PublishingPromises(Promises):
         await eventually(forgotten)
         assert await backend.publish("a") == [EXISTS]
 
+    # -- an id's own time --------------------------------------------------------------------------------------------------
+
+    @promise()
+    async def test_an_id_whose_own_time_is_none_is_free_when_its_job_is_done_and_its_ending_goes(
+        self, backend: BackendUnderTest
+    ) -> None:
+        await backend.join("c")
+        assert await backend.publish("a", id_ttl=0.0) == [CREATED]
+        assert await backend.publish("a", id_ttl=0.0) == [EXISTS]
+        await backend.settle("c", await backend.take("c"), result=DONE_ENDING, result_ttl=600.0, given_id=True)
+        assert await backend.status("a") == "done"
+        assert await backend.publish("a", id_ttl=0.0) == [CREATED]
+        assert await backend.status("a") == "ready"
+        assert await backend.broker.results.get(backend.queue, "a") is None
+
+    @promise()
+    async def test_an_id_whose_own_time_is_none_is_free_for_another_task_that_says_nothing_of_it(
+        self, backend: BackendUnderTest
+    ) -> None:
+        await backend.join("c")
+        await backend.publish("a", id_ttl=0.0)
+        await backend.settle("c", await backend.take("c"), result=DONE_ENDING, result_ttl=600.0, given_id=True)
+        assert await backend.publish("a", task="other") == [CREATED]
+        assert await backend.publish("a", id_ttl=0.0) == [CONFLICT]
+
+    @promise()
+    async def test_an_id_whose_own_time_is_none_is_free_when_its_job_is_cancelled_or_has_expired(
+        self, backend: BackendUnderTest
+    ) -> None:
+        await backend.join("c")
+        await backend.publish("a", "b", id_ttl=0.0)
+        await backend.broker.cancel(backend.queue, "a")
+        assert await backend.publish("a", id_ttl=0.0) == [CREATED]
+        entries = [entry for entry in await backend.take("c") if ids([entry]) == ["b"]]
+        await backend.settle("c", entries, Kind.EXPIRED, given_id=True)
+        assert await backend.publish("b", id_ttl=0.0) == [CREATED]
+
+    @promise()
+    async def test_a_dead_job_keeps_an_id_whose_own_time_is_none_until_it_is_purged(self, backend: BackendUnderTest) -> None:
+        await backend.join("c")
+        await backend.publish("a", id_ttl=0.0)
+        await backend.settle("c", await backend.take("c"), Kind.DEAD, given_id=True)
+        assert await backend.publish("a", id_ttl=0.0) == [EXISTS]
+        assert await backend.publish("a", task="other") == [CONFLICT]
+        assert await backend.broker.purge(backend.queue, ["a"]) == ["a"]
+        assert await backend.publish("a", task="other") == [CREATED]
+
+    @promise()
+    async def test_a_replayed_job_has_its_id_until_it_is_done(self, backend: BackendUnderTest) -> None:
+        await backend.join("c")
+        await backend.publish("a", id_ttl=0.0)
+        await backend.settle("c", await backend.take("c"), Kind.DEAD, given_id=True)
+        await backend.broker.replay(backend.queue, ["a"])
+        assert await backend.publish("a", id_ttl=0.0) == [EXISTS]
+        await backend.settle("c", await backend.take("c"), given_id=True)
+        assert await backend.publish("a", id_ttl=0.0) == [CREATED]
+
+    @promise()
+    async def test_a_request_sent_again_after_its_id_was_freed_creates_nothing(self, backend: BackendUnderTest) -> None:
+        await backend.join("c")
+        await backend.publish("a", id_ttl=0.0, request="first")
+        await backend.settle("c", await backend.take("c"), given_id=True)
+        assert await backend.publish("a", id_ttl=0.0, request="first") == [CREATED]
+        assert await backend.take("c") == []
+        assert await backend.publish("a", id_ttl=0.0, request="second") == [CREATED]
+        assert ids(await backend.take("c")) == ["a"]
+
+    @promise(id_ttl=0.05)
+    async def test_an_ids_own_time_may_be_longer_than_the_apps(self, backend: BackendUnderTest) -> None:
+        await backend.join("c")
+        await backend.publish("long", id_ttl=3600.0)
+        await backend.publish("short")
+        await backend.settle("c", await backend.take("c"), given_id=True)
+
+        async def is_free() -> bool:
+            return await backend.publish("short") == [CREATED]
+
+        await eventually(is_free)
+        assert await backend.publish("long") == [EXISTS]
+
+    @promise()
+    async def test_an_ids_own_time_may_be_shorter_than_the_apps(self, backend: BackendUnderTest) -> None:
+        await backend.join("c")
+        await backend.publish("a", id_ttl=0.05)
+        await backend.settle("c", await backend.take("c"), given_id=True)
+
+        async def is_free() -> bool:
+            return await backend.publish("a") == [CREATED]
+
+        await eventually(is_free)
+
     @promise()
     async def test_a_generated_id_given_by_a_caller_exists(self, backend: BackendUnderTest) -> None:
         await backend.join("c")

@@ -95,7 +95,7 @@ local function find_lost()
           dead_letter(id, '', '', lost_letter, at)
           dead_lettered = dead_lettered + 1
         end
-        ended(id, '', 0, id_ttl_ms)
+        ended(id, '', 0, id_ttl_ms, true)
       end
     end
   end

@@ -65,12 +65,8 @@ local function cancel(id)
   end
   redis.call('HDEL', INDEX, id)
   if key and has_turn(redis.call('HGET', TURNS, key), in_order, id) and pass_turns({ key }) > 0 then wake() end
-  if watched then
-    ended(id, ending, ttl_ms, id_ttl_ms)
-  else
-    redis.call('SET', ENDING .. id, ending, 'PX', ttl_ms)
-    if id_ttl_ms > 0 then redis.call('PEXPIRE', GIVEN .. id, id_ttl_ms) end
-  end
+  leave_behind(id, ending, ttl_ms, id_ttl_ms)
+  if watched then tell(id, ending) end
   cancelled = cancelled + 1
   return 1
 end

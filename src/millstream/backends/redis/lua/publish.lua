@@ -2,7 +2,8 @@
 -- KEYS: stream index stats ending given
 -- USES: clock moment wake append members keyed schedule accepted shards
 -- ARGV: clock, sender, max_length (-1: none), id_ttl_ms, shards, then seven each: id, body, serial, due, expires, task,
---       key ('': none, else behind a 'k') (serial: 0 if the caller gave the id, or a newline, 'r' and the name of its request; due,
+--       key ('': none, else behind a 'k') (serial: 0 if the caller gave the id, or a newline, 'r' and the name of its request, a newline,
+--       't' and the id's own id_ttl_ms, or one of these; due,
 --       expires: 0, '+ms' from now, or a moment in ms)
 -- Returns one digit each: 1 created, 2 exists, 3 full, 4 conflict, 5 created by this request before; then 'n' if nothing was ever published before; or '-' if there is another number of shards.
 local sender, limit, id_ttl_ms = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -20,12 +21,14 @@ local function receipt(id, serial, task, request)
     if accepted(state, serial) then return 2 end
   else
     local known = redis.call('GET', GIVEN .. id)
+    local freed = known and string.sub(known, 1, 1) == '\n'
     if known then
-      if request ~= '' and known == task .. request then return 5 end
+      if string.sub(request, 1, 2) == '\nr' and known == (freed and '\n' or '') .. task .. request then return 5 end
       local cut = string.find(known, '\n', 1, true)
-      return (cut and string.sub(known, 1, cut - 1) or known) == task and 2 or 4
+      if not freed then return (cut and string.sub(known, 1, cut - 1) or known) == task and 2 or 4 end
     end
-    if redis.call('HEXISTS', INDEX, id) == 1 or redis.call('EXISTS', ENDING .. id) == 1 then return 2 end
+    if redis.call('HEXISTS', INDEX, id) == 1 then return 2 end
+    if not freed and not string.find(request, '\nt', 1, true) and redis.call('EXISTS', ENDING .. id) == 1 then return 2 end
     local by, number = string.match(id, '^(.*)%-([1-9]%d*)$')
     if by and #number < 15 and accepted(load_sender(by), tonumber(number)) then return 2 end
   end
@@ -48,7 +51,12 @@ for i = 6, #ARGV, 7 do
       redis.call('HSET', INDEX, id, entry)
       ready = true
     end
-    if serial > 0 then accept(state, serial) else redis.call('SET', GIVEN .. id, task .. request) end
+    if serial > 0 then
+      accept(state, serial)
+    else
+      redis.call('SET', GIVEN .. id, task .. request)
+      redis.call('DEL', ENDING .. id)  -- of a job that had the id before
+    end
     limit = limit - 1
     created = created + 1
   end

@@ -1,5 +1,6 @@
 -- Delete dead letters.
--- USES: members letters answers
+-- KEYS: given
+-- USES: members letters answers ending
 -- ARGV: clock, request, then ids
 -- Returns one digit each: 1 if it was dead and is gone now, else 0.
 local known = answered(ARGV[2])
@@ -9,6 +10,8 @@ for i = 3, #ARGV do
   local letter = letter_of(ARGV[i])
   if letter then
     exhume(letter)
+    local known_id = redis.call('GET', GIVEN .. ARGV[i])
+    if known_id and string.sub(known_id, -3) == '\nt0' then free_id(ARGV[i], known_id) end
     purged = purged + 1
   end
   moved[i - 2] = letter and 1 or 0

@@ -132,7 +132,7 @@ for i = at + 1, #ARGV, 9 do
       retried = retried + 1
     elseif kind == '2' then
       dead_letter(id, ARGV[i + 7], ARGV[i + 6], ARGV[i + 8], stream.mark .. entry, key, position)
-      ended(id, ending, ttl_ms, forget_ms)
+      ended(id, ending, ttl_ms, forget_ms, true)
       if key and redis.call('HGET', META, 'stop') == '1' then stop_key(key, position, id) elseif key then pass({ position }, { key }) end
       dead_lettered = dead_lettered + 1
     else

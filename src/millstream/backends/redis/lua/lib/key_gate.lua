@@ -47,7 +47,7 @@ local function set_aside(stream, entries)
       elseif counts[key] and counts[key] >= most then
         local text = string.format('%d of its key wait behind one that is tried again: max_pending_per_key is reached', most)
         dead_letter(id, topic or task, body, order_letter('pending_full', text), stream.mark .. entry[1], key, position)
-        ended(id, '', 0, id_ttl_ms)
+        ended(id, '', 0, id_ttl_ms, true)
         stopped_letters = stopped_letters + 1
       else
         if counts[key] then counts[key] = counts[key] + 1 end

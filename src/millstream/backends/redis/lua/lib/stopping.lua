@@ -21,7 +21,7 @@ local function dead_letter_stopped(key, position, id, task, body, source)
   local text = string.format("%s of the same key is dead, and this follows it: its key goes on when it is cleared", by)
   redis.call('ZADD', STOPPED_LETTERS, 0, of_key(key) .. position .. id)
   dead_letter(id, topic or task or '', body, order_letter('stopped', text), source, key, position)
-  ended(id, '', 0, id_ttl_ms)
+  ended(id, '', 0, id_ttl_ms, true)
   stopped_letters = stopped_letters + 1
 end
 
