@@ -81,7 +81,7 @@ PEERS_APART := arq saq dramatiq
 $(BENCH_STAMP): pyproject.toml constraints.txt $(wildcard bench/requirements*.txt)
 	$(call make-venv,$(BENCH_VENV))
 	@echo "Installing Millstream and its peers into $(BENCH_VENV) ..."
-	@$(BENCH_VENV)/bin/python $(PIP_INSTALL) -r bench/requirements.txt -e '.[fast]'
+	@$(BENCH_VENV)/bin/python $(PIP_INSTALL) -r bench/requirements.txt -e '.[embedded,fast]'
 	@set -e; for peer in $(PEERS_APART); do \
 		$(BENCH_VENV)/bin/python -m venv $(BENCH_VENV)/$$peer; \
 		PIP_CONSTRAINT= $(BENCH_VENV)/$$peer/bin/python $(PIP_INSTALL) -r bench/requirements-$$peer.txt; \

@@ -125,7 +125,7 @@ def tool_settings(start: str | Path | None = None) -> ToolSettings:
 def discover_url(url: str | None) -> str:
     """The URL to use: the argument, ``$MILLSTREAM_URL``, ``[tool.millstream] url``, then the embedded server.
 
-    ``MILLSTREAM_REQUIRE_URL=1`` makes the last step a `UsageError`.
+    ``MILLSTREAM_REQUIRE_URL=1`` makes the last step a `UsageError`, and so does Kubernetes.
     """
     if url is not None:
         return _text(url, f"url must be a URL or None (URLs are {SUPPORTED})")
@@ -135,6 +135,11 @@ def discover_url(url: str | None) -> str:
         raise UsageError(
             "MILLSTREAM_REQUIRE_URL is set and there is no URL: pass one to Millstream(), set MILLSTREAM_URL, "
             f"or set url under [tool.millstream] in {project_root() / 'pyproject.toml'}"
+        )
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        raise UsageError(
+            "there is no URL, and in Kubernetes an embedded server would be a private queue of this pod: set MILLSTREAM_URL, "
+            "or write embedded:// if that is meant"
         )
     return DEFAULT_URL
 

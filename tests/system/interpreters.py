@@ -64,7 +64,8 @@ def _version(python: str) -> str:
 
 
 def _dependencies(python: str, version: str) -> Path:
-    wanted = [*tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"], *BESIDE]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["embedded"], *BESIDE]
     stamp = hashlib.sha256(json.dumps([wanted, (ROOT / "constraints.txt").read_text(), python]).encode()).hexdigest()
     folder = CACHE / version
     made = folder / "made"

@@ -170,7 +170,7 @@ def test_every_block_of_the_pages_says_which_file_it_belongs_to() -> None:
     assert commands[:6] == [
         "$ make demo",
         "$ make test",
-        "$ pip install millstream",
+        '$ pip install "millstream[embedded]"',
         "$ millstream worker tasks:app",
         "$ python send.py",
         "$ millstream worker tasks:app --reload",

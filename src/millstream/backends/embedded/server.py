@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import signal
 import sys
 import time
@@ -176,7 +177,9 @@ def _start(folder: Path, idle: float, lock: int) -> str:
                 f"({state}){log_tail(folder)}"
             )
         time.sleep(0.002)
-    logger.info(
+    # Where nobody watches, it may be a URL that was forgotten.
+    logger.log(
+        logging.INFO if sys.stderr.isatty() else logging.WARNING,
         "started an embedded server with its data in %s; it serves this machine only: set MILLSTREAM_URL to share jobs "
         "between machines",
         folder,
