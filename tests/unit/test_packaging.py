@@ -63,6 +63,37 @@ def test_what_need_not_be_loaded_is_not(module: str) -> None:
     assert heavy & set(loaded) == set()
 
 
+HIDE = """
+import asyncio, importlib, logging, os, signal, socket, ssl, subprocess, sys, tempfile  # which are there, in another form
+import redis.asyncio, rich.console, typer
+sys.modules |= dict.fromkeys(("fcntl", "grp", "pwd", "resource", "termios"))
+for module, names in {
+    os: ("fork", "geteuid", "getuid", "killpg", "register_at_fork", "setsid"),
+    signal: ("SIGALRM", "SIGCHLD", "SIGCONT", "SIGHUP", "SIGKILL", "SIGSTOP", "SIGUSR1", "SIGUSR2", "pthread_sigmask"),
+    socket: ("AF_UNIX",),
+}.items():
+    for name in names:
+        delattr(module, name)
+import millstream
+for name in millstream.__all__:
+    getattr(millstream, name)
+for name in ("errors", "logging", "testing", "backends.redis", "cli.main"):
+    importlib.import_module("millstream." + name)
+app = millstream.Millstream("memory://")
+
+@app.task
+def double(number: int) -> int:
+    return 2 * number
+
+print(double.enqueue_sync(21).status_sync())
+"""
+
+
+def test_without_what_only_posix_has_it_can_be_imported_and_enqueues() -> None:
+    done = subprocess.run([sys.executable, "-c", HIDE], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("ready\n", "")
+
+
 def test_every_declared_dependency_is_pinned_within_its_range() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = {canonicalize_name(pin.name): pin for pin in (Requirement(line) for line in lines if not line.startswith("#"))}

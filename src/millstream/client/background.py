@@ -96,7 +96,8 @@ class Background:
 background = Background()
 """The one module global, by promise: sync calls of all apps share one loop per process."""
 
-os.register_at_fork(after_in_child=background.forget)
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no forks
+    os.register_at_fork(after_in_child=background.forget)
 atexit.register(background.end)
 
 
