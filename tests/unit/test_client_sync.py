@@ -1,4 +1,4 @@
-"""Sync sync_versions: one background loop per process, refused where they would block a loop, fit for threads and forks."""
+"""Sync versions: one background loop per process, refused where they would block a loop, fit for threads and forks."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 
 from millstream import Call, Group, Job, Millstream, Queue, Topic
 from millstream.client import ClientInspector
+from millstream.client.background import background
 from millstream.errors import UsageError
 from millstream.jobs.dead import DeadLetters
 from millstream.jobs.task import Task
@@ -43,6 +44,21 @@ def test_every_awaited_verb_of_a_client_has_a_sync_twin() -> None:
         # broker, run and connect_patiently are a worker's, and belong to a loop
         verbs -= {"broker", "broker_to_serve", "run", "connect_patiently", "worker", "consume"}
         assert {verb for verb in verbs if not callable(getattr(kind, f"{verb}_sync", None))} == set(), kind
+
+
+def test_a_sync_call_that_finds_no_file_for_its_event_loop_says_so_and_the_next_one_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none_left() -> asyncio.AbstractEventLoop:
+        raise OSError(24, "Too many open files")
+
+    background.stop()
+    _, shrink = build()
+    with monkeypatch.context() as full:
+        full.setattr(asyncio, "new_event_loop", none_left)
+        with pytest.raises(UsageError, match="none can be started: .*Too many open files"):
+            shrink.enqueue_sync(1)
+    assert shrink.enqueue_sync(1).status_sync() == "ready"
 
 
 def test_a_twin_does_what_its_verb_does() -> None:

@@ -16,7 +16,11 @@ def run_in_thread(main: Coroutine[Any, Any, R]) -> R:
     that is ending refuses to start threads, so the end of the loop would fail there. ``loop.close()`` lets the executor's idle
     threads end without waiting for them.
     """
-    loop = asyncio.new_event_loop()
+    try:
+        loop = asyncio.new_event_loop()
+    except BaseException:
+        main.close()
+        raise
     try:
         return loop.run_until_complete(main)
     finally:

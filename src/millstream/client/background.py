@@ -41,7 +41,7 @@ class Background:
             coroutine.close()
             if self._ending:
                 _rest_if_daemon()
-            raise UsageError(f"a sync call needs a thread, and none can be started: {error}") from error
+            raise UsageError(f"a sync call needs a thread with an event loop, and none can be started: {error}") from error
         try:
             return future.result()
         except BaseException:
@@ -76,21 +76,29 @@ class Background:
             raise RuntimeError("the process is ending")
         with self._starting:
             if self._loop is None:
-                started = threading.Event()
-                self._thread = threading.Thread(target=self._serve, args=(started,), name="millstream-sync", daemon=True)
+                started, failed = threading.Event(), list[OSError]()
+                target, args = self._serve, (started, failed)
+                self._thread = threading.Thread(target=target, args=args, name="millstream-sync", daemon=True)
                 self._thread.start()
                 started.wait()
+                if failed:
+                    raise RuntimeError(str(failed[0])) from failed[0]
             assert self._loop is not None
             return self._loop
 
-    def _serve(self, started: threading.Event) -> None:
+    def _serve(self, started: threading.Event, failed: list[OSError]) -> None:
         async def serve() -> None:
             stopped = self._stopped = asyncio.Event()
             self._loop = asyncio.get_running_loop()
             started.set()
             await stopped.wait()
 
-        run_in_thread(serve())
+        try:
+            run_in_thread(serve())
+        except OSError as error:  # no file is left for an event loop
+            failed.append(error)
+        finally:
+            started.set()
 
 
 background = Background()
