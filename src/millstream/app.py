@@ -221,10 +221,10 @@ class Millstream(Declarations):
     def on_error(self, observer: Observing) -> Observing:
         """Tell a function of every problem of this app in this process, each as one ``Problem``: ``@app.on_error``.
 
-        It is called in a thread of its own, so it may block without holding up a job; what comes while 1,000 problems wait for
-        it is counted in ``missed``. If it raises, that is logged once in a row, and it is told of the next. The end of a
-        worker or of the app waits up to a second for it. UsageError for a coroutine function: there is no event loop in that
-        thread.
+        It is called in a thread of its own, so it may block without holding up a job; a coroutine function runs there on a loop
+        of its own, one problem after another. What comes while 1,000 problems wait for it is counted in ``missed``. If it
+        raises, that is logged once in a row, and it is told of the next. The end of a worker or of the app waits up to a
+        second for it.
         """
         self.observers.add(observer)
         return observer

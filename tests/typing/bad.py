@@ -138,10 +138,6 @@ def wrong_observer(problem: int) -> None: ...
 def deaf_observer() -> None: ...
 
 
-@app.on_error  # E a coroutine function
-async def late_observer(problem: Problem) -> None: ...
-
-
 def observe(problem: Problem) -> None:
     problem.streak = 2  # E frozen
     problem.during == "reading"  # E no such thing

@@ -328,6 +328,12 @@ def observe(problem: Problem) -> None:
 
 problems: list[Problem] = []
 app.on_error(problems.append)
+
+
+@app.on_error
+async def late_observer(problem: Problem) -> None: ...
+
+
 observe(problems[0])
 
 

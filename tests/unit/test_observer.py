@@ -93,19 +93,6 @@ async def until(happened: Callable[[], object]) -> None:
 # -- who may observe -------------------------------------------------------------------------------------------------------
 
 
-async def coroutine(problem: Problem) -> None: ...
-
-
-class AsyncObject:
-    async def __call__(self, problem: Problem) -> None: ...
-
-
-@pytest.mark.parametrize("wrong", [coroutine, partial(coroutine), AsyncObject()])
-def test_a_coroutine_function_is_refused_and_told_why(wrong: Any) -> None:
-    with pytest.raises(UsageError, match="thread without an event loop"):
-        Millstream("memory://").on_error(wrong)
-
-
 @pytest.mark.parametrize("wrong", [None, "print", lambda: None, lambda a, b: None])
 def test_what_cannot_be_called_with_a_problem_is_refused(wrong: Any) -> None:
     with pytest.raises(UsageError, match="one argument, a Problem"):
@@ -186,16 +173,33 @@ async def test_an_observer_that_raises_is_logged_once_in_a_row_and_others_are_to
 
 
 @looped
-async def test_a_coroutine_that_an_observer_returns_is_told_and_left_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_coroutine_functions_observe_too_one_after_another_on_a_loop_that_stays(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("millstream.reporting.observers.IDLE_SECONDS", 0.0)  # each problem has a thread of its own
     observers = Observers()
+    seen: list[tuple[int, asyncio.AbstractEventLoop]] = []
 
-    def forget_to_await(problem: Problem) -> Any:
-        return coroutine(problem)
+    async def late(problem: Problem) -> None:
+        await asyncio.sleep(0)
+        (number,) = problem.error.args
+        seen.append((number, asyncio.get_running_loop()))
+        if number == 2:
+            raise ValueError("not this one")
 
-    observers.add(forget_to_await)
-    observers.tell(problem())
-    await observers.told()
-    assert "returned a coroutine" in caplog.text
+    class Object:
+        async def __call__(self, problem: Problem) -> None:
+            await late(problem)
+
+    for observer in (late, partial(late), Object()):
+        observers.add(observer)
+    for number in (1, 2, 3):
+        observers.tell(problem(number))
+        await observers.told()
+    assert [number for number, _ in seen] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert len({loop for _, loop in seen}) == 1
+    assert asyncio.get_running_loop() not in {loop for _, loop in seen}
+    assert caplog.text.count("not this one") >= 3
 
 
 @looped

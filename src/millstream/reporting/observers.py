@@ -8,10 +8,11 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
+from typing import Any
 
 from millstream.errors import UsageError
 from millstream.reporting import logs
@@ -19,8 +20,8 @@ from millstream.reporting.problem import Problem
 
 log = logs.logger("millstream")
 
-Observer = Callable[[Problem], None]
-"""Not of any result: so that type checkers refuse a coroutine function."""
+Observer = Callable[[Problem], Awaitable[None] | None]
+"""A function or a coroutine function of a problem."""
 
 MOST_WAITING = 1000
 """Problems that wait for slow observers; what comes beyond them is counted and not told."""
@@ -55,17 +56,13 @@ class Observers:
         self._thread: threading.Thread | None = None
         self._goodbye: weakref.finalize[..., Observers] | None = None
         self._missed = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """On which observers that are coroutine functions run, one after another; it outlives the thread."""
 
     def add(self, observer: Observer) -> None:
         """Tell it of every problem from now on. UsageError if it cannot be told."""
         if not callable(observer):
             raise UsageError(f"an observer is a function of one argument, a Problem, not {observer!r}")
-        called = getattr(observer, "__call__", None)  # noqa: B004 - an object may have one that is a coroutine function
-        if inspect.iscoroutinefunction(observer) or inspect.iscoroutinefunction(called):
-            raise UsageError(
-                f"observer {_name(observer)} is a coroutine function: observers are called in a thread without an event loop, "
-                f"so that neither can hold up the other. Make it a plain def"
-            )
         try:
             inspect.signature(observer).bind(None)
         except TypeError as error:
@@ -141,12 +138,18 @@ class Observers:
             else:
                 next_one()
 
+    def _await(self, answer: Awaitable[None]) -> None:
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.new_event_loop()
+            weakref.finalize(self, _close, loop, self._pid)
+        loop.run_until_complete(_awaited(answer))
+
     def _call(self, observer: Observer, problem: Problem) -> None:
         try:
-            answer: object = observer(problem)  # type: ignore[func-returns-value]
-            if inspect.iscoroutine(answer):
-                answer.close()
-                raise TypeError("it returned a coroutine, which nobody awaits here")
+            answer = observer(problem)
+            if answer is not None and inspect.isawaitable(answer):
+                self._await(answer)
         except BaseException as error:
             failed = self._failing[observer] = self._failing.get(observer, 0) + 1
             level = logging.ERROR if failed == 1 else logging.DEBUG
@@ -155,11 +158,23 @@ class Observers:
             self._failing.pop(observer, None)
 
 
+def _awaited(answer: Awaitable[None]) -> Coroutine[Any, Any, None]:
+    async def wait() -> None:
+        await answer
+
+    return wait()
+
+
 def _last_words(waiting: SimpleQueue[Problem | Told], pid: int) -> None:
     if pid == os.getpid():
         told = threading.Event()
         waiting.put(told.set)
         told.wait(DELIVER_SECONDS)
+
+
+def _close(loop: asyncio.AbstractEventLoop, pid: int) -> None:
+    if pid == os.getpid() and not loop.is_running():
+        loop.close()
 
 
 def _name(observer: object) -> str:
