@@ -32,6 +32,7 @@ def test_usage_and_imports_end_it_with_2(workers: Workers) -> None:
         ("factory:create_app",): "add --factory",
         ("factory:create_nothing", "--factory"): "returned a NoneType",
         ("jobs:app", "--log-level", "loud"): "log-level",
+        ("jobs:app", "--max-memory", "much"): "takes a size like 500MB",
         ("broken:app",): "half an app",
         ("empty:app",): "no tasks",
         ("jobs:app", "--queue", "mail"): "declares no queue 'mail'",

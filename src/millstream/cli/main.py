@@ -162,6 +162,13 @@ def worker(
         LogLevel, typer.Option("--log-level", help="Log from this level on, unless the app configures logging itself.")
     ] = "info",
     factory: Annotated[bool, typer.Option("--factory", help="The app is what this function returns.")] = False,
+    max_jobs: Annotated[
+        int,
+        typer.Option("--max-jobs", min=0, metavar="N", help="Replace a worker process that has run so many jobs; 0: never."),
+    ] = 0,
+    max_memory: Annotated[
+        str | None, typer.Option("--max-memory", metavar="SIZE", help="Replace one that takes more than this, say 1GB.")
+    ] = None,
 ) -> None:
     """Serve an app's queues until SIGTERM or Ctrl-C.
 
@@ -183,6 +190,8 @@ def worker(
         grace=grace,
         log_level=log_level,
         factory=factory,
+        max_jobs=max_jobs,
+        max_memory=max_memory,
     )
 
 

@@ -26,7 +26,7 @@ from millstream.worker.interruptible import StoppedEarly, unless_stopped
 from millstream.worker.logs import configure_logging
 from millstream.worker.scaling.strategies import Strategy
 from millstream.worker.supervised import BEAT_SECONDS, SupervisorKeeper, at_once, consumers_at, slots_at
-from millstream.worker.worker import Worker
+from millstream.worker.worker import UNTIL_THEY_END, Worker
 
 if TYPE_CHECKING:
     from millstream.app import Millstream
@@ -34,15 +34,42 @@ if TYPE_CHECKING:
 log = logs.logger("millstream.worker")
 
 
+class Stop:
+    """How the process is to stop: by a signal, within its grace period; or for another one, when all that runs has ended. A signal
+    while it waits for that begins the grace period."""
+
+    def __init__(self, grace: float) -> None:
+        self.asked = asyncio.Event()
+        self.worker: Worker | None = None
+        self._grace = grace
+        self._drains = False
+
+    @property
+    def patience(self) -> float:
+        """Seconds that running jobs have to end."""
+        return UNTIL_THEY_END if self._drains else self._grace
+
+    def drain(self) -> None:
+        """Another process serves."""
+        if not self.asked.is_set():
+            self._drains = True
+            self.asked.set()
+
+    def signalled(self) -> None:
+        if self._drains and self.worker is not None:
+            asyncio.get_running_loop().call_later(self._grace, self.worker.hurry)
+        self.asked.set()
+
+
 async def serve(app: Millstream, orders: messages.Orders, strategy: Strategy | None = None) -> int:
     """Serve until told to stop; the exit code."""
-    stop = asyncio.Event()
+    grace = app.settings.grace if orders.grace is None else orders.grace
+    stop = Stop(grace)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    grace = app.settings.grace if orders.grace is None else orders.grace
+        loop.add_signal_handler(number, stop.signalled)
     queues = app.queues_to_serve(orders.queues)
-    stopping = asyncio.ensure_future(stop.wait())
+    stopping = asyncio.ensure_future(stop.asked.wait())
     try:
         broker = await unless_stopped(app.connect_patiently(queues), [stopping])
     except StoppedEarly:
@@ -92,13 +119,14 @@ async def serve(app: Millstream, orders: messages.Orders, strategy: Strategy | N
         supervisor=orders.supervisor,
         where=app.where,
     )
-    keeper.speak_for(worker, strategy, stop.set)
+    stop.worker = worker
+    keeper.speak_for(worker, strategy, retired=stop.asked.set, drain=stop.drain, memory=orders.max_memory > 0)
     threading.Thread(target=_end_with, args=(os.getppid(), app.settings.lease), name="millstream-orphan", daemon=True).start()
-    return await _serve(worker, keeper, orders, stopping, grace)
+    return await _serve(worker, keeper, orders, stopping, stop)
 
 
 async def _serve(
-    worker: Worker, keeper: SupervisorKeeper, orders: messages.Orders, stopping: asyncio.Future[Any], grace: float
+    worker: Worker, keeper: SupervisorKeeper, orders: messages.Orders, stopping: asyncio.Future[Any], stop: Stop
 ) -> int:
     try:
         await unless_stopped(worker.start(claim=not orders.suspects_only), [stopping])
@@ -122,7 +150,7 @@ async def _serve(
     for wait in waits:
         wait.cancel()
     # Nobody renews our leases any more: finish what can be finished before others take over.
-    summary = await worker.stop(grace if worker.error is None else min(grace, worker.lease / 3))
+    summary = await worker.stop(stop.patience if worker.error is None else min(stop.patience, worker.lease / 3))
     await keeper.say_bye(summary)
     return codes.FAILED if worker.error is not None else summary.exit_code
 

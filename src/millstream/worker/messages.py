@@ -41,6 +41,10 @@ class Orders(msgspec.Struct, frozen=True):
     log_level: str = "info"
     factory: bool = False
     """``app`` names a function that makes the app."""
+    max_jobs: int = 0
+    """After how many jobs the process is replaced; 0: never."""
+    max_memory: int = 0
+    """Above how many bytes; 0: never."""
 
 
 class Hello(msgspec.Struct, tag=True, frozen=True):
@@ -93,6 +97,8 @@ class Beat(msgspec.Struct, tag=True, frozen=True):
     """What it has settled."""
     interrupted: int = 0
     """Running handlers that its deadline ended, once it has stopped: a lifespan may take long to end, or be killed."""
+    memory: int = 0
+    """Bytes it takes, where that is asked for."""
 
 
 class Bye(msgspec.Struct, tag=True, frozen=True):
@@ -110,6 +116,10 @@ class Retire(msgspec.Struct, tag=True, frozen=True):
 
     until: float
     """By the machine's monotonic clock: later it is not meant any more."""
+
+
+class Drain(msgspec.Struct, tag=True, frozen=True):
+    """To the child: another one serves in its place. Claim nothing more, let all that runs end, and go."""
 
 
 class Retiring(msgspec.Struct, tag=True, frozen=True):
@@ -166,7 +176,9 @@ class Trouble(msgspec.Struct, tag=True, frozen=True):
     missed: int = 0
 
 
-Word = Hello | Keep | Drop | Beat | Bye | Longer | Suspects | Ready | Trouble | Retire | Retiring | Busy | Weigh | Weighed
+Word = (
+    Hello | Keep | Drop | Beat | Bye | Longer | Suspects | Ready | Trouble | Drain | Retire | Retiring | Busy | Weigh | Weighed
+)
 _decoder = msgspec.json.Decoder(Word)
 _encoder = msgspec.json.Encoder()
 

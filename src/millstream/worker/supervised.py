@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from millstream.model.settings import integer
 from millstream.worker import messages
+from millstream.worker.resident import resident_bytes
 from millstream.worker.scaling.metrics import Metrics
 from millstream.worker.scaling.strategies import Strategy
 from millstream.worker.summary import Summary
@@ -35,6 +36,8 @@ class SupervisorKeeper:
         self._worker: Worker | None = None
         self._strategy: Strategy | None = None
         self._retired: Callable[[], object] = lambda: None
+        self._drain: Callable[[], object] = lambda: None
+        self._weighs_itself = False
         self._weighing: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
@@ -50,9 +53,19 @@ class SupervisorKeeper:
     def report_to(self, reporter: Reporter) -> None:
         self._reporter = reporter
 
-    def speak_for(self, worker: Worker, strategy: Strategy | None, retired: Callable[[], object]) -> None:
-        """Whose work is told of; ``retired`` is called when the supervisor needs it no more, and it agreed to go."""
-        self._worker, self._strategy, self._retired = worker, strategy, retired
+    def speak_for(
+        self,
+        worker: Worker,
+        strategy: Strategy | None,
+        *,
+        retired: Callable[[], object],
+        drain: Callable[[], object],
+        memory: bool,
+    ) -> None:
+        """Whose work is told of. ``retired`` is called when the supervisor needs it no more, and it agreed to go; ``drain`` when
+        another process serves in its place. ``memory``: say how much it takes."""
+        self._worker, self._strategy, self._retired, self._drain = worker, strategy, retired, drain
+        self._weighs_itself = memory
 
     async def start(self) -> None:
         messages.say(self._writer, self._hello)
@@ -96,6 +109,8 @@ class SupervisorKeeper:
                     self._reporter.pass_on(as_problem(word))
                 case messages.Retire(until):
                     self._retire(until)
+                case messages.Drain():
+                    self._drain()
                 case messages.Weigh(number, metrics):
                     self._weighing = asyncio.create_task(self._weigh(number, metrics))
                 case _:
@@ -122,7 +137,10 @@ class SupervisorKeeper:
     async def _beat(self) -> None:
         while True:
             worker = self._worker
-            beat = messages.Beat() if worker is None else messages.Beat(worker.held, dict(worker.totals), worker.interrupted)
+            memory = resident_bytes() if self._weighs_itself else 0
+            beat = messages.Beat(memory=memory)
+            if worker is not None:
+                beat = messages.Beat(worker.held, dict(worker.totals), worker.interrupted, memory)
             messages.say(self._writer, beat)
             await asyncio.sleep(BEAT_SECONDS)
 

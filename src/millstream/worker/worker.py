@@ -60,6 +60,9 @@ STALE_SECONDS = 0.25
 TASKS_TOLD = 500
 """A worker that knows more tasks does not list them in the registry, so that its beat stays small."""
 
+UNTIL_THEY_END = 10 * 365 * 86_400.0
+"""A grace period without end, in seconds that every event loop can count."""
+
 LAST_WORDS_SECONDS = 5.0
 """After the grace period: how long cancelled coroutines have to end, and outcomes to reach the server."""
 
@@ -329,7 +332,8 @@ class Worker:
         if self.error is not None:
             grace = min(grace, self.lease / 3)  # nobody renews our leases: end before others take over
         if hold.running:
-            log.info("worker %s drains: %d jobs are running, %g s of grace", self.id, len(hold.running), grace)
+            patience = "until they end" if grace == UNTIL_THEY_END else f"{grace:g} s of grace"
+            log.info("worker %s drains: %d jobs are running, %s", self.id, len(hold.running), patience)
         interrupted: list[InFlight] = []
         abandoned: list[InFlight] = []
         try:

@@ -42,6 +42,16 @@ async def hold(key: str, gate: str) -> None:
             await asyncio.sleep(0.01)
 
 
+HOARD: list[bytes] = []
+
+
+@app.task
+async def hoard(key: str, size: int) -> None:
+    """Takes memory, and keeps it."""
+    with entry(key):
+        HOARD.append(b"x" * size)
+
+
 @app.task
 async def block(key: str, seconds: float) -> None:
     """Blocks the event loop."""

@@ -40,6 +40,8 @@ class Child:
         """How many jobs it held when it last said; None: it has not said yet."""
         self.reported: Mapping[str, int] = NOTHING
         """What it had settled then."""
+        self.memory = 0
+        """Bytes it took then."""
         self.interrupted = 0
         """Handlers that its deadline has ended, as far as it has said."""
         self.told_to_stop = False
@@ -143,8 +145,8 @@ async def _listen(child: Child, ours: socket.socket, hear: Callable[[Child, mess
                     child.hello, child.longest_timeout, child.served_since = word, word.longest_timeout, time.monotonic()
                 case messages.Longer(timeout):
                     child.longest_timeout = timeout
-                case messages.Beat(held, totals, interrupted):
-                    child.held, child.reported, child.interrupted = held, totals, interrupted
+                case messages.Beat(held, totals, interrupted, memory):
+                    child.held, child.reported, child.interrupted, child.memory = held, totals, interrupted, memory
                 case messages.Bye():
                     child.bye, child.interrupted = word, word.interrupted
                 case messages.Retiring() | messages.Busy():

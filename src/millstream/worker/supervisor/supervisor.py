@@ -31,6 +31,7 @@ from millstream.worker.summary import Summary, Tally
 from millstream.worker.supervisor.children import Child, heard_out, spawn
 from millstream.worker.supervisor.managed_process import ManagedProcess
 from millstream.worker.supervisor.plan import Plan
+from millstream.worker.supervisor.recycling import recycle
 from millstream.worker.supervisor.relay import Relay
 from millstream.worker.supervisor.reloader import watch_sources
 from millstream.worker.supervisor.services import SupervisorServices
@@ -83,6 +84,8 @@ class Supervisor:
         self.serve(watch_for_wedged(self.children, self._reporter, self._relay))
         if self.plan.reload:
             self.serve(watch_sources(self._reload))
+        if self.plan.orders.max_jobs or self.plan.orders.max_memory:
+            self.serve(recycle(self))
         await self._over.wait()
         for service in self._running:
             service.cancel()
@@ -101,11 +104,12 @@ class Supervisor:
 
     # -- children ----------------------------------------------------------------------------------------------------------
 
-    def begin_process(self) -> None:
+    def begin_process(self) -> ManagedProcess:
         """One process more."""
         process = ManagedProcess(self, self._orders)
         self.managed.append(process)
         self.live(process.live(), lambda: self.managed.remove(process))
+        return process
 
     def live(self, life: Coroutine[Any, Any, None], ended: Callable[[], object]) -> None:
         """The worker goes on as long as any of these does."""

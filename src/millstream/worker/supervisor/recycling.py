@@ -1,0 +1,67 @@
+"""Recycling: a worker process that has run its number of jobs, or takes too much memory, is replaced by a fresh one.
+
+The new process serves before the old one stops claiming, and the old one ends when all that it runs has ended. So nothing is
+interrupted, and nothing runs twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from millstream.reporting import logs
+from millstream.worker import messages
+
+if TYPE_CHECKING:
+    from millstream.worker.supervisor.managed_process import ManagedProcess
+    from millstream.worker.supervisor.supervisor import Supervisor
+
+log = logs.logger("millstream.worker")
+
+LOOK_SECONDS = 0.5
+"""How often the processes are looked at."""
+
+SERVE_SECONDS = 60.0
+"""How long a new process has to serve; until then, and if it does not, the old one goes on."""
+
+MB = 1_000_000
+
+
+async def recycle(supervisor: Supervisor) -> None:
+    """Replace processes that have reached a limit, one at a time, for ever."""
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        for process in list(supervisor.managed):
+            why = worn(process)
+            if why and not supervisor.stopping.begun:
+                await _replace(supervisor, process, why)
+
+
+def worn(process: ManagedProcess) -> str:
+    """Why a process should be replaced; empty: it should not."""
+    child = process.child
+    if child is None or child.hello is None or child.told_to_stop or process.left:
+        return ""
+    orders, ran = child.orders, sum(child.reported.values())
+    if orders.max_jobs and ran >= orders.max_jobs:
+        return f"it has run {ran:,} jobs (--max-jobs {orders.max_jobs})"
+    if orders.max_memory and child.memory > orders.max_memory:
+        return f"it takes {child.memory / MB:,.0f} MB (--max-memory {orders.max_memory / MB:,.0f}MB)"
+    return ""
+
+
+async def _replace(supervisor: Supervisor, process: ManagedProcess, why: str) -> None:
+    child = process.child
+    assert child is not None
+    log.info("worker process %d is replaced: %s", child.pid, why)
+    process.left = True  # it counts no more: the new one does
+    new = supervisor.begin_process()
+    until = asyncio.get_running_loop().time() + SERVE_SECONDS
+    while not new.serves and new in supervisor.managed and asyncio.get_running_loop().time() < until:
+        await asyncio.sleep(0.05)
+    if new.serves:
+        child.say(messages.Drain())
+    elif process in supervisor.managed and not supervisor.stopping.begun:
+        log.error("worker process %d goes on: no other one could be started in its place", child.pid)
+        new.leave()
+        process.left = False

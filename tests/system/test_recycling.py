@@ -1,0 +1,69 @@
+"""Worker processes that are replaced: by a number of jobs, by memory; nothing is lost, interrupted or run twice."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from pathlib import Path
+
+from tests.system.apps import jobs
+from tests.system.harness import Ledger, Workers, eventually, until_done
+
+
+def test_processes_that_have_run_their_number_of_jobs_are_replaced_and_each_job_runs_once(
+    workers: Workers, ledger: Ledger
+) -> None:
+    worker = workers.start("--max-jobs", "50", processes=2)
+    for batch in range(4):
+        jobs.app.enqueue_many_sync(jobs.note.bind(f"note-{batch}-{i}") for i in range(150))
+        until_done((batch + 1) * 150)
+        eventually(lambda batch=batch: worker.log.count("is replaced: it has run") > batch, "a process to be replaced")
+    assert ledger.runs() == Counter(f"note-{batch}-{i}" for batch in range(4) for i in range(150))
+    assert len({line.pid for line in ledger.starts()}) > 2
+    assert "killed" not in worker.log and "ERROR" not in worker.log
+
+
+def test_a_job_that_runs_while_its_process_is_replaced_ends_in_it_whatever_the_grace_period_is(
+    workers: Workers, ledger: Ledger, tmp_path: Path
+) -> None:
+    workers.start("--max-jobs", "5", "--grace", "0")
+    gate = tmp_path / "gate"
+    jobs.hold.enqueue_sync("long", str(gate))
+    ledger.until_started(1, "long")
+    (old,) = {line.pid for line in ledger.starts()}
+
+    def another_serves() -> bool:
+        jobs.note.enqueue_sync("note")
+        return bool({line.pid for line in ledger.starts()} - {old})
+
+    eventually(another_serves, "another process to serve")
+    gate.touch()
+    ledger.until_ended(1, "long")
+    assert [(line.pid, line.attempt, line.crashes) for line in ledger.starts("long")] == [(old, 1, 0)]
+    eventually(lambda: not Path(f"/proc/{old}").exists(), "the old process to end")
+
+
+def test_a_stop_ends_a_process_that_waits_for_its_jobs_to_end_within_the_grace_period(
+    workers: Workers, ledger: Ledger, tmp_path: Path
+) -> None:
+    worker = workers.start("--max-jobs", "1", "--grace", "0")
+    jobs.hold.enqueue_sync("long", str(tmp_path / "gate"))
+    ledger.until_started(1, "long")
+    jobs.note.enqueue_sync("note")
+    eventually(lambda: "until they end" in worker.log, "the old process to drain")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 4, worker.log
+    assert jobs.app.inspector.queue_sync("default").ready == 1, "it was handed back"
+
+
+def test_a_process_that_takes_too_much_memory_is_replaced(workers: Workers, ledger: Ledger) -> None:
+    worker = workers.start("--max-memory", "200MB")
+    jobs.hoard.enqueue_sync("hoard", 300_000_000)
+    until_done(1)
+    eventually(lambda: "is replaced: it takes" in worker.log, "the process to be replaced")
+    (old,) = {line.pid for line in ledger.starts()}
+    eventually(lambda: not Path(f"/proc/{old}").exists(), "the old process to end")
+    jobs.note.enqueue_sync("note")
+    until_done(2)
+    assert ledger.runs() == {"hoard": 1, "note": 1}
+    assert worker.log.count("is replaced") == 1
