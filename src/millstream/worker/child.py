@@ -35,8 +35,10 @@ log = logs.logger("millstream.worker")
 
 
 class Stop:
-    """How the process is to stop: by a signal, within its grace period; or for another one, when all that runs has ended. A signal
-    while it waits for that begins the grace period."""
+    """How the process is to stop: by a signal, within its grace period; or for another one, when all that runs has ended.
+
+    A signal while it waits for that begins the grace period.
+    """
 
     def __init__(self, grace: float) -> None:
         self.asked = asyncio.Event()
