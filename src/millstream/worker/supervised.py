@@ -64,8 +64,8 @@ class SupervisorKeeper:
     ) -> None:
         """Whose work is told of.
 
-        ``retired`` is called when the supervisor needs it no more, and it agreed to go; ``drain`` when another process serves in
-        its place. ``memory``: say how much it takes.
+        ``retired`` is called when the supervisor needs it no more, and it agreed to go; ``drain`` when another process serves
+        in its place. ``memory``: say how much it takes.
         """
         self._worker, self._strategy, self._retired, self._drain = worker, strategy, retired, drain
         self._weighs_itself = memory
