@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from datetime import datetime
-from typing import Any, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast, overload
 
 from millstream.broker import OrderRules
 from millstream.codec import Codec, CodecName, EventCodec
@@ -20,6 +20,9 @@ from millstream.model.settings import AppSettings, QueueSettings, TopicSettings,
 from millstream.model.settings import name as checked_name
 from millstream.model.types import Seconds
 from millstream.options import TaskOptions, log_position
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm  # which type checkers bring
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -84,6 +87,7 @@ class Declarations(ABC):
 
     # -- topics ------------------------------------------------------------------------------------------------------------
 
+    @overload
     def topic(
         self,
         name: str,
@@ -98,8 +102,41 @@ class Declarations(ABC):
         shards: int | None = None,
         on_failure: OnFailure | None = None,
         max_pending_per_key: int | None = None,
-    ) -> Topic[T]:
+    ) -> Topic[T]: ...
+    @overload
+    def topic(
+        self,
+        name: str,
+        type: TypeForm[T],
+        *,
+        codec: CodecName | Codec = "msgpack",
+        max_length: int | None = 1_000_000,
+        retention: Seconds | None = None,
+        retention_count: int | None = None,
+        start: datetime | str = "beginning",
+        order_by: Callable[[T], Key] | None = None,
+        shards: int | None = None,
+        on_failure: OnFailure | None = None,
+        max_pending_per_key: int | None = None,
+    ) -> Topic[T]: ...
+    def topic(
+        self,
+        name: str,
+        type: Any,
+        *,
+        codec: CodecName | Codec = "msgpack",
+        max_length: int | None = 1_000_000,
+        retention: Seconds | None = None,
+        retention_count: int | None = None,
+        start: datetime | str = "beginning",
+        order_by: Callable[[Any], Key] | None = None,
+        shards: int | None = None,
+        on_failure: OnFailure | None = None,
+        max_pending_per_key: int | None = None,
+    ) -> Any:
         """Declare a topic of events of one type, each of which every group of it is given.
+
+        The type may be a union: Structs with tags travel as they are, of other classes the name travels with the value.
 
         ``max_length``: how many events it keeps for groups that have not been given them, or for want of a group, before
         ``publish`` raises TopicFull, or the oldest go if only broadcasts read it; None: no bound. ``retention``: for how
@@ -131,7 +168,7 @@ class Declarations(ABC):
             shards=0 if key_of is None else integer(said.get("shards", SHARDS), "shards", minimum=1),
             order=order_rules(said, None if key_of is None else OrderRules(), f"topic {name!r}"),
         )
-        return cast(Topic[T], self._declare_topic(settings, type, codec, key_of))
+        return self._declare_topic(settings, type, codec, key_of)
 
     @overload
     def subscribe_prefix(

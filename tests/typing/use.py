@@ -179,6 +179,14 @@ assert_type(app.task(name="other")(plain)(1), float)
 orders = app.topic("orders", Order, max_length=1000, retention=3600.0)
 kept = app.topic("kept", Order, retention=timedelta(days=1), retention_count=1000)
 
+either = app.topic("either", Order | int)
+assert_type(either, Topic[Order | int])
+
+
+@either.subscribe("all")
+async def take_either(event: Order | int) -> None: ...
+
+
 billing = Router(prefix="billing.", queue="billing")
 app.include_router(billing)
 Router().include_router(billing)

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, get_args, get_type_hints
 
 import msgspec
 
-from millstream.codec import encoder, hints
+from millstream.codec import encoder, hints, union
 from millstream.codec.encoder import Payload
 from millstream.errors import UsageError
 from millstream.model.invalid import InvalidArguments
@@ -45,6 +45,18 @@ class EventCodec:
         self.type = type_
         self.codec: CodecName | Codec = codec
         what = f"topic {topic!r}: its type"
+        classes = union.members(type_)
+        if classes and codec not in ("msgpack", "json"):
+            raise UsageError(f"topic {topic!r}: a topic of several types has codec='msgpack' or 'json', not {codec!r}")
+        if classes and not union.travels_as_it_is(type_):
+            if codec == "json":
+                raise UsageError(
+                    f"topic {topic!r}: with codec='json' the Structs of a union need tags: class Order(Struct, tag=True)"
+                )
+            kinds = tuple(hints.resolve(_nowhere, each, {}, what) for each in classes)
+            named = union.NamedUnion(classes, kinds, what)
+            self.foreign, self._write, self._read = None, named.write, named.read
+            return
         kind = Any if type_ is Any else hints.resolve(_nowhere, type_, {}, what)
         self.foreign: Callable[[bytes], bytes] | None = None
         """Makes a payload of the fields of another program's entry; None: there are none to be read."""
