@@ -266,7 +266,8 @@ class Millstream(Declarations):
         return known
 
     def _declare_topic(self, settings: TopicSettings, type: Any, codec: CodecName | Codec, key_of: KeyOf | None) -> Topic[Any]:
-        known, order_by = self._topics.get(settings.name), None if key_of is None else key_of.fn
+        order_by = None if key_of is None else key_of.fn
+        known: Topic[Any] | None = self._topics.get(settings.name)
         if known is None:
             encoder = EventCodec(settings.name, type, codec)
             known = Topic(settings, encoder, self._clients, self.settings, self._consume, key_of)

@@ -88,7 +88,7 @@ class Router(Declarations):
         task = make_task(fn, settings, options.get("order_by"), self._clients, _Any())
         task.wait_for_app()
 
-        def declare(app: Millstream, prefix: str, queue: str | None) -> None:
+        def declare(app: Declarations, prefix: str, queue: str | None) -> None:
             name = prefix + options.get("name", own_name)
             said: Any = {"queue": queue, **options, "name": name} if queue is not None else {**options, "name": name}
             task.become(app._declare_task(fn, name, said))
@@ -99,7 +99,7 @@ class Router(Declarations):
     def _declare_queue(self, settings: QueueSettings) -> Queue:
         queue = Queue(settings, self._clients)
 
-        def declare(app: Millstream, prefix: str, default: str | None) -> None:
+        def declare(app: Declarations, prefix: str, default: str | None) -> None:
             vars(queue).update(vars(app._declare_queue(settings)))
 
         self._add(declare)
@@ -116,14 +116,17 @@ class Router(Declarations):
         )
         topic: RouterTopic[Any] = RouterTopic(Topic(*parts), self._add, *parts)
 
-        def declare(app: Millstream, prefix: str, queue: str | None) -> None:
+        def declare(app: Declarations, prefix: str, queue: str | None) -> None:
             vars(topic).update(vars(app._declare_topic(settings, type, codec, key_of)))
 
         self._add(declare)
         return topic
 
     def _declare_prefix(self, prefix: str, group: str, subscribe: Subscribe) -> None:
-        self._add(lambda app, _, __: app._declare_prefix(prefix, group, subscribe))
+        def declare(app: Declarations, _: str, __: str | None) -> None:
+            app._declare_prefix(prefix, group, subscribe)
+
+        self._add(declare)
 
     # -- before an app includes it -----------------------------------------------------------------------------------------
 
@@ -155,7 +158,7 @@ class RouterTopic(Topic[T]):
         **options: Unpack[SubscribeOptions],
     ) -> Any:
         other = dead_letter._draft if isinstance(dead_letter, RouterTopic) else dead_letter
-        check: Any = self._draft.subscribe(group, batch=batch, dead_letter=other, **options)  # type: ignore[call-overload]
+        check: Any = self._draft.subscribe(group, batch=batch, dead_letter=other, **options)
 
         def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
             check(fn)

@@ -206,8 +206,8 @@ def remind(order: int) -> int:
     return order
 
 
-assert_type(invoice, AsyncTask[[int], str])
-assert_type(remind, SyncTask[[int], int])
+invoicing: AsyncTask[[int], str] = invoice
+reminding: SyncTask[[int], int] = remind
 
 
 @bills.subscribe("ledger")

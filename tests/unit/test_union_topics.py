@@ -62,10 +62,10 @@ async def test_each_event_comes_as_what_it_was_published_as(type_: Any, events: 
     topic: Any = app.topic("orders", type_)
     got: list[Any] = []
 
-    @topic.subscribe("all")
     async def take(event: Any) -> None:
         got.append(event)
 
+    topic.subscribe("all")(take)
     async with app, app.worker():
         await topic.publish_many(events)
         await until(lambda: len(got) == len(events))
@@ -79,10 +79,10 @@ async def test_what_is_of_none_of_the_types_is_refused_and_a_subclass_is_its_bas
     topic: Any = app.topic("orders", Placed | Sent)
     got: list[Any] = []
 
-    @topic.subscribe("all")
     async def take(event: Placed | Sent) -> None:
         got.append(event)
 
+    topic.subscribe("all")(take)
     async with app, app.worker():
         with pytest.raises(TypeError, match="it is a Paid, and none of Placed, Sent"):
             await topic.publish(Paid(order=1))
@@ -96,9 +96,9 @@ async def test_an_event_of_a_type_that_the_handler_does_not_know_is_dead_and_say
     app = new_app(retry=RetryPolicy(0))
     topic: Any = app.topic("orders", Placed | Sent)
 
-    @topic.subscribe("all")
     async def take(event: Placed | Sent) -> None: ...
 
+    topic.subscribe("all")(take)
     payload = EventCodec("orders", Placed | Sent | Paid).encode((Paid(order=1),), {})
     body = encode_message(Message("e", "orders", msgspec.Raw(payload), 0))
     async with app, app.worker():

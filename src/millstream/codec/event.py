@@ -45,6 +45,10 @@ class EventCodec:
         self.type = type_
         self.codec: CodecName | Codec = codec
         what = f"topic {topic!r}: its type"
+        self.foreign: Callable[[bytes], bytes] | None = None
+        """Makes a payload of the fields of another program's entry; None: there are none to be read."""
+        self._write: Callable[[Any], bytes]
+        self._read: Callable[[Payload], Any]
         classes = union.members(type_)
         if classes and codec not in ("msgpack", "json"):
             raise UsageError(f"topic {topic!r}: a topic of several types has codec='msgpack' or 'json', not {codec!r}")
@@ -55,13 +59,9 @@ class EventCodec:
                 )
             kinds = tuple(hints.resolve(_nowhere, each, {}, what) for each in classes)
             named = union.NamedUnion(classes, kinds, what)
-            self.foreign, self._write, self._read = None, named.write, named.read
+            self._write, self._read = named.write, named.read
             return
         kind = Any if type_ is Any else hints.resolve(_nowhere, type_, {}, what)
-        self.foreign: Callable[[bytes], bytes] | None = None
-        """Makes a payload of the fields of another program's entry; None: there are none to be read."""
-        self._write: Callable[[Any], bytes]
-        self._read: Callable[[Payload], Any]
         if codec == "msgpack":
             self._write, self._read = encoder.encode, encoder.decoder(kind)
         elif codec == "json":

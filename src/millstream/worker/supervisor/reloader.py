@@ -19,7 +19,7 @@ RELOAD_SECONDS = 0.5
 async def watch_sources(changed: Callable[[], None]) -> None:
     """Tell of every change, for ever: at once where watchfiles is installed, else by looking twice a second."""
     try:
-        from watchfiles import PythonFilter, awatch
+        from watchfiles import PythonFilter, awatch  # pyright: ignore[reportUnknownVariableType]
     except ImportError:
         await _poll_sources(changed)
         return
