@@ -193,6 +193,7 @@ def test_it_can_be_stopped_at_any_moment_of_its_start(workers: Workers) -> None:
         time.sleep(max(0.0, when - time.monotonic()))  # its moment
         worker.signal(signal.SIGTERM)
     assert {worker.wait() for worker, _ in starting} <= {0, -signal.SIGTERM}
+    assert not any("was killed by" in worker.log for worker, _ in starting)
     assert jobs.app.inspector.workers_sync() == []
 
 

@@ -142,7 +142,9 @@ class Supervisor:
         self.children.discard(child)
         held = 0 if self._services is None else await self._services.reclaimer.give_up(child)
         died = ""
-        if code < 0 or held:
+        if child.told_to_stop and child.hello is None and code == -signal.SIGTERM:
+            pass  # it was told before it could listen, and had begun nothing
+        elif code < 0 or held:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
             died = f"worker process {child.pid} {how}; {held or 0} jobs it held can be claimed again"
         elif code not in (codes.OK, codes.INTERRUPTED) and not (child.hello is None and code in (codes.USAGE, codes.SERVER)):
