@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
 from tests.system.apps import jobs
-from tests.system.harness import Ledger, Worker, Workers, eventually, until_done
-
-
-def _has_replaced(worker: Worker, count: int) -> bool:
-    return worker.log.count("is replaced: it has run") >= count
+from tests.system.harness import Ledger, Workers, eventually, until_done
 
 
 def test_processes_that_have_run_their_number_of_jobs_are_replaced_and_each_job_runs_once(
     workers: Workers, ledger: Ledger
 ) -> None:
     worker = workers.start("--max-jobs", "50", processes=2)
-    for batch in range(4):
-        jobs.app.enqueue_many_sync(jobs.note.bind(f"note-{batch}-{i}") for i in range(150))
-        until_done((batch + 1) * 150)
-        replaced = batch + 1
-        eventually(partial(_has_replaced, worker, replaced), f"{replaced} processes to be replaced")
-    assert ledger.runs() == Counter(f"note-{batch}-{i}" for batch in range(4) for i in range(150))
+    sent: list[str] = []
+
+    def four_were_replaced() -> bool:
+        more = [f"note-{len(sent) + i}" for i in range(100)]
+        jobs.app.enqueue_many_sync(jobs.note.bind(key) for key in more)
+        sent.extend(more)
+        until_done(len(sent))
+        return worker.log.count("is replaced: it has run") >= 4
+
+    eventually(four_were_replaced, "four processes to be replaced")
+    assert ledger.runs() == Counter(sent)
     assert len({line.pid for line in ledger.starts()}) > 2
     assert "killed" not in worker.log and "ERROR" not in worker.log
 
