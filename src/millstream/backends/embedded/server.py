@@ -57,7 +57,7 @@ def ensure_server(directory: str | Path | None = None) -> str:
         raise UsageError("the embedded server needs Linux or macOS; on Windows give the URL of a Redis or Valkey server")
     folder = data_folder(directory)
     try:
-        address = _join(folder) or _find_or_start(folder)
+        address = _join(folder) or _find_or_start(folder, implied=directory is None)
     except OSError as error:
         refused = UsageError if error.errno in PERMANENT else BrokerUnavailable
         raise refused(f"the embedded server in {folder} cannot be used: {error}. {WAY_OUT}") from error
@@ -105,13 +105,13 @@ def _join(folder: Path) -> str | None:
     return address if joined else None
 
 
-def _find_or_start(folder: Path) -> str:
+def _find_or_start(folder: Path, *, implied: bool) -> str:
     idle = idle_time()
     prepare(folder)
     with _alone(folder) as lock:
         address = _running(folder)
         if address is None:
-            address = _start(folder, idle, lock)
+            address = _start(folder, idle, lock, implied=implied)
         elif not is_held(folder / WATCHDOG_LOCK):
             try:
                 launch_watchdog(folder, idle, lock)
@@ -163,7 +163,7 @@ def _running(folder: Path) -> str | None:
         time.sleep(0.01)
 
 
-def _start(folder: Path, idle: float, lock: int) -> str:
+def _start(folder: Path, idle: float, lock: int, *, implied: bool) -> str:
     binary, address = server_binary(folder), socket_path(folder)
     record(folder, address)
     launch_server(folder, idle, lock, binary, address)
@@ -177,9 +177,9 @@ def _start(folder: Path, idle: float, lock: int) -> str:
                 f"({state}){log_tail(folder)}"
             )
         time.sleep(0.002)
-    # Where nobody watches, it may be a URL that was forgotten.
+    # Where no folder is named and nobody watches, a URL may have been forgotten.
     logger.log(
-        logging.INFO if sys.stderr.isatty() else logging.WARNING,
+        logging.WARNING if implied and not sys.stderr.isatty() else logging.INFO,
         "started an embedded server with its data in %s; it serves this machine only: set MILLSTREAM_URL to share jobs "
         "between machines",
         folder,
