@@ -53,7 +53,7 @@ def test_the_redis_backend_behaves_as_the_memory_backend(histories: str, request
 
     steps = int(os.environ.get("MILLSTREAM_MODEL_STEPS", TOTAL_STEPS))
     walked = walk(memory, redis, steps, HISTORIES[histories])
-    print(f"{walked} steps walked on {server}")
+    assert walked >= steps, server  # a difference between the two raises on the way
 
 
 # -- the machine finds what is planted -------------------------------------------------------------------------------------

@@ -164,7 +164,7 @@ def worker(
     factory: Annotated[bool, typer.Option("--factory", help="The app is what this function returns.")] = False,
     max_jobs: Annotated[
         int,
-        typer.Option("--max-jobs", min=0, metavar="N", help="Replace a worker process that has run so many jobs; 0: never."),
+        typer.Option("--max-jobs", min=0, metavar="N", help="Replace a worker process after N jobs; 0: never."),
     ] = 0,
     max_memory: Annotated[
         str | None, typer.Option("--max-memory", metavar="SIZE", help="Replace one that takes more than this, say 1GB.")

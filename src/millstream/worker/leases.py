@@ -125,7 +125,7 @@ class Leases:
         while STOPPING not in self._hold.shut:
             try:
                 await self._broker.leave(lane.queue, lost)
-                if lane.max_consumers is None:  # otherwise whoever gives the max_consumers looks for another
+                if lane.max_consumers is None:  # otherwise `Ownership` joins again when it may
                     await self.join(lane)
             except BrokerError as error:
                 text = "queue %r cannot be joined again yet: %s"

@@ -174,7 +174,7 @@ class Hold:
         return max(0, self.capacity(kinds, buffered, careful, shares, past))
 
     async def until_freed(self, patience: float) -> None:
-        """Wait until capacity is made somewhere, at most so many seconds."""
+        """Wait until a slot is free somewhere, but no longer than this."""
         await self._until_turned((), patience)
 
     async def _until_turned(self, kinds: Sequence[int], patience: float) -> None:

@@ -1,7 +1,7 @@
 """Which shards this worker owns, and whether it is one of the consumers that an address with a maximum may have.
 
 A shard has one owner, and workers share the shards evenly: each knows who else is there, and by its rank how many of the shards
-are its own. Of a queue or group with ``consumers`` there are at most so many; the first to come are in.
+are its own. A queue or group with ``consumers`` has at most that number of consumers; the first to join are in.
 """
 
 from __future__ import annotations

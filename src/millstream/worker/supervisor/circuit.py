@@ -30,7 +30,7 @@ class Circuit:
         """Children in a row that died at once."""
 
     def died(self, lived: float, *, blameless: bool) -> bool:
-        """A child died after so many seconds; ``blameless``: it could not have lived anywhere. True: the circuit opened now."""
+        """A child died after serving for ``lived`` seconds. ``blameless``: it died of a job. True: the circuit opens now."""
         quick = lived <= SOON_SECONDS
         self._quick = self._quick + 1 if quick else 0
         self.fruitless = 0 if blameless or not quick else self.fruitless + 1

@@ -28,7 +28,7 @@ MB = 1_000_000
 
 
 async def recycle(supervisor: Supervisor) -> None:
-    """Replace processes that have reached a limit, one at a time, for ever."""
+    """Watch the processes, and replace those that have reached a limit, one at a time."""
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         for process in list(supervisor.managed):

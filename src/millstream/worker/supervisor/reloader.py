@@ -17,7 +17,7 @@ RELOAD_SECONDS = 0.5
 
 
 async def watch_sources(changed: Callable[[], None]) -> None:
-    """Tell of every change, for ever: at once where watchfiles is installed, else by looking twice a second."""
+    """Call ``changed`` for every change: at once if watchfiles is installed, else within half a second."""
     try:
         from watchfiles import PythonFilter, awatch  # pyright: ignore[reportUnknownVariableType]
     except ImportError:
