@@ -170,8 +170,9 @@ class _Judge:
                 continue  # a retry, as its task asks for
             if first.how == "snoozed" and second.attempt == first.attempt:
                 continue  # a later run, as its handler asked for
-            reason = next((fault for fault in self._latest_first() if self._explains(fault, first, second)), None)
-            if key.startswith(AT_MOST_ONCE) and (reason is None or reason.loses_since is None):
+            reasons = [fault for fault in self._latest_first() if self._explains(fault, first, second)]
+            reason = reasons[0] if reasons else None
+            if key.startswith(AT_MOST_ONCE) and not any(_forgot_the_start(fault) for fault in reasons):
                 self._breach(f"{key} ran twice, and may start only once: {_tale(runs)}")
             if reason is None:
                 self._breach(f"{key} ran twice, and nothing explains it: {_tale(runs)}")
@@ -254,6 +255,11 @@ class _Judge:
 
     def _breach(self, what: str) -> None:
         self._verdict.breaches.append(what)
+
+
+def _forgot_the_start(fault: Fault) -> bool:
+    """Whether the server may have lost the note that a job was started."""
+    return fault.forgets_starts or fault.loses_since is not None
 
 
 def _took_away(fault: Fault, answer: Enqueue) -> bool:

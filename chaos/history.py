@@ -48,6 +48,8 @@ class Fault(NamedTuple):
     """Nobody could renew their leases meanwhile: if that took longer than a lease, what they were running is run again."""
     forgets: bool = False
     """The server forgot who was running what."""
+    forgets_starts: bool = False
+    """The server also forgot what had been started at all: even what may start only once is started again."""
     loses_since: float | None = None
     """The server lost data: what it wrote after this moment, jobs or what became of them, may be gone."""
     away: bool = False

@@ -60,12 +60,13 @@ async def flush_scripts(stage: Stage) -> None:
 
 
 async def destroy_groups(stage: Stage) -> None:
-    """With the group goes the list of who runs what: it is made again, and what was running is run again."""
+    """With the group goes the list of what was started: the group is made again, and what was running is run again, even what
+    may start only once."""
     began = time.monotonic()
     for queue in QUEUES:
         stage.server.call("XGROUP", "DESTROY", queue_keys(app.settings.namespace, queue)["stream"], GROUP)
     await stage.progress()  # each worker notices at its next claim
-    stage.fault(Fault("NOGROUP", began, time.monotonic(), forgets=True))
+    stage.fault(Fault("NOGROUP", began, time.monotonic(), forgets=True, forgets_starts=True))
 
 
 async def flush_all(stage: Stage) -> None:

@@ -235,6 +235,15 @@ def test_what_may_start_once_and_started_twice_is_a_breach_even_after_a_kill() -
     assert "may start only once" in breach(judged)
 
 
+def test_unless_the_server_lost_the_list_of_what_was_started() -> None:
+    forgot = Fault("NOGROUP", 3, 4, forgets=True, forgets_starts=True)
+    leases = Fault("lost leases", 3.5, 4.5, fences=True, forgets=True)
+    runs = [ran("once-1", ONE, 3.6, 6), ran("once-1", ONE, 3.7, 6)]
+    assert verdict([sent("once-1")], runs, forgot).breaches == []
+    assert verdict([sent("once-1")], runs, forgot, leases).breaches == []
+    assert "may start only once" in breach(verdict([sent("once-1")], runs, leases))
+
+
 # -- and soon --------------------------------------------------------------------------------------------------------------
 
 
