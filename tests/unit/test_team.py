@@ -35,8 +35,9 @@ async def test_a_spare_is_neither_one_of_those_that_are_scaled_nor_somebody_else
     await broker.open()
     supervisor = Supervisor(Plan(ORDERS, 1, 4), cast(Any, None))
     supervisor.team.open(broker, nothing)
-    supervisor.managed.append(ManagedProcess(supervisor, ORDERS))
-    supervisor.managed[0].child = child(supervisor, ORDERS, ("q", "ours"), at_once=9)
+    process = ManagedProcess(ORDERS, supervisor.launcher, supervisor.stopping, supervisor.processes)
+    process.child = child(supervisor, ORDERS, ("q", "ours"), at_once=9)
+    supervisor.processes.managed.append(process)
     for consumer in ("ours", "spare", "theirs"):
         await broker.join("q", consumer, 600.0)
     child(supervisor, msgspec.structs.replace(ORDERS, suspects_only=True), ("q", "spare"))

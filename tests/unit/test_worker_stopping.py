@@ -22,7 +22,6 @@ from millstream.worker.supervisor.children import Child
 from millstream.worker.supervisor.circuit import FRUITLESS
 from millstream.worker.supervisor.plan import Plan
 from millstream.worker.supervisor.relay import Relay
-from millstream.worker.supervisor.services import SupervisorServices
 from millstream.worker.supervisor.supervisor import Supervisor
 from millstream.worker.supervisor.wedged import watch_for_wedged
 from millstream.worker.worker import KeeperDied, Worker
@@ -400,6 +399,7 @@ class Troupe(Supervisor):
         self.spawned = 0
         self.leases: set[tuple[str, str]] = set()
         self._backend = broker
+        patch(self.launcher, "start", self.start)
 
     async def _open(self, hello: messages.Hello) -> Any:
         return self._backend
@@ -416,7 +416,7 @@ class Troupe(Supervisor):
             child.hello = messages.Hello("memory://", "n", 60.0, 0.0, 0.0, ["default"], [], [])
             child.served_since = child.started
             child.leases = set(self.leases)
-            self._services = SupervisorServices(self, cast(Any, self._backend), self._reporter)
+            self.services = self.make_services(cast(Any, self._backend))
         child.listening = asyncio.create_task(asyncio.sleep(0))
         return child
 
@@ -513,14 +513,14 @@ async def test_while_others_serve_a_broken_place_is_tried_again_with_one_process
     async def count(orders: messages.Orders) -> Child:
         nonlocal at_once
         child = await Troupe.start(troupe, orders)
-        if any(process.circuit.is_open for process in troupe.managed):
+        if any(process.circuit.is_open for process in troupe.processes.managed):
             at_once = max(at_once, sum(each.hello is None for each in troupe.children if each.process.returncode is None))
         return child
 
-    monkeypatch.setattr(troupe, "start", count)
+    patch(troupe.launcher, "start", count)
     running = asyncio.create_task(troupe.run())
     await until(lambda: troupe.spawned == 2 * FRUITLESS + 8 or running.done())
-    await until(lambda: not any(process.circuit.is_open for process in troupe.managed))
+    await until(lambda: not any(process.circuit.is_open for process in troupe.processes.managed))
     assert at_once <= 1
     troupe.stopping.signalled(signal.SIGTERM)
     assert (await running).exit_code == codes.OK
@@ -556,19 +556,19 @@ async def test_spares_that_die_at_once_are_started_so_often_and_the_worker_goes_
     monkeypatch.setattr("millstream.worker.supervisor.circuit.RESTART_SECONDS", (0.0,))
     troupe = Troupe({0: (True, None)} | dict.fromkeys(range(1, 100), fate), Silent())
     running = asyncio.create_task(troupe.run())
-    await until(lambda: troupe.managed and troupe.managed[0].serves)
+    await until(lambda: troupe.processes.managed and troupe.processes.managed[0].serves)
     (child,) = troupe.children
 
     def told() -> bool:
-        troupe._spares.isolate("default")
-        return troupe._spares.circuit.is_open
+        troupe.spares.isolate("default")
+        return troupe.spares.circuit.is_open
 
     await until(told)
     for _ in range(10):
         await troupe._hear(child, messages.Suspects("default"))
-    await until(lambda: len(troupe._lives) == 1)
+    await until(lambda: len(troupe.lives) == 1)
     assert troupe.spawned == 1 + FRUITLESS
-    assert not troupe.stopping.begun and troupe.managed[0].serves
+    assert not troupe.stopping.begun and troupe.processes.managed[0].serves
     troupe.stopping.signalled(signal.SIGTERM)
     assert (await running).exit_code == codes.OK
 
@@ -601,6 +601,6 @@ async def test_a_second_signal_gives_nothing_up_any_more(monkeypatch: pytest.Mon
     running = asyncio.create_task(troupe.run())
     await until(lambda: len(server.asked) == 3)
     troupe.stopping.signalled(signal.SIGTERM)
-    assert troupe._services is not None and troupe._services.reclaimer._giving_up
+    assert troupe.services is not None and troupe.services.reclaimer._giving_up
     troupe.stopping.signalled(signal.SIGTERM)
     await running

@@ -6,30 +6,46 @@ import asyncio
 import contextlib
 import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from millstream.reporting import logs
 from millstream.worker import codes, messages
 from millstream.worker.supervisor.children import Child
 from millstream.worker.supervisor.circuit import SOON_SECONDS, Circuit
-
-if TYPE_CHECKING:
-    from millstream.worker.supervisor.supervisor import Supervisor
+from millstream.worker.supervisor.launcher import Launcher
+from millstream.worker.supervisor.stopping import Stopping
 
 log = logs.logger("millstream.worker")
+
+
+class Failures(Protocol):
+    """Decides what follows when children fail, for all processes of a worker together."""
+
+    probing: asyncio.Lock
+    """Held while one process is tried where others died at once."""
+
+    def circuit_opened(self, code: int) -> None:
+        """The circuit of one process has opened: its children die as soon as they are started, the last one with this code."""
+        ...
+
+    async def could_not_start(self, child: Child, code: int) -> bool:
+        """Return True if this child never served, and its end was dealt with. False: it counts as a death."""
+        ...
 
 
 class ManagedProcess:
     """Where one child is kept. A child that dies is replaced, later and later if it dies at once, and not at all while the
     circuit is open, but for one that is tried now and then."""
 
-    def __init__(self, supervisor: Supervisor, orders: messages.Orders) -> None:
+    def __init__(self, orders: messages.Orders, launcher: Launcher, stopping: Stopping, failures: Failures) -> None:
         self.circuit = Circuit()
         self.child: Child | None = None
         self.left = False
         """It is not needed any more: its child ends, and is not replaced."""
-        self._supervisor = supervisor
         self._orders = orders
+        self._launcher = launcher
+        self._stopping = stopping
+        self._failures = failures
         self._woken = asyncio.Event()
 
     @property
@@ -48,14 +64,13 @@ class ManagedProcess:
 
     @property
     def _over(self) -> bool:
-        return self.left or self._supervisor.stopping.begun
+        return self.left or self._stopping.begun
 
     async def live(self) -> None:
         """Keep a child running until it is not needed any more, or the worker stops."""
-        supervisor = self._supervisor
         while not self._over:
             probing = self.circuit.is_open
-            async with supervisor.probing if probing else nullcontext():  # one process at a time is tried again
+            async with self._failures.probing if probing else nullcontext():  # one process at a time is tried again
                 if self._over:
                     return
                 child = self.child = await self._start()
@@ -66,42 +81,28 @@ class ManagedProcess:
                 await self._rest(self.circuit.pause)
                 continue
             code = await child.process.wait()
-            held = await supervisor.reap(child, code)
+            held = await self._launcher.reap(child, code)
             self.child = None
             if self._over or child.retiring or (self._orders.burst and code == codes.OK and not child.told_to_stop):
                 self.left = True
                 return
             if child.told_to_stop:
                 self.circuit = Circuit()  # a reload
-            elif not await self._could_not_start(child, code):
+            elif not await self._failures.could_not_start(child, code):
                 self._died(child.lived(code), code, blameless=child.was_blameless(held))
                 await self._rest(self.circuit.pause)
 
     async def _start(self) -> Child | None:
         """None: this machine has no process, or no file, left for it. Those that there are go on."""
         try:
-            return await self._supervisor.start(self._orders)
+            return await self._launcher.start(self._orders)
         except OSError as error:
             log.error("a worker process could not be started: %s", error)
             return None
 
-    async def _could_not_start(self, child: Child, code: int) -> bool:
-        """Whether a child ended for a reason that it has given, and that was dealt with."""
-        supervisor = self._supervisor
-        if child.hello is not None or code not in (codes.FAILED, codes.USAGE, codes.SERVER):
-            return False
-        if supervisor.reloads and code != codes.SERVER:
-            log.error("the change does not work; waiting for the next one")
-            await supervisor.changed.wait()
-            return True
-        if not supervisor.has_served:  # none has ever served: it is not the server that is away for a while
-            supervisor.stopping.stop(code)
-            return True
-        return False
-
     def _died(self, lived: float, code: int, *, blameless: bool) -> None:
         if self.circuit.died(lived, blameless=blameless):
-            self._supervisor.opened(code)
+            self._failures.circuit_opened(code)
 
     async def _probe(self, child: Child) -> None:
         """Wait until it has served for a while, or ended."""

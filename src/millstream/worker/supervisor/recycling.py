@@ -7,14 +7,12 @@ interrupted, and nothing runs twice.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from millstream.reporting import logs
 from millstream.worker import messages
-
-if TYPE_CHECKING:
-    from millstream.worker.supervisor.managed_process import ManagedProcess
-    from millstream.worker.supervisor.supervisor import Supervisor
+from millstream.worker.supervisor.managed_process import ManagedProcess
+from millstream.worker.supervisor.processes import Processes
+from millstream.worker.supervisor.stopping import Stopping
 
 log = logs.logger("millstream.worker")
 
@@ -27,14 +25,14 @@ SERVE_SECONDS = 60.0
 MB = 1_000_000
 
 
-async def recycle(supervisor: Supervisor) -> None:
+async def recycle(processes: Processes, stopping: Stopping) -> None:
     """Watch the processes, and replace those that have reached a limit, one at a time."""
     while True:
         await asyncio.sleep(LOOK_SECONDS)
-        for process in list(supervisor.managed):
+        for process in list(processes.managed):
             why = worn(process)
-            if why and not supervisor.stopping.begun:
-                await _replace(supervisor, process, why)
+            if why and not stopping.begun:
+                await _replace(process, why, processes, stopping)
 
 
 def worn(process: ManagedProcess) -> str:
@@ -50,18 +48,18 @@ def worn(process: ManagedProcess) -> str:
     return ""
 
 
-async def _replace(supervisor: Supervisor, process: ManagedProcess, why: str) -> None:
+async def _replace(process: ManagedProcess, why: str, processes: Processes, stopping: Stopping) -> None:
     child = process.child
     assert child is not None
     log.info("worker process %d is replaced: %s", child.pid, why)
     process.left = True  # it counts no more: the new one does
-    new = supervisor.begin_process()
+    new = processes.begin()
     until = asyncio.get_running_loop().time() + SERVE_SECONDS
-    while not new.serves and new in supervisor.managed and asyncio.get_running_loop().time() < until:
+    while not new.serves and new in processes.managed and asyncio.get_running_loop().time() < until:
         await asyncio.sleep(0.05)
     if new.serves:
         child.say(messages.Drain())
-    elif process in supervisor.managed and not supervisor.stopping.begun:
+    elif process in processes.managed and not stopping.begun:
         log.error("worker process %d goes on: no other one could be started in its place", child.pid)
         new.leave()
         process.left = False

@@ -1,4 +1,4 @@
-"""The reloader: sees when a source file below the working directory changes, for ``--reload``."""
+"""The reloader: sees when a source file below the working directory changes, for ``--reload``, and counts the changes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,28 @@ log = logs.logger("millstream.worker")
 
 RELOAD_SECONDS = 0.5
 """How often source files are looked at."""
+
+
+class Reloads:
+    """How often source files have changed since the worker began."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._changed = asyncio.Event()
+
+    def add(self) -> None:
+        """Source files have changed."""
+        self.count += 1
+        self._changed.set()
+        self._changed.clear()
+
+    def stop(self) -> None:
+        """The worker stops: nobody waits for a change any more."""
+        self._changed.set()
+
+    async def next(self) -> None:
+        """Wait for the next change, or for the worker to stop."""
+        await self._changed.wait()
 
 
 async def watch_sources(changed: Callable[[], None]) -> None:

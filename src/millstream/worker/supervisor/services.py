@@ -2,76 +2,90 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 from millstream._version import __version__
 from millstream.broker import Broker, Team, WorkerInfo
+from millstream.reporting.problem import During
 from millstream.reporting.reporter import Reporter
 from millstream.worker.scaling.requests import answer_requests
 from millstream.worker.services import keep_running
 from millstream.worker.services.keeper import Keeper
 from millstream.worker.services.registrar import Registrar
 from millstream.worker.supervisor.reclaimer import Reclaimer
-
-if TYPE_CHECKING:
-    from millstream.worker.supervisor.supervisor import Supervisor
+from millstream.worker.supervisor.team import ProcessTeam
 
 
 class SupervisorServices:
-    """Keeps leases, gives up those of the dead, is seen in the registry, scales, and answers those who ask for that."""
+    """Keeps leases, gives up those of the dead, is seen in the registry, scales, and answers those who ask for that.
 
-    def __init__(self, supervisor: Supervisor, broker: Broker, reporter: Reporter) -> None:
+    ``name`` is the supervisor's id in the registry; ``totals`` returns what its children have settled.
+    """
+
+    def __init__(
+        self, name: str, broker: Broker, reporter: Reporter, team: ProcessTeam, totals: Callable[[], dict[str, int]]
+    ) -> None:
         self.keeper = Keeper(broker, reporter)
         self.reclaimer = Reclaimer(broker, self.keeper, reporter)
-        self._supervisor = supervisor
+        self._name = name
         self._broker = broker
         self._reporter = reporter
+        self._team = team
+        self._totals = totals
         self._registrar = Registrar(broker, self._info, reporter)
-        self._scaler = supervisor.team.open(broker, self._registrar.show)
+        self._scaler = team.open(broker, self._registrar.show)
         self._began = time.time()
+        self._running: list[asyncio.Task[None]] = []
 
-    def open(self) -> None:
-        """Begin all of it."""
-        supervisor, reporter = self._supervisor, self._reporter
-        keeping = supervisor.serve(keep_running("keeper", self.keeper.run, reporter, "renew"))
-        keeping.add_done_callback(supervisor.keeper_ended)
-        supervisor.serve(keep_running("registrar", self._register, reporter, "maintenance"))
-        supervisor.serve(keep_running("answers", self._answer, reporter, "maintenance"))
-        if supervisor.plan.scales:
-            supervisor.serve(keep_running("scaler", self._scaler.run, reporter, "maintenance"))
+    def open(self, keeper_ended: Callable[[], object]) -> None:
+        """Begin all of it. ``keeper_ended`` is called if the keeper ends before ``close``."""
+        keeping = self._serve("keeper", self.keeper.run, "renew")
+        keeping.add_done_callback(lambda task: None if task.cancelled() else keeper_ended())
+        self._serve("registrar", self._register, "maintenance")
+        self._serve("answers", self._answer, "maintenance")
+        if self._team.strategy:
+            self._serve("scaler", self._scaler.run, "maintenance")
 
     async def close(self) -> None:
-        """Be seen no more, and let go of the server."""
+        """End all of it, be seen no more, and let go of the server."""
+        for service in self._running:
+            service.cancel()
         with contextlib.suppress(OSError):  # this machine has no file left: the server forgets us by itself
             await self._registrar.leave()
         await self._broker.close()
+
+    def _serve(self, name: str, run: Callable[[], Awaitable[None]], during: During) -> asyncio.Task[None]:
+        task = asyncio.create_task(keep_running(name, run, self._reporter, during))
+        self._running.append(task)
+        return task
 
     async def _register(self) -> None:
         await self._registrar.show()
         await self._registrar.run()
 
     async def _answer(self) -> None:
-        await answer_requests(self._broker.control, self._supervisor.id, self._scaler.by_hand)
+        await answer_requests(self._broker.control, self._name, self._scaler.by_hand)
 
     def _info(self) -> WorkerInfo:
-        supervisor, team, scaler = self._supervisor, self._supervisor.team, self._scaler
+        team, scaler = self._team, self._scaler
         return WorkerInfo(
-            id=supervisor.id,
+            id=self._name,
             host=socket.gethostname(),
             pid=os.getpid(),
             version=__version__,
             queues=team.addresses,
             started=self._began,
-            totals=supervisor.tally.totals(supervisor.children),
+            totals=self._totals(),
             team=Team(
                 processes=team.processes,
                 minimum=team.minimum,
                 maximum=team.maximum,
-                strategy=supervisor.plan.strategy if supervisor.plan.scales else "",
+                strategy=team.strategy,
                 decisions=dict(scaler.decisions),
                 last=scaler.last,
                 by_hand_until=scaler.by_hand_until,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from millstream.reporting import logs
 from millstream.worker import codes, messages
 from millstream.worker.supervisor.circuit import PROBE_SECONDS, Circuit
-
-if TYPE_CHECKING:
-    from millstream.worker.supervisor.supervisor import Supervisor
+from millstream.worker.supervisor.launcher import Launcher
+from millstream.worker.supervisor.lives import Lives
+from millstream.worker.supervisor.stopping import Stopping
 
 log = logs.logger("millstream.worker")
 
@@ -21,31 +20,33 @@ class Spares:
     """One at a time. While they die as soon as they are started the next one comes later and later: suspects wait, all else
     goes on."""
 
-    def __init__(self, supervisor: Supervisor, orders: messages.Orders) -> None:
+    def __init__(self, orders: messages.Orders, launcher: Launcher, lives: Lives, stopping: Stopping) -> None:
         self.circuit = Circuit()
-        self._supervisor = supervisor
         self._orders = orders
+        self._launcher = launcher
+        self._lives = lives
+        self._stopping = stopping
         self._running = False
         self._not_before = float("-inf")
 
     def isolate(self, queue: str) -> None:
         """Give the suspects of a queue a process of their own. Said again and again while there are any."""
-        if self._supervisor.stopping.begun or self._running or time.monotonic() < self._not_before:
+        if self._stopping.begun or self._running or time.monotonic() < self._not_before:
             return
         log.warning("queue %r has jobs that were running when workers died: a spare process runs each alone", queue)
         self._running = True
         orders = msgspec.structs.replace(self._orders, queues=[queue], burst=False, suspects_only=True)
-        self._supervisor.live(self._run(orders), self._ended)
+        self._lives.begin(self._run(orders), self._ended)
 
     async def _run(self, orders: messages.Orders) -> None:
         try:
-            child = await self._supervisor.start(orders)
+            child = await self._launcher.start(orders)
         except OSError as error:
             log.error("a spare process could not be started: %s", error)
             self._died(0.0)
             return
         code = await child.process.wait()
-        held = await self._supervisor.reap(child, code)
+        held = await self._launcher.reap(child, code)
         if child.told_to_stop:
             return
         if code == codes.OK or child.was_blameless(held):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 import msgspec
 
@@ -19,10 +18,10 @@ from millstream.worker.scaling.scaler import Scaler
 from millstream.worker.scaling.spec import parse_spec
 from millstream.worker.scaling.stabilizer import Stabilizer
 from millstream.worker.supervisor.children import Child
-
-if TYPE_CHECKING:
-    from millstream.worker.supervisor.managed_process import ManagedProcess
-    from millstream.worker.supervisor.supervisor import Supervisor
+from millstream.worker.supervisor.managed_process import ManagedProcess
+from millstream.worker.supervisor.plan import Plan
+from millstream.worker.supervisor.processes import Processes
+from millstream.worker.supervisor.stopping import Stopping
 
 RETIRE_SECONDS = 2.0
 """How long a child has to say whether it goes; one whose loop stands still does not."""
@@ -38,43 +37,49 @@ class StrategyFailed(Exception):
 class ProcessTeam:
     """Places, counted, begun and left. Only a child that says it has nothing in its hands is ever taken away."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
-        self._spec = parse_spec(supervisor.plan.strategy)
+    def __init__(self, plan: Plan, processes: Processes, living: Collection[Child], stopping: Stopping) -> None:
+        self._plan = plan
+        self._processes = processes
+        self._living = living
+        self._stopping = stopping
+        self._spec = parse_spec(plan.strategy)
         self._strategy = None if self._spec.own else self._spec.strategy()
         self._gauge: Gauge | None = None
         self._weighing: tuple[int, asyncio.Future[int]] | None = None
         self._weighings = 0
-        self.scaler: Scaler
 
     def open(self, broker: Broker, changed: Callable[[], Awaitable[None]]) -> Scaler:
         """With a server there is something to measure."""
         self._gauge = Gauge(broker.inspector, time.monotonic)
         stabilizer = Stabilizer(self._spec.hysteresis, self._spec.cooldown, time.monotonic)
-        self.scaler = Scaler(self, self._measure, self._wanted, stabilizer, self._spec.poll, changed)
-        return self.scaler
+        return Scaler(self, self._measure, self._wanted, stabilizer, self._spec.poll, changed)
 
     # -- what there is -----------------------------------------------------------------------------------------------------
 
     @property
     def processes(self) -> int:
         """That are kept, or being started."""
-        return sum(not process.left for process in self._supervisor.managed)
+        return sum(not process.left for process in self._processes.managed)
 
     @property
     def minimum(self) -> int:
-        return self._supervisor.plan.processes
+        return self._plan.processes
 
     @property
     def maximum(self) -> int:
-        return self._supervisor.plan.most
+        return self._plan.most
+
+    @property
+    def strategy(self) -> str:
+        """By which it scales, as it is written on a command line; empty: it does not scale."""
+        return self._plan.strategy if self._plan.scales else ""
 
     @property
     def closed(self) -> str:
         """Why their number is not to be changed any more; empty: it may be."""
-        if self._supervisor.stopping.begun:
+        if self._stopping.begun:
             return "it is stopping"
-        if self._supervisor.plan.orders.burst and self.processes < self.minimum:
+        if self._plan.orders.burst and self.processes < self.minimum:
             return "its burst is nearly over"
         return ""
 
@@ -96,14 +101,14 @@ class ProcessTeam:
     def _serving(self) -> list[Child]:
         return [
             process.child
-            for process in self._supervisor.managed
+            for process in self._processes.managed
             if process.child is not None and process.child.hello is not None
         ]
 
     async def _measure(self) -> Metrics:
         assert self._gauge is not None
-        children, orders = self._serving(), self._supervisor.plan.orders
-        spares = [child for child in self._supervisor.children if child.spare]
+        children, orders = self._serving(), self._plan.orders
+        spares = [child for child in self._living if child.spare]
         loads: list[Load] = []
         hello = next((child.hello for child in children if child.hello is not None), None)
         for load in await self._gauge.read(self.addresses):
@@ -153,20 +158,20 @@ class ProcessTeam:
 
     def grow(self, count: int) -> str:
         """Start so many more; why not, if they were not."""
-        if any(process.circuit.is_open for process in self._supervisor.managed):
+        if any(process.circuit.is_open for process in self._processes.managed):
             return "worker processes die as soon as they are started"
         for _ in range(count):
-            self._supervisor.begin_process()
+            self._processes.begin()
         return ""
 
     async def shrink(self, count: int) -> int:
         """Have so many of those that do nothing end; how many do."""
         before = self.processes
-        kept = [process for process in self._supervisor.managed if not process.left]
+        kept = [process for process in self._processes.managed if not process.left]
         for process in [process for process in reversed(kept) if not process.serves][:count]:
             process.leave()
             if process.child is not None:
-                self._supervisor.stopping.tell(process.child)
+                self._stopping.tell(process.child)
         count -= before - self.processes
         idle = [
             process for process in reversed(kept) if process.serves and process.child is not None and process.child.held == 0
@@ -188,11 +193,11 @@ class ProcessTeam:
     def retiring(self, child: Child) -> None:
         """A child goes."""
         child.retiring = True
-        for process in self._supervisor.managed:
+        for process in self._processes.managed:
             if process.child is child:
                 process.leave()
-        if not self._supervisor.stopping.begun:
-            self._supervisor.stopping.see_it_end(child)
+        if not self._stopping.begun:
+            self._stopping.see_it_end(child)
 
 
 def _serve(address: str, children: Iterable[Child]) -> int:

@@ -1,0 +1,79 @@
+"""The worker processes that a supervisor keeps running, and what follows when their children fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from millstream.reporting import logs
+from millstream.worker import codes, messages
+from millstream.worker.supervisor.children import Child
+from millstream.worker.supervisor.launcher import Launcher
+from millstream.worker.supervisor.lives import Lives
+from millstream.worker.supervisor.managed_process import ManagedProcess
+from millstream.worker.supervisor.reloader import Reloads
+from millstream.worker.supervisor.stopping import Stopping
+
+log = logs.logger("millstream.worker")
+
+
+class Processes:
+    """Begins managed processes with the same orders, and keeps a list of those that live.
+
+    ``has_served`` says whether any child of this worker ever served.
+    """
+
+    def __init__(
+        self,
+        orders: messages.Orders,
+        launcher: Launcher,
+        lives: Lives,
+        stopping: Stopping,
+        reloads: Reloads,
+        has_served: Callable[[], bool],
+    ) -> None:
+        self.managed: list[ManagedProcess] = []
+        self.probing = asyncio.Lock()
+        self._orders = orders
+        self._launcher = launcher
+        self._lives = lives
+        self._stopping = stopping
+        self._reloads = reloads
+        self._has_served = has_served
+
+    def begin(self) -> ManagedProcess:
+        """Begin one more."""
+        process = ManagedProcess(self._orders, self._launcher, self._stopping, self)
+        self.managed.append(process)
+        self._lives.begin(process.live(), lambda: self.managed.remove(process))
+        return process
+
+    def wake(self) -> None:
+        """Let none rest any longer: something has changed."""
+        for process in self.managed:
+            process.wake()
+
+    def circuit_opened(self, code: int) -> None:
+        """Stop the worker if every circuit is open; else the other processes go on."""
+        circuits = [process.circuit for process in self.managed if not process.left]
+        deaths = max(circuit.fruitless for circuit in circuits)
+        if all(circuit.is_open for circuit in circuits):
+            text = "worker processes die as soon as they are started: %d in a row, the last with code %d; the worker gives up"
+            log.critical(text, deaths, code)
+            self._stopping.stop(codes.SERVER if code == codes.SERVER else codes.CRASHING)
+        else:
+            text = "%d worker processes in a row died as soon as they were started, the last with code %d; others go on"
+            log.error(text, deaths, code)
+
+    async def could_not_start(self, child: Child, code: int) -> bool:
+        """After a reload, wait for the next change. If no child ever served, stop the worker: the server is not just away."""
+        if child.hello is not None or code not in (codes.FAILED, codes.USAGE, codes.SERVER):
+            return False
+        if self._reloads.count and code != codes.SERVER:
+            log.error("the change does not work; waiting for the next one")
+            await self._reloads.next()
+            return True
+        if not self._has_served():
+            self._stopping.stop(code)
+            return True
+        return False
