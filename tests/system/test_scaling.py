@@ -18,7 +18,7 @@ import pytest
 
 from millstream.broker import Team
 from millstream.errors import UsageError
-from millstream.worker.supervisor.circuit import FRUITLESS
+from millstream.worker.supervisor.children.circuit import FRUITLESS
 from tests.system.apps import jobs
 from tests.system.harness import APPS, Ledger, Server, Worker, Workers, eventually, state, totals, until_done, whole_lines
 

@@ -21,7 +21,7 @@ from millstream.worker.scaling.spec import parse_processes, parse_spec
 from millstream.worker.scaling.stabilizer import Stabilizer
 from millstream.worker.scaling.wanted import as_prometheus, wanted
 from millstream.worker.summary import Summary
-from millstream.worker.supervisor.circuit import FRUITLESS, PROBE_SECONDS, RESTART_SECONDS, Circuit
+from millstream.worker.supervisor.children.circuit import FRUITLESS, PROBE_SECONDS, RESTART_SECONDS, Circuit
 from tests.unit.stage import looped, new_app
 
 

@@ -8,8 +8,8 @@ import msgspec
 
 from millstream.backends.memory import MemoryBroker
 from millstream.worker import messages
-from millstream.worker.supervisor.children import Child
-from millstream.worker.supervisor.managed_process import ManagedProcess
+from millstream.worker.supervisor.children.child import Child
+from millstream.worker.supervisor.children.managed_process import ManagedProcess
 from millstream.worker.supervisor.plan import Plan
 from millstream.worker.supervisor.supervisor import Supervisor
 from tests.unit.stage import looped

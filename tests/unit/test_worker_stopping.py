@@ -18,8 +18,8 @@ from millstream.errors import BrokerRefused, BrokerUnavailable
 from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
 from millstream.worker import codes, messages
-from millstream.worker.supervisor.children import Child
-from millstream.worker.supervisor.circuit import FRUITLESS
+from millstream.worker.supervisor.children.child import Child
+from millstream.worker.supervisor.children.circuit import FRUITLESS
 from millstream.worker.supervisor.plan import Plan
 from millstream.worker.supervisor.relay import Relay
 from millstream.worker.supervisor.supervisor import Supervisor
@@ -477,7 +477,7 @@ async def test_a_child_that_never_served_ends_the_worker(code: int) -> None:
 async def test_once_one_has_served_a_child_that_cannot_start_is_started_again(
     code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millstream.worker.supervisor.circuit.RESTART_SECONDS", (0.0,))
+    monkeypatch.setattr("millstream.worker.supervisor.children.circuit.RESTART_SECONDS", (0.0,))
     troupe = Troupe({0: (True, -9), 1: (False, code), 2: (False, code), 3: (True, None)}, Silent())
     running = asyncio.create_task(troupe.run())
     await until(lambda: troupe.spawned == 4 or running.done())
@@ -491,7 +491,7 @@ async def test_once_one_has_served_a_child_that_cannot_start_is_started_again(
 async def test_children_that_die_at_once_are_started_so_often_and_no_more(
     code: int, ends: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millstream.worker.supervisor.circuit.RESTART_SECONDS", (0.0,))
+    monkeypatch.setattr("millstream.worker.supervisor.children.circuit.RESTART_SECONDS", (0.0,))
     troupe = Troupe({0: (True, -9)} | dict.fromkeys(range(1, 100), (False, code)), Silent())
     assert (await troupe.run()).exit_code == ends
     assert troupe.spawned == FRUITLESS
@@ -501,9 +501,9 @@ async def test_children_that_die_at_once_are_started_so_often_and_no_more(
 async def test_while_others_serve_a_broken_place_is_tried_again_with_one_process_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("millstream.worker.supervisor.circuit.RESTART_SECONDS", (0.0,))
-    monkeypatch.setattr("millstream.worker.supervisor.circuit.PROBE_SECONDS", 0.01)
-    monkeypatch.setattr("millstream.worker.supervisor.managed_process.SOON_SECONDS", 0.05)
+    monkeypatch.setattr("millstream.worker.supervisor.children.circuit.RESTART_SECONDS", (0.0,))
+    monkeypatch.setattr("millstream.worker.supervisor.children.circuit.PROBE_SECONDS", 0.01)
+    monkeypatch.setattr("millstream.worker.supervisor.children.managed_process.SOON_SECONDS", 0.05)
     script: dict[int, tuple[bool, int | None]] = {0: (True, None)}
     script |= dict.fromkeys(range(1, 2 * FRUITLESS + 6), (False, 9))
     script |= dict.fromkeys(range(2 * FRUITLESS + 6, 2 * FRUITLESS + 8), (True, None))
@@ -531,7 +531,7 @@ FULL = OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
 @looped
 async def test_a_machine_that_has_no_process_left_for_a_while_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millstream.worker.supervisor.circuit.RESTART_SECONDS", (0.0,))
+    monkeypatch.setattr("millstream.worker.supervisor.children.circuit.RESTART_SECONDS", (0.0,))
     troupe = Troupe({0: (True, None), 1: FULL, 2: FULL, 3: (True, None)}, Silent(), 2)
     running = asyncio.create_task(troupe.run())
     await until(lambda: troupe.spawned == 4 or running.done())
@@ -542,7 +542,7 @@ async def test_a_machine_that_has_no_process_left_for_a_while_ends_nothing(monke
 
 @looped
 async def test_a_machine_that_never_has_a_process_left_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millstream.worker.supervisor.circuit.RESTART_SECONDS", (0.0,))
+    monkeypatch.setattr("millstream.worker.supervisor.children.circuit.RESTART_SECONDS", (0.0,))
     troupe = Troupe(dict.fromkeys(range(100), FULL), Silent())
     assert (await troupe.run()).exit_code == codes.CRASHING
     assert troupe.spawned == FRUITLESS
@@ -553,7 +553,7 @@ async def test_a_machine_that_never_has_a_process_left_is_given_up(monkeypatch: 
 async def test_spares_that_die_at_once_are_started_so_often_and_the_worker_goes_on(
     fate: tuple[bool, int | None] | OSError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millstream.worker.supervisor.circuit.RESTART_SECONDS", (0.0,))
+    monkeypatch.setattr("millstream.worker.supervisor.children.circuit.RESTART_SECONDS", (0.0,))
     troupe = Troupe({0: (True, None)} | dict.fromkeys(range(1, 100), fate), Silent())
     running = asyncio.create_task(troupe.run())
     await until(lambda: troupe.processes.managed and troupe.processes.managed[0].serves)

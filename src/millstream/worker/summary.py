@@ -10,7 +10,7 @@ from millstream.errors import MillstreamError, WorkerCrashed
 from millstream.worker import codes
 
 if TYPE_CHECKING:
-    from millstream.worker.supervisor.children import Child
+    from millstream.worker.supervisor.children.child import Child
 
 NOTHING: Mapping[str, int] = {"done": 0, "retried": 0, "dead": 0, "refused": 0}
 """What a worker that settled nothing has settled."""

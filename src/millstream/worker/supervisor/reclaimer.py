@@ -19,7 +19,7 @@ from millstream.reporting.reporter import Reporter
 from millstream.worker import verdict
 from millstream.worker.hot.hold import BATCH
 from millstream.worker.services.keeper import Keeper
-from millstream.worker.supervisor.children import Child
+from millstream.worker.supervisor.children.child import Child
 
 log = logs.logger("millstream.worker")
 

@@ -10,8 +10,8 @@ import asyncio
 
 from millstream.reporting import logs
 from millstream.worker import messages
-from millstream.worker.supervisor.managed_process import ManagedProcess
-from millstream.worker.supervisor.processes import Processes
+from millstream.worker.supervisor.children.managed_process import ManagedProcess
+from millstream.worker.supervisor.children.processes import Processes
 from millstream.worker.supervisor.stopping import Stopping
 
 log = logs.logger("millstream.worker")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 
 from millstream.reporting import logs
 from millstream.worker import codes
-from millstream.worker.supervisor.children import Child
+from millstream.worker.supervisor.children.child import Child
 
 log = logs.logger("millstream.worker")
 

@@ -27,16 +27,16 @@ from millstream.reporting.reporter import Reporter
 from millstream.worker import codes, messages, roles
 from millstream.worker.logs import configure_logging
 from millstream.worker.summary import Summary
-from millstream.worker.supervisor.children import Child
-from millstream.worker.supervisor.launcher import Launcher
-from millstream.worker.supervisor.lives import Lives
+from millstream.worker.supervisor.children.child import Child
+from millstream.worker.supervisor.children.launcher import Launcher
+from millstream.worker.supervisor.children.lives import Lives
+from millstream.worker.supervisor.children.processes import Processes
+from millstream.worker.supervisor.children.spares import Spares
 from millstream.worker.supervisor.plan import Plan
-from millstream.worker.supervisor.processes import Processes
 from millstream.worker.supervisor.recycling import recycle
 from millstream.worker.supervisor.relay import Relay
 from millstream.worker.supervisor.reloader import Reloads, watch_sources
 from millstream.worker.supervisor.services import SupervisorServices
-from millstream.worker.supervisor.spares import Spares
 from millstream.worker.supervisor.start_line import what_it_serves
 from millstream.worker.supervisor.stopping import Stopping
 from millstream.worker.supervisor.team import ProcessTeam

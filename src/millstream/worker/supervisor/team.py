@@ -17,10 +17,10 @@ from millstream.worker.scaling.metrics import Load, Metrics
 from millstream.worker.scaling.scaler import Scaler
 from millstream.worker.scaling.spec import parse_spec
 from millstream.worker.scaling.stabilizer import Stabilizer
-from millstream.worker.supervisor.children import Child
-from millstream.worker.supervisor.managed_process import ManagedProcess
+from millstream.worker.supervisor.children.child import Child
+from millstream.worker.supervisor.children.managed_process import ManagedProcess
+from millstream.worker.supervisor.children.processes import Processes
 from millstream.worker.supervisor.plan import Plan
-from millstream.worker.supervisor.processes import Processes
 from millstream.worker.supervisor.stopping import Stopping
 
 RETIRE_SECONDS = 2.0

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from millstream.errors import WorkerCrashed
 from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
-from millstream.worker.supervisor.children import Child
+from millstream.worker.supervisor.children.child import Child
 from millstream.worker.supervisor.relay import Relay
 
 log = logs.logger("millstream.worker")

@@ -10,7 +10,7 @@ from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
 from millstream.worker import codes, messages
 from millstream.worker.summary import Tally
-from millstream.worker.supervisor.children import Child, heard_out, spawn
+from millstream.worker.supervisor.children.child import Child, heard_out, spawn
 from millstream.worker.supervisor.relay import Relay
 from millstream.worker.supervisor.stopping import Stopping
 

@@ -8,9 +8,9 @@ import msgspec
 
 from millstream.reporting import logs
 from millstream.worker import codes, messages
-from millstream.worker.supervisor.circuit import PROBE_SECONDS, Circuit
-from millstream.worker.supervisor.launcher import Launcher
-from millstream.worker.supervisor.lives import Lives
+from millstream.worker.supervisor.children.circuit import PROBE_SECONDS, Circuit
+from millstream.worker.supervisor.children.launcher import Launcher
+from millstream.worker.supervisor.children.lives import Lives
 from millstream.worker.supervisor.stopping import Stopping
 
 log = logs.logger("millstream.worker")

@@ -10,9 +10,9 @@ from typing import Protocol
 
 from millstream.reporting import logs
 from millstream.worker import codes, messages
-from millstream.worker.supervisor.children import Child
-from millstream.worker.supervisor.circuit import SOON_SECONDS, Circuit
-from millstream.worker.supervisor.launcher import Launcher
+from millstream.worker.supervisor.children.child import Child
+from millstream.worker.supervisor.children.circuit import SOON_SECONDS, Circuit
+from millstream.worker.supervisor.children.launcher import Launcher
 from millstream.worker.supervisor.stopping import Stopping
 
 log = logs.logger("millstream.worker")

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from millstream.reporting import logs
 from millstream.worker import codes, messages
-from millstream.worker.supervisor.children import Child
-from millstream.worker.supervisor.launcher import Launcher
-from millstream.worker.supervisor.lives import Lives
-from millstream.worker.supervisor.managed_process import ManagedProcess
+from millstream.worker.supervisor.children.child import Child
+from millstream.worker.supervisor.children.launcher import Launcher
+from millstream.worker.supervisor.children.lives import Lives
+from millstream.worker.supervisor.children.managed_process import ManagedProcess
 from millstream.worker.supervisor.reloader import Reloads
 from millstream.worker.supervisor.stopping import Stopping
 

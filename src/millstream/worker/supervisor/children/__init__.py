@@ -1,0 +1,1 @@
+"""The child processes of a supervisor: started, kept running, replaced, and cleared up after."""
