@@ -50,6 +50,7 @@ from millstream.options import (
 )
 from millstream.reporting.observers import Observer, Observers
 from millstream.router import Router
+from millstream.worker.assignment import Assignment
 from millstream.worker.inside import run_until_stopped
 from millstream.worker.scaling.requests import HOLD_SECONDS, scale
 from millstream.worker.services.keeper import KeeperThread
@@ -468,23 +469,26 @@ class Millstream(Declarations):
         reporter.heal("read", None)
         return broker
 
-    async def _make_worker(self, queues: Sequence[str], concurrency: int, threads: int) -> Worker:
-        return Worker(
-            broker=await self.broker_to_serve(queues),
-            keeper=KeeperThread(self._clients.backend.connect),
+    def assignment(self, queues: Sequence[str], *, concurrency: int, threads: int) -> Assignment:
+        """What a worker of this app has to do at these addresses, each as ``queues_to_serve`` tells it."""
+        return Assignment(
+            settings=self.settings,
+            queues=queues,
+            serving=self.serving(queues),
             tasks=self._tasks,
             subscriptions=self.subscriptions_at(queues),
             prefixes=self._prefixes,
             broadcasts=self.broadcasts,
-            settings=self.settings,
-            queues=queues,
-            serving=self.serving(queues),
             concurrency=integer(concurrency, "concurrency", minimum=1),
             threads=integer(threads, "threads", minimum=1),
             lifespan=self.lifespan_context,
             observers=self.observers,
             where=self.where,
         )
+
+    async def _make_worker(self, queues: Sequence[str], concurrency: int, threads: int) -> Worker:
+        broker, keeper = await self.broker_to_serve(queues), KeeperThread(self._clients.backend.connect)
+        return Worker(broker, keeper, self.assignment(queues, concurrency=concurrency, threads=threads))
 
     async def _consume(self, subscription: Subscription) -> Consumer:
         """For ``topic.consume``."""
@@ -494,20 +498,18 @@ class Millstream(Declarations):
             await self._clients.here().ask(
                 lambda broker: open_topic(broker, settings, {subscription.group: subscription.start})
             )
-            worker = Worker(
-                broker=await self.broker_to_serve([subscription.address]),
-                keeper=KeeperThread(self._clients.backend.connect),
-                tasks={},
-                subscriptions={subscription.address: subscription},
+            assignment = Assignment(
                 settings=self.settings,
                 queues=[subscription.address],
                 serving=[subscription.serving],
+                subscriptions={subscription.address: subscription},
                 concurrency=slots or WORKER_CONCURRENCY,
                 threads=slots or WORKER_THREADS,
-                lifespan=nullcontext,
                 observers=self.observers,
                 where=self.where,
             )
+            broker = await self.broker_to_serve([subscription.address])
+            worker = Worker(broker, KeeperThread(self._clients.backend.connect), assignment)
             await worker.start()
             return Consumer(subscription, worker, stack.pop_all(), self.settings.grace)
 

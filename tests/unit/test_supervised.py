@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import socket
 
+from millstream import Millstream
 from millstream.worker import messages
-from millstream.worker.supervised import at_once, consumers_at, slots_at
+from millstream.worker.assignment import Assignment
+from millstream.worker.hello import at_once, consumers_at, slots_at
 from tests.unit.stage import looped, new_app, until
 
-ORDERS = messages.Orders("app:app", [], 10, 3, burst=False)
+
+def assigned(app: Millstream) -> Assignment:
+    """All of an app, for a process of 10 coroutines and 3 threads."""
+    return app.assignment(app.queues_to_serve(()), concurrency=10, threads=3)
 
 
 @looped
@@ -71,7 +76,8 @@ def test_it_tells_how_many_jobs_of_each_address_it_runs_at_once() -> None:
     @topic.subscribe("many", concurrency=200)
     def many(number: int) -> None: ...
 
-    slots = slots_at(app.queues_to_serve(()), app, ORDERS)
+    assignment = assigned(app)
+    slots = slots_at(assignment)
     assert slots == {
         "coroutines": {True: 10},
         "threads": {False: 3},
@@ -79,14 +85,17 @@ def test_it_tells_how_many_jobs_of_each_address_it_runs_at_once() -> None:
         "orders/few": {True: 2},
         "orders/many": {False: 3},
     }
-    assert at_once(slots, ORDERS) == 13
+    assert at_once(slots, assignment) == 13
 
 
 def test_groups_of_a_few_slots_each_add_up_to_what_there_is() -> None:
+    app = new_app()
+    app.task(name="job")(lambda: None)
+    assignment = assigned(app)
     three = {f"orders/{name}": {True: 3} for name in "abc"}
-    assert at_once(three, ORDERS) == 9
-    assert at_once(three | {"orders/d": {True: 3}}, ORDERS) == 10
-    assert at_once(three | {"orders/d": {False: 2}}, ORDERS) == 11
+    assert at_once(three, assignment) == 9
+    assert at_once(three | {"orders/d": {True: 3}}, assignment) == 10
+    assert at_once(three | {"orders/d": {False: 2}}, assignment) == 11
 
 
 def test_it_tells_how_many_processes_may_serve_an_address_where_that_is_said() -> None:
@@ -102,4 +111,4 @@ def test_it_tells_how_many_processes_may_serve_an_address_where_that_is_said() -
     @app.topic("orders", int).subscribe("billing", consumers=(2, 2))
     async def bill(number: int) -> None: ...
 
-    assert consumers_at(app.queues_to_serve(()), app) == {"mail": (1, 4), "orders/billing": (2, 2)}
+    assert consumers_at(assigned(app), app.queues) == {"mail": (1, 4), "orders/billing": (2, 2)}

@@ -17,15 +17,14 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from millstream.errors import BrokerError, ShardsChanged, UsageError
-from millstream.model.handler import Handler
 from millstream.reporting import logs
 from millstream.worker import codes, messages, roles
 from millstream.worker.finding import find_app, find_strategy
-from millstream.worker.hot.runner import longest_timeout
+from millstream.worker.hello import say_hello
 from millstream.worker.interruptible import StoppedEarly, unless_stopped
 from millstream.worker.logs import configure_logging
 from millstream.worker.scaling.strategies import Strategy
-from millstream.worker.supervised import BEAT_SECONDS, SupervisorKeeper, at_once, consumers_at, slots_at
+from millstream.worker.supervised import BEAT_SECONDS, SupervisorKeeper
 from millstream.worker.worker import UNTIL_THEY_END, Worker
 
 if TYPE_CHECKING:
@@ -42,7 +41,8 @@ class Stop:
 
     def __init__(self, grace: float) -> None:
         self.asked = asyncio.Event()
-        self.worker: Worker | None = None
+        self.hurry: Callable[[], object] | None = None
+        """Ends the grace period of the worker, once there is one."""
         self._grace = grace
         self._drains = False
 
@@ -58,8 +58,8 @@ class Stop:
             self.asked.set()
 
     def signalled(self) -> None:
-        if self._drains and self.worker is not None:
-            asyncio.get_running_loop().call_later(self._grace, self.worker.hurry)
+        if self._drains and self.hurry is not None:
+            asyncio.get_running_loop().call_later(self._grace, self.hurry)
         self.asked.set()
 
 
@@ -83,45 +83,11 @@ async def serve(app: Millstream, orders: messages.Orders, strategy: Strategy | N
         log.critical("%s", error)
         return codes.SERVER
     reader, writer = await messages.streams(socket.socket(fileno=orders.fd))
-    handlers: dict[str, Handler] = {**app.tasks, **app.subscriptions_at(queues)}
-    slots = slots_at(queues, app, orders)
-    hello = messages.Hello(
-        app.url.text,
-        app.settings.namespace,
-        app.settings.id_ttl,
-        grace,
-        longest_timeout([*app.tasks.values(), *app.subscriptions.values(), *app.broadcasts], app.settings),
-        [queue for queue in queues if queue not in {broadcast.address for broadcast in app.broadcasts}],
-        sorted({task.name for task in app.tasks.values()}),
-        sorted(name for name, handler in handlers.items() if handler.settings.max_crashes == 0),
-        app.observers.listening,
-        [broadcast.name for broadcast in app.broadcasts if broadcast.address in queues],
-        {address: sum(slots.values()) for address, slots in slots.items()},
-        at_once(slots, orders),
-        consumers_at(queues, app),
-        any(handler.ack == "on_receive" for handler in app.subscriptions_at(queues).values()) or bool(app.broadcasts),
-    )
-    keeper = SupervisorKeeper(reader, writer, hello)
-    worker = Worker(
-        broker=broker,
-        keeper=keeper,
-        tasks=app.tasks,
-        subscriptions=app.subscriptions_at(queues),
-        prefixes=app.prefixes,
-        broadcasts=app.broadcasts,
-        settings=app.settings,
-        queues=queues,
-        serving=app.serving(queues),
-        concurrency=orders.concurrency,
-        threads=orders.threads,
-        lifespan=app.lifespan_context,
-        isolate=None if orders.suspects_only else keeper.isolate,
-        longer=keeper.longer,
-        observers=app.observers,
-        supervisor=orders.supervisor,
-        where=app.where,
-    )
-    stop.worker = worker
+    assignment = app.assignment(queues, concurrency=orders.concurrency, threads=orders.threads)
+    keeper = SupervisorKeeper(reader, writer, say_hello(assignment, app.url, grace, app.queues))
+    isolate = None if orders.suspects_only else keeper.isolate
+    worker = Worker(broker, keeper, assignment, isolate=isolate, longer=keeper.longer, supervisor=orders.supervisor)
+    stop.hurry = worker.hurry
     keeper.speak_for(worker, strategy, retired=stop.asked.set, drain=stop.drain, memory=orders.max_memory > 0)
     threading.Thread(target=_end_with, args=(os.getppid(), app.settings.lease), name="millstream-orphan", daemon=True).start()
     return await _serve(worker, keeper, orders, stopping, stop)

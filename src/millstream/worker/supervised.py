@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
 
 from millstream.model.settings import integer
 from millstream.worker import messages
@@ -15,14 +15,26 @@ from millstream.worker.scaling.metrics import Metrics
 from millstream.worker.scaling.strategies import Strategy
 from millstream.worker.summary import Summary
 from millstream.worker.supervisor.relay import TEXT_LIMIT, as_problem
-from millstream.worker.worker import Worker
 
 if TYPE_CHECKING:
-    from millstream.app import Millstream
     from millstream.reporting.reporter import Reporter
 
 BEAT_SECONDS = 1.0
 """How often a child tells its supervisor that its loop turns."""
+
+
+class Reporting(Protocol):
+    """The worker, as far as its supervisor hears of it."""
+
+    @property
+    def held(self) -> int: ...
+    @property
+    def totals(self) -> Mapping[str, int]: ...
+    @property
+    def interrupted(self) -> int: ...
+    def retire(self) -> bool:
+        """Begin nothing more, unless something is in its hands: then False."""
+        ...
 
 
 class SupervisorKeeper:
@@ -33,7 +45,7 @@ class SupervisorKeeper:
         self._writer = writer
         self._hello = hello
         self._reporter: Reporter | None = None
-        self._worker: Worker | None = None
+        self._worker: Reporting | None = None
         self._strategy: Strategy | None = None
         self._retired: Callable[[], object] = lambda: None
         self._drain: Callable[[], object] = lambda: None
@@ -55,7 +67,7 @@ class SupervisorKeeper:
 
     def speak_for(
         self,
-        worker: Worker,
+        worker: Reporting,
         strategy: Strategy | None,
         *,
         retired: Callable[[], object],
@@ -146,32 +158,3 @@ class SupervisorKeeper:
                 beat = messages.Beat(worker.held, dict(worker.totals), worker.interrupted, memory)
             messages.say(self._writer, beat)
             await asyncio.sleep(BEAT_SECONDS)
-
-
-def slots_at(addresses: Iterable[str], app: Millstream, orders: messages.Orders) -> dict[str, dict[bool, int]]:
-    """How many jobs of each address one process runs at once: of coroutines (True), and of plain functions."""
-    sizes = {True: orders.concurrency, False: orders.threads}
-    groups = app.subscriptions_at(addresses)
-    slots: dict[str, dict[bool, int]] = {}
-    for address in addresses:
-        if (group := groups.get(address)) is not None:
-            most = sizes[group.is_async]
-            slots[address] = {group.is_async: most if group.concurrency is None else min(most, group.concurrency)}
-        else:
-            kinds = {task.is_async for task in app.tasks.values() if task.settings.queue == address}
-            slots[address] = {kind: sizes[kind] for kind in kinds or {True}}
-    return slots
-
-
-def at_once(slots: Mapping[str, Mapping[bool, int]], orders: messages.Orders) -> int:
-    """How many jobs of all addresses together: of each kind no more than there are slots for it."""
-    sizes = {True: orders.concurrency, False: orders.threads}
-    return sum(min(size, sum(each.get(kind, 0) for each in slots.values())) for kind, size in sizes.items())
-
-
-def consumers_at(addresses: Iterable[str], app: Millstream) -> dict[str, tuple[int, int]]:
-    """How many processes may serve each, over all workers, where that is said."""
-    declared: dict[str, object] = {**app.queues, **app.subscriptions_at(addresses)}
-    # What handles dead letters says nothing of it.
-    said = {address: getattr(declared.get(address), "consumers", None) for address in addresses}
-    return {address: (bounds[0], bounds[1]) for address, bounds in said.items() if bounds is not None}

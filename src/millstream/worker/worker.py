@@ -9,56 +9,50 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from millstream._version import __version__
 from millstream.aio.backoff import START_SECONDS, patiently
 from millstream.broker import Broker, WorkerInfo
-from millstream.broker.values import SUSPECT_AFTER
 from millstream.errors import BrokerError, BrokerUnavailable
-from millstream.events.broadcast import Broadcast
-from millstream.events.subscription import PrefixSubscription, Subscription
+from millstream.events.subscription import Subscription
 from millstream.jobs.task import Task
-from millstream.model.address import base_name, shard_addresses, spoken
-from millstream.model.handler import GroupHandler, Handler
+from millstream.model.address import base_name, spoken
+from millstream.model.handler import Handler
 from millstream.model.serving import Serving
-from millstream.model.settings import AppSettings
 from millstream.reporting import logs
-from millstream.reporting.observers import Observers
 from millstream.reporting.problem import During
 from millstream.reporting.reporter import Reporter
+from millstream.worker.assignment import Assignment
+from millstream.worker.drain import Drain
 from millstream.worker.hot.claimer import Claimer
 from millstream.worker.hot.follower import Follower
-from millstream.worker.hot.hold import ASYNC, STOPPING, THREAD, Hold
-from millstream.worker.hot.in_flight import FENCED, SHUTDOWN, TIMEOUT, InFlight
-from millstream.worker.hot.lane import Count, Lane
-from millstream.worker.hot.prepared import prepare
+from millstream.worker.hot.hold import STOPPING, Hold
+from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.runner import Runner
 from millstream.worker.hot.settler import Settler
+from millstream.worker.lanes import lanes_of, make_lanes
 from millstream.worker.leases import LeaseKeeper, Leases
 from millstream.worker.services import keep_running
 from millstream.worker.services.discovery import Discovery
 from millstream.worker.services.keeper import KeeperThread
-from millstream.worker.services.ownership import Ownership, SharedAddress
+from millstream.worker.services.ownership import Ownership
 from millstream.worker.services.registrar import Registrar
+from millstream.worker.services.ticker import Ticker
 from millstream.worker.services.watch import Watch
 from millstream.worker.summary import Summary
 from millstream.worker.suspects import Suspects
 
 log = logs.logger("millstream.worker")
 
-TICK_SECONDS = 0.05
-"""How often deadlines and the buffer are looked at."""
-
-STALE_SECONDS = 0.25
-"""What has been buffered for this long without a slot is handed back: others may be idle."""
-
 TASKS_TOLD = 500
 """A worker that knows more tasks does not list them in the registry, so that its beat stays small."""
+
+IDLE_SECONDS = 0.05
+"""How often ``until_idle`` looks."""
 
 UNTIL_THEY_END = 10 * 365 * 86_400.0
 """A grace period without end, in seconds that every event loop can count."""
@@ -74,31 +68,20 @@ class KeeperDied(Exception):
 class Worker:
     """Serves queues until stopped. Start it and stop it once.
 
-    ``isolate``, if given, is told of queues with suspects and
-    runs them in a process of their own; without it this worker drains and runs them alone, one by one. ``longer`` is told of
-    timeouts that exceed those of the tasks.
+    ``isolate`` is called with a queue that has suspects, and runs them in a process of their own. Without it this worker drains
+    and runs them alone, one by one. ``longer`` is called with a timeout that exceeds those of the tasks. ``supervisor`` is the
+    id of this worker's supervisor; empty: it has none.
     """
 
     def __init__(
         self,
-        *,
         broker: Broker,
         keeper: LeaseKeeper,
-        tasks: Mapping[str, Task[..., Any]],
-        subscriptions: Mapping[str, GroupHandler] = MappingProxyType({}),
-        prefixes: Mapping[str, PrefixSubscription] = MappingProxyType({}),
-        broadcasts: Sequence[Broadcast] = (),
-        settings: AppSettings,
-        queues: Sequence[str],
-        serving: Sequence[Serving] = (),
-        concurrency: int = 32,
-        threads: int = 8,
-        lifespan: Callable[[], AbstractAsyncContextManager[Any]],
+        assignment: Assignment,
+        *,
         isolate: Callable[[str], None] | None = None,
         longer: Callable[[float], None] | None = None,
-        observers: Observers | None = None,
         supervisor: str = "",
-        where: str = "",
     ) -> None:
         self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self.failed = asyncio.Event()
@@ -106,34 +89,18 @@ class Worker:
         self.error: BaseException | None = None
         self._broker = broker
         self._keeper = keeper
-        self._tasks = tasks
-        self._told = {name: not task.is_async for name, task in tasks.items()} if len(tasks) <= TASKS_TOLD else None
-        self._settings = settings
-        self._lifespan = lifespan
+        self._assignment = assignment
+        self._tasks = _told(assignment.tasks)
         self._supervisor = supervisor
-        self._where = where
         self._started_at = time.time()
-        elsewhere = {*prefixes, *(broadcast.address for broadcast in broadcasts)}
-        asked = {each.address: each for each in serving}
-        shared_addresses: list[SharedAddress] = []
-        self._lanes: list[Lane] = []
-        for queue in queues:
-            if queue in elsewhere:
-                continue
-            each = asked.get(queue, Serving(queue))
-            lanes = _lanes(each, tasks, subscriptions.get(base_name(queue)))
-            self._lanes += lanes
-            if each.shards or each.max_consumers is not None:
-                shared_addresses.append(SharedAddress(each, lanes))
-        self._queues = queues
-        self._hold = Hold(concurrency, threads, asyncio.get_running_loop().time)
-        self._observers = observers
-        self._reporter = reporter = Reporter(observers, log, worker=self.id)
+        queues, settings, subscriptions = assignment.queues, assignment.settings, assignment.subscriptions
+        self._lanes, shared_addresses = lanes_of(assignment)
+        self._hold = Hold(assignment.concurrency, assignment.threads, asyncio.get_running_loop().time)
+        self._reporter = reporter = Reporter(assignment.observers, log, worker=self.id)
         keeper.report_to(reporter)
         self._settler = Settler(broker, self._hold, self._lanes, reporter, self._fenced)
-        self._runner = Runner(
-            tasks, [*subscriptions.values(), *broadcasts], settings, self._hold, self._settler, reporter, longer
-        )
+        handlers: list[Handler] = [*subscriptions.values(), *assignment.broadcasts]
+        self._runner = Runner(assignment.tasks, handlers, settings, self._hold, self._settler, reporter, longer)
         self._leases = Leases(self.id, settings.lease, broker, keeper, self._hold, self._runner, self._settler, reporter)
         self._claimers: list[Claimer] = []
         self._suspects = Suspects(
@@ -142,21 +109,20 @@ class Worker:
         self._claimers += [self._claimer(lane) for lane in self._lanes]
         self._ownership = Ownership(self.id, self._leases, self._hold, shared_addresses)
         self._ownership.know(self._claimers)
-        self._discovery = Discovery(
-            broker, [prefixes[queue] for queue in queues if queue in prefixes], self._serve_too, subscriptions
-        )
+        prefixes = [assignment.prefixes[queue] for queue in queues if queue in assignment.prefixes]
+        self._discovery = Discovery(broker, prefixes, self._serve_too, subscriptions)
         self._followers = [
             Follower(broker, broadcast, self._hold, self._runner, reporter)
-            for broadcast in broadcasts
+            for broadcast in assignment.broadcasts
             if broadcast.address in queues
         ]
         self._registrar = Registrar(broker, self._info, reporter)
+        self._ticker = Ticker(self._hold, self._runner, self._lanes, self._claimers, reporter, self._ticked)
+        self._drain = Drain(self._hold, self._runner, self._settler)
         self._claiming: list[asyncio.Task[None]] = []
         self._following: list[asyncio.Task[None]] = []
         self._services: list[asyncio.Task[None]] = []
-        self._handing_back: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[Summary] | None = None
-        self._hurried = asyncio.Event()
         self._stack = AsyncExitStack()
         self._watch: Watch | None = None
         self._state: Any = None
@@ -170,7 +136,7 @@ class Worker:
     @property
     def lease(self) -> float:
         """Seconds a lease lasts without being renewed."""
-        return self._settings.lease
+        return self._assignment.settings.lease
 
     @property
     def totals(self) -> Mapping[str, int]:
@@ -212,7 +178,7 @@ class Worker:
             raise
 
     async def _start(self, claim: bool) -> None:
-        self._state = await self._stack.enter_async_context(self._lifespan())
+        self._state = await self._stack.enter_async_context(self._assignment.lifespan())
         await self._keeper.start()
         deadline = asyncio.get_running_loop().time() + START_SECONDS
         for lane in self._lanes:
@@ -233,7 +199,7 @@ class Worker:
         self._hold.ticked = asyncio.get_running_loop().time()
         self._services = [
             self._serve("settler", self._settler.run, "settle"),
-            self._serve("ticker", self._tick, "maintenance"),
+            self._serve("ticker", self._ticker.run, "maintenance"),
             self._serve("registrar", self._registrar.run, "maintenance"),
             self._serve("discovery", self._discovery.run, "maintenance"),
         ]
@@ -251,7 +217,7 @@ class Worker:
             ", ".join(self._served()),
             *self._hold.sizes,
             self._broker.capabilities.server or "memory",
-            f" at {self._where}" if self._where else "",
+            f" at {self._assignment.where}" if self._assignment.where else "",
         )
 
     def _missed(self, error: BrokerUnavailable) -> None:
@@ -261,7 +227,7 @@ class Worker:
         """Serve a group that was not known when the worker was made."""
         if STOPPING in self._hold.shut:
             return
-        (lane,) = _lanes(Serving(subscription.address), {}, subscription)
+        (lane,) = make_lanes(Serving(subscription.address), {}, subscription)
         self._runner.know(subscription)
         lane.state, lane.runner = self._state, self._runner
         await self._leases.join(lane)
@@ -283,7 +249,7 @@ class Worker:
     def _served(self) -> list[str]:
         followed = {follower.lane.queue for follower in self._followers}
         broadcasts = [f"broadcast {follower.broadcast.name!r}" for follower in self._followers]
-        return [*(spoken(queue) for queue in self._queues if queue not in followed), *broadcasts]
+        return [*(spoken(queue) for queue in self._assignment.queues if queue not in followed), *broadcasts]
 
     async def run_suspects(self) -> None:
         """Run the suspects of every queue, each with nothing beside it, until none is left."""
@@ -299,7 +265,7 @@ class Worker:
             with contextlib.suppress(BrokerUnavailable):  # whether anything is left, nobody knows: look again
                 if self._hold.idle and not await self._anything_left():
                     return
-            await asyncio.sleep(TICK_SECONDS)
+            await asyncio.sleep(IDLE_SECONDS)
 
     async def _anything_left(self) -> bool:
         states = [await self._broker.inspector.queue(lane.queue) for lane in self._lanes]
@@ -334,37 +300,32 @@ class Worker:
         if hold.running:
             patience = "until they end" if grace == UNTIL_THEY_END else f"{grace:g} s of grace"
             log.info("worker %s drains: %d jobs are running, %s", self.id, len(hold.running), patience)
-        interrupted: list[InFlight] = []
-        abandoned: list[InFlight] = []
+        drain = self._drain
         try:
-            for job in [job for job in hold.running if job.lane.letters == "moved"]:
-                self._runner.stop_job(job, SHUTDOWN)  # it may wait for a topic that is full, and is begun again elsewhere
+            drain.stop_moves()
             await self._claim_no_more()
-            await self._step(grace, self._quiet_or_hurried())
-            interrupted = list(hold.running)
-            for job in interrupted:
-                log.warning("%r is stopped: the grace period is over", job)
-                self._runner.stop_job(job, SHUTDOWN)
-            if interrupted:
+            await self._step(grace, drain.until_quiet())
+            drain.interrupt()
+            if drain.interrupted:
                 await self._step(LAST_WORDS_SECONDS, hold.until_quiet())
-            abandoned = self._abandon()
+            drain.abandon()
             await self._step(LAST_WORDS_SECONDS, self._settler.drained())
-            await self._step(LAST_WORDS_SECONDS, self._leases.leave(self._lanes, {job.lane for job in abandoned}))
+            await self._step(LAST_WORDS_SECONDS, self._leases.leave(self._lanes, {job.lane for job in drain.abandoned}))
             await self._step(LAST_WORDS_SECONDS, self._registrar.leave())
         finally:
-            await self._end({job.lane for job in abandoned})
-        totals = self._settler.totals
+            await self._end({job.lane for job in drain.abandoned})
+        totals, interrupted = self._settler.totals, len(drain.interrupted)
         log.info(
             "worker %s stopped: %d done, %d retried, %d dead%s",
             self.id,
             totals["done"],
             totals["retried"],
             totals["dead"],
-            f", {len(interrupted)} interrupted" if interrupted else "",
+            f", {interrupted} interrupted" if interrupted else "",
         )
-        if self._observers is not None:
-            await self._observers.told()
-        return Summary(dict(totals), len(interrupted), len(abandoned), self.first_error)
+        if self._assignment.observers is not None:
+            await self._assignment.observers.told()
+        return Summary(dict(totals), interrupted, len(drain.abandoned), self.first_error)
 
     async def _claim_no_more(self) -> None:
         await self._step(LAST_WORDS_SECONDS, self._ownership.stop())
@@ -380,8 +341,8 @@ class Worker:
     async def _end(self, still_running: set[Lane]) -> None:
         """End the services; the keeper last, and not while a job runs that could not be stopped."""
         tasks = [*self._services, *self._claiming, *self._leases.rejoining]
-        if self._handing_back is not None:
-            tasks.append(self._handing_back)
+        if self._ticker.handing_back is not None:
+            tasks.append(self._ticker.handing_back)
         for task in tasks:
             task.cancel()
         await self._step(LAST_WORDS_SECONDS, asyncio.gather(*tasks, return_exceptions=True))
@@ -418,56 +379,16 @@ class Worker:
 
     def hurry(self) -> None:
         """While stopping: the grace period is over now."""
-        self._hurried.set()
-
-    async def _quiet_or_hurried(self) -> None:
-        waits = [asyncio.ensure_future(self._hold.until_quiet()), asyncio.ensure_future(self._hurried.wait())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-
-    def _abandon(self) -> list[InFlight]:
-        """Threads that did not return. One that may run at most once is dead now: it had started."""
-        stuck = list(self._hold.running)
-        for job in stuck:
-            log.error("%r did not stop; it runs until this process ends", job)
-            if job.handler.settings.max_crashes == 0 and job.stop != FENCED:
-                job.stop = FENCED
-                self._settler.add(job.lane, self._runner.judge.interrupted(job, 0.0))
-        return stuck
+        self._drain.hurry()
 
     # -- services ----------------------------------------------------------------------------------------------------------
 
-    async def _tick(self) -> None:
-        """Deadlines, the age of what is buffered, and whether the keeper lives: one look for all, no timer per job."""
-        loop, hold = asyncio.get_running_loop(), self._hold
-        while True:
-            await asyncio.sleep(TICK_SECONDS)
-            for lane in self._lanes:
-                if lane.gathered:
-                    self._runner.stood_still(lane)
-            hold.ticked = now = loop.time()
-            if self._watch is not None:
-                self._watch.beat()
-            for job in [job for job in hold.running if job.ends <= now and not job.stop]:
-                log.warning("%r ran past its timeout of %g s%s", job, job.ends - job.since, _thread_note(job))
-                self._runner.stop_job(job, TIMEOUT)
-            stale = any(ready and ready[0].since < now - STALE_SECONDS and not ready[0].lane.broadcast for ready in hold.ready)
-            if stale and (self._handing_back is None or self._handing_back.done()):
-                self._handing_back = asyncio.create_task(self._hand_back())  # deadlines do not wait for the server
-            if not self._keeper.alive and self.error is None and STOPPING not in hold.shut:
-                self._fail(KeeperDied("nobody renews this worker's leases any more; it stops before they lapse"))
-
-    async def _hand_back(self) -> None:
-        for claimer in self._claimers:
-            try:
-                await claimer.hand_back(STALE_SECONDS)
-            except BrokerError as error:
-                self._reporter.fail("maintenance", claimer.queue, error, "could not hand back: %s", error, level=logging.DEBUG)
-            else:
-                self._reporter.heal("maintenance", claimer.queue)
+    def _ticked(self) -> None:
+        """The loop turns. Does the keeper live?"""
+        if self._watch is not None:
+            self._watch.beat()
+        if not self._keeper.alive and self.error is None and STOPPING not in self._hold.shut:
+            self._fail(KeeperDied("nobody renews this worker's leases any more; it stops before they lapse"))
 
     def _fail(self, error: BaseException) -> None:
         log.critical("worker %s cannot go on: %s", self.id, error)
@@ -502,7 +423,7 @@ class Worker:
             started=self._started_at,
             totals=dict(self._settler.totals),
             supervisor=self._supervisor,
-            tasks=self._told,
+            tasks=self._tasks,
             slots=self._hold.sizes,
             running=self._hold.in_use,
             full=self._full(),
@@ -528,37 +449,6 @@ class Worker:
         return "something that is not a job"
 
 
-def _lanes(serving: Serving, tasks: Mapping[str, Task[..., Any]], subscription: GroupHandler | None) -> list[Lane]:
-    """One lane, or one for each shard, that fits the tasks which are sent to this queue by default; others may come, and find
-    slots too."""
-    handlers: list[Handler] = [task for task in tasks.values() if task.settings.queue == base_name(serving.address)]
-    if subscription is not None:
-        handlers = [subscription]
-    mine = [handler.settings for handler in handlers]
-    kinds = {ASYNC if handler.is_async else THREAD for handler in handlers}
-    # On its last allowed crash a job runs alone, so that it dies for its own crashes only.
-    limits = [settings.max_crashes for settings in mine if settings.max_crashes > 0]
-    make = partial(
-        Lane,
-        kinds=tuple(sorted(kinds)) or (ASYNC,),
-        buffered=all(settings.max_crashes > 0 for settings in mine),
-        suspect_after=min([SUSPECT_AFTER, *limits]),
-        handler=None if subscription is None else prepare(subscription),
-        limit=None if subscription is None else subscription.concurrency,
-        batch=None if subscription is None else subscription.batch,
-        acks_first=subscription is not None and subscription.ack == "on_receive",
-        manual=subscription is not None and subscription.ack == "manual",
-        foreign=None if subscription is None else subscription.foreign,
-        keeps_expired=subscription is not None and subscription.keep_expired,
-        letters="" if subscription is None else subscription.letters,
-        max_consumers=1 if serving.shards else serving.max_consumers,
-        order=serving.order,
-        count=Count(serving.shards or 1),
-    )
-    return [make(address) for address in shard_addresses(serving.address, serving.shards)]
-
-
-def _thread_note(job: InFlight) -> str:
-    if job.running is not None:
-        return ""
-    return "; a thread cannot be stopped: current_job().cancelled is set, and its slot stays taken until it returns"
+def _told(tasks: Mapping[str, Task[..., Any]]) -> dict[str, bool] | None:
+    """Each task's name, and whether it runs in a thread; None: they are too many for the registry."""
+    return {name: not task.is_async for name, task in tasks.items()} if len(tasks) <= TASKS_TOLD else None

@@ -1,0 +1,65 @@
+"""Making a worker's lanes from its assignment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from millstream.broker.values import SUSPECT_AFTER
+from millstream.jobs.task import Task
+from millstream.model.address import base_name, shard_addresses
+from millstream.model.handler import GroupHandler, Handler
+from millstream.model.serving import Serving
+from millstream.worker.assignment import Assignment
+from millstream.worker.hot.hold import ASYNC, THREAD
+from millstream.worker.hot.lane import Count, Lane
+from millstream.worker.hot.prepared import prepare
+from millstream.worker.services.ownership import SharedAddress
+
+
+def lanes_of(assignment: Assignment) -> tuple[list[Lane], list[SharedAddress]]:
+    """The lanes of all that is claimed (prefixes and broadcasts are not), and those that are shared among workers."""
+    elsewhere = {*assignment.prefixes, *(broadcast.address for broadcast in assignment.broadcasts)}
+    asked = {each.address: each for each in assignment.serving}
+    found: list[Lane] = []
+    shared: list[SharedAddress] = []
+    for queue in assignment.queues:
+        if queue in elsewhere:
+            continue
+        serving = asked.get(queue, Serving(queue))
+        lanes = make_lanes(serving, assignment.tasks, assignment.subscriptions.get(base_name(queue)))
+        found += lanes
+        if serving.shards or serving.max_consumers is not None:
+            shared.append(SharedAddress(serving, lanes))
+    return found, shared
+
+
+def make_lanes(serving: Serving, tasks: Mapping[str, Task[..., Any]], subscription: GroupHandler | None) -> list[Lane]:
+    """One lane, or one for each shard, that fits the tasks which are sent to this queue by default; others may come, and find
+    slots too."""
+    handlers: list[Handler] = [task for task in tasks.values() if task.settings.queue == base_name(serving.address)]
+    if subscription is not None:
+        handlers = [subscription]
+    mine = [handler.settings for handler in handlers]
+    kinds = {ASYNC if handler.is_async else THREAD for handler in handlers}
+    # On its last allowed crash a job runs alone, so that it dies for its own crashes only.
+    limits = [settings.max_crashes for settings in mine if settings.max_crashes > 0]
+    make = partial(
+        Lane,
+        kinds=tuple(sorted(kinds)) or (ASYNC,),
+        buffered=all(settings.max_crashes > 0 for settings in mine),
+        suspect_after=min([SUSPECT_AFTER, *limits]),
+        handler=None if subscription is None else prepare(subscription),
+        limit=None if subscription is None else subscription.concurrency,
+        batch=None if subscription is None else subscription.batch,
+        acks_first=subscription is not None and subscription.ack == "on_receive",
+        manual=subscription is not None and subscription.ack == "manual",
+        foreign=None if subscription is None else subscription.foreign,
+        keeps_expired=subscription is not None and subscription.keep_expired,
+        letters="" if subscription is None else subscription.letters,
+        max_consumers=1 if serving.shards else serving.max_consumers,
+        order=serving.order,
+        count=Count(serving.shards or 1),
+    )
+    return [make(address) for address in shard_addresses(serving.address, serving.shards)]
