@@ -8,7 +8,7 @@ import socket
 from millstream import Millstream
 from millstream.worker import messages
 from millstream.worker.assignment import Assignment
-from millstream.worker.hello import at_once, consumers_at, slots_at
+from millstream.worker.child.hello import at_once, consumers_at, slots_at
 from tests.unit.stage import looped, new_app, until
 
 

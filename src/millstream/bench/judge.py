@@ -28,7 +28,7 @@ from millstream.errors import BrokerError
 from millstream.jobs.job import Job
 from millstream.jobs.task import AsyncTask
 from millstream.model.address import group_address
-from millstream.worker.child import loop_factory
+from millstream.worker.child.process import loop_factory
 
 T = TypeVar("T")
 

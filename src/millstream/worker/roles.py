@@ -33,7 +33,7 @@ def play() -> bool:
     if PLAN in os.environ:
         from millstream.worker.supervisor.supervisor import main
     elif ORDERS in os.environ:
-        from millstream.worker.child import main
+        from millstream.worker.child.process import main
     else:
         return False
     with contextlib.suppress(OSError):  # Linux only: the short name, as top shows it, would be that of Python

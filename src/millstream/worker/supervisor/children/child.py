@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from millstream.worker import codes, messages, roles
-from millstream.worker.stacks import Stacks
 from millstream.worker.summary import NOTHING
+from millstream.worker.supervisor.children.stacks import Stacks
 
 LAST_WORDS_SECONDS = 0.5
 """How long a dead child's last words may take to be read."""

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from millstream.errors import BrokerError, ShardsChanged, UsageError
 from millstream.reporting import logs
 from millstream.worker import codes, messages, roles
+from millstream.worker.child.hello import say_hello
+from millstream.worker.child.supervised import BEAT_SECONDS, SupervisorKeeper
 from millstream.worker.finding import find_app, find_strategy
-from millstream.worker.hello import say_hello
 from millstream.worker.interruptible import StoppedEarly, unless_stopped
 from millstream.worker.logs import configure_logging
 from millstream.worker.scaling.strategies import Strategy
-from millstream.worker.supervised import BEAT_SECONDS, SupervisorKeeper
 from millstream.worker.worker import UNTIL_THEY_END, Worker
 
 if TYPE_CHECKING:

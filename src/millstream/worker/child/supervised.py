@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from millstream.model.settings import integer
 from millstream.worker import messages
-from millstream.worker.resident import resident_bytes
+from millstream.worker.child.resident import resident_bytes
 from millstream.worker.scaling.metrics import Metrics
 from millstream.worker.scaling.strategies import Strategy
 from millstream.worker.summary import Summary

@@ -1,0 +1,1 @@
+"""A worker process under a supervisor, and how it speaks with it."""
