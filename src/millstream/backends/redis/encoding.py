@@ -124,15 +124,15 @@ def unless_refused(settled: int, queue: str, consumer: str, outcomes: Sequence[O
 
 def record(o: Outcome) -> tuple[Any, ...]:
     if o.kind is Kind.RETRY:
-        return (1, o.ref, o.id, b"", 0, 0, o.body, ms(o.delay), o.expires_ms)
+        return ("retry", o.ref, o.id, b"", 0, 0, o.body, ms(o.delay), o.expires_ms)
     ttl_ms = ms(o.result_ttl)
     given = int(o.given_id)
     if o.kind is Kind.DEAD:
         letter = b"" if o.letter is None else encode_letter(o.letter)
-        return (2, o.ref, o.id, o.result or b"", ttl_ms, given, o.body, o.task, letter)
+        return ("dead", o.ref, o.id, o.result or b"", ttl_ms, given, o.body, o.task, letter)
     if o.kind is Kind.EXPIRED:
-        return (3, o.ref, o.id, o.result or EXPIRED, ttl_ms, given, b"", 0, b"")
-    return (0, o.ref, o.id, o.result or b"", ttl_ms, given, b"", 0, b"")
+        return ("expired", o.ref, o.id, o.result or EXPIRED, ttl_ms, given, b"", 0, b"")
+    return ("done", o.ref, o.id, o.result or b"", ttl_ms, given, b"", 0, b"")
 
 
 def after(position: LogPosition) -> str:

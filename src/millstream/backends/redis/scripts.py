@@ -1,8 +1,10 @@
 """The scripts: one Lua file per transition, put together with the library parts and keys that its header names.
 
 A file starts with ``-- KEYS: word word …`` (words of ``keys.py``, bound as upper-case locals) and may have
-``-- USES: part part …`` (files of ``lua/lib``, whose keys are bound too). ``ARGV[1]`` is always the clock. One that does more
-for a topic's group than for a queue has ``-- OF A GROUP: part part …``, which are there when the local ``in_group`` is true.
+``-- USES: part part …`` (files of ``lua/lib``, whose keys are bound too). A file or part that shares a number with Python has
+``-- CONSTANTS: word word …`` (words of ``CONSTANTS``, bound in the same way). ``ARGV[1]`` is always the clock.
+A script that does more for a topic's group than for a queue has ``-- OF A GROUP: part part …``: these parts are there when the
+local ``in_group`` is true.
 Lines ``-- THEN USES: part part …`` and ``-- THEN OF A GROUP: part part …`` in its middle stand for these parts: they may use
 the locals above them, and the server makes their functions only in calls that come that far. (Measured: that is a third of
 the time of a claim that brings one job.)
@@ -13,12 +15,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources
+
+from millstream.broker.values import OVERDUE_SECONDS, REQUEST_SECONDS
 
 PUBLISH_FLAGS = "#!lua\n"
 SURVIVES_FULL_SERVER = "#!lua flags=allow-oom\n"
 """On every transition but publish: a full server must be able to settle, renew and so empty itself."""
+
+CONSTANTS = {"overdue_ms": round(1000 * OVERDUE_SECONDS), "request_ms": round(1000 * REQUEST_SECONDS)}
 
 
 class Script:
@@ -30,16 +36,12 @@ class Script:
         later = {
             line[0]: _read_parts(line[2].split()) if of_group or line[1] == "USES" else [] for line in _THEN.finditer(body)
         }
-        words: dict[str, None] = {}
-        for text in (body, *parts, *(text for texts in later.values() for text in texts)):
-            words.update(dict.fromkeys(_header(text, "KEYS")))
+        texts = (body, *parts, *(text for texts in later.values() for text in texts))
         self.name = name
-        self.words = tuple(words)
-        binding = ""
-        if words:
-            locals_ = ", ".join(word.upper() for word in words)
-            values = ", ".join(f"KEYS[{i + 1}]" for i in range(len(words)))
-            binding = f"local {locals_} = {values}\n"
+        self.words = _words(texts, "KEYS")
+        bound = {word: f"KEYS[{i}]" for i, word in enumerate(self.words, 1)}
+        bound |= {word: str(CONSTANTS[word]) for word in _words(texts, "CONSTANTS")}
+        binding = f"local {', '.join(bound).upper()} = {', '.join(bound.values())}\n" if bound else ""
         if _header(body, "OF A GROUP"):
             binding += f"local in_group = {'true' if of_group else 'false'}\n"
         body = _THEN.sub(lambda line: "\n".join(later[line[0]]), body)
@@ -60,6 +62,11 @@ def _parts(body: str, header: str) -> list[str]:
 
 def _read_parts(names: list[str]) -> list[str]:
     return [_read(f"lib/{name}.lua") for name in names]
+
+
+def _words(texts: Iterable[str], header: str) -> tuple[str, ...]:
+    """The words of a header in all of these texts, each once."""
+    return tuple(dict.fromkeys(word for text in texts for word in _header(text, header)))
 
 
 def _flags(name: str, body: str) -> str:

@@ -2,7 +2,7 @@
 -- On the way: promote what is due, look at overdue leases.
 -- KEYS: stream leases meta due held lapsed stats
 -- USES: clock wake streams lease_checks
--- OF A GROUP: log_stream
+-- OF A GROUP: log_group log_stream
 -- ARGV: clock, group, consumer, count, alone (0|1), suspect_after, run_id, released, suspects (names), lost_letter
 -- ('': what is claimed are dead letters, and those that are gone were replayed, purged or too old), id_ttl_ms,
 -- dead_max_count, dead_oldest_ms (age)
@@ -11,7 +11,7 @@
 -- and bodies by turns, of ready entries that have a body and nothing else. (Measured: a third less server time than entries.)
 local group, consumer, left, alone = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local suspect_after, run_id, released, suspects = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9]
-local lost_letter, dead_max_count, dead_oldest_ms = ARGV[10], tonumber(ARGV[12]), ARGV[13]
+local lost_letter = ARGV[10]
 local of_letters = lost_letter == ''
 if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
 local meta, look = check_leases(run_id)
@@ -56,9 +56,9 @@ if left > 0 and not (paused or alone or due or in_group or of_letters or meta[8]
     return { now, first_due and first_due - now or -1, flags, {}, {}, flat, look, {} }
   end
 end
--- THEN USES: append ending dead_letter members keyed turns stopping retire
+local id_ttl_ms, dead_max_count, dead_oldest_ms = tonumber(ARGV[11]), tonumber(ARGV[12]), ARGV[13]
+-- THEN USES: append tell ending dead_letter members keyed turns held stopping sweep_on retire
 -- THEN OF A GROUP: groups group_positions log order notes delayed trim supersede ahead
-id_ttl_ms = tonumber(ARGV[11])
 
 if due then
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, 200)) do

@@ -1,12 +1,14 @@
 -- Let a stopped key go on, some of its letters at a time.
 -- KEYS: stopped stopped_letters sweeps
--- USES: clock wake members ending dead_letter keyed turns letters stopping retire answers
+-- USES: answers
 -- ARGV: clock, key, replay (0|1), id_ttl_ms, dead_max_count, dead_oldest_ms (age), request
 -- Returns 'number of letters put back, 1: there is more to do, 0: the key goes on', or '' if it is not stopped.
-local known = answered(ARGV[7])
+local key, replay, id_ttl_ms = ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
+local dead_max_count, dead_oldest_ms, request = tonumber(ARGV[5]), ARGV[6], ARGV[7]
+local known = answered(request)
 if known then return known end
-local key, replay = ARGV[2], ARGV[3] == '1'
-id_ttl_ms = tonumber(ARGV[4])
+-- THEN USES: clock wake members tell ending dead_letter keyed turns held letters stopping retire
+
 -- Either of the two keys may be lost. Without `turns`, one of the key may be out already.
 local turn = redis.call('HGET', TURNS, key)
 if turn ~= 's' and redis.call('HEXISTS', STOPPED, key) == 0 then return '' end
@@ -28,14 +30,14 @@ if replay then
       n = n + 1
     end
   end
-  if #members == SWEEP then return answer(ARGV[7], n .. ' 1') end
+  if #members == SWEEP then return answer(request, n .. ' 1') end
 else
   local done = sweep(key)
-  retire(tonumber(ARGV[5]), now - ARGV[6], stopped_letters)
-  if not done then return answer(ARGV[7], '0 1') end
+  retire(dead_max_count, now - dead_oldest_ms, stopped_letters)
+  if not done then return answer(request, '0 1') end
   redis.call('LREM', SWEEPS, 0, key)
   redis.call('ZREMRANGEBYLEX', STOPPED_LETTERS, first, last)
 end
 redis.call('HDEL', STOPPED, key)
 if (not turn or turn == 's') and pass_turns({ key }) > 0 then wake() end
-return answer(ARGV[7], n .. ' 0')
+return answer(request, n .. ' 0')

@@ -1,7 +1,7 @@
 -- Counts of a queue or group that must agree, and who holds what.
 -- KEYS: stream leases index held due dead lapsed meta blocked
 -- USES: clock streams
--- OF A GROUP: log_stream
+-- OF A GROUP: log_group log_stream
 -- FLAGS: no-writes
 -- ARGV: clock, group
 -- Returns {entries, indexed, held, due or blocked, dead, paused, consumer groups that are there (1 of its stream, 2 of the log), leases that

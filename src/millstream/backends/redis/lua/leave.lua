@@ -2,7 +2,7 @@
 -- of the leases was lost, is given up in the same way; one that has lapsed is left alone.
 -- KEYS: stream leases lapsed stats
 -- USES: wake hand_back streams
--- OF A GROUP: log_stream
+-- OF A GROUP: log_group log_stream
 -- ARGV: clock, group, consumer, blameless (0|1), released (name)
 -- Returns {how much it held, 1: it holds more and keeps its lease until the next call, 0: it has left}. Only a blameless one takes
 -- several calls.

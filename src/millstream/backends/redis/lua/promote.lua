@@ -1,6 +1,6 @@
 -- Make scheduled jobs ready now.
 -- KEYS: due
--- USES: wake append members keyed turns answers
+-- USES: wake append members keyed turns held answers
 -- ARGV: clock, request, then ids
 -- Returns one digit each: 1 if it was scheduled and is ready now, else 0.
 local known = answered(ARGV[2])

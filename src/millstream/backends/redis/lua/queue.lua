@@ -1,7 +1,7 @@
 -- A queue in numbers.
 -- KEYS: stream leases due dead meta stats blocked stopped
 -- USES: streams
--- OF A GROUP: log_stream order readers
+-- OF A GROUP: log_group log_stream order readers
 -- FLAGS: no-writes
 -- ARGV: clock, group, suspects (names)
 -- Returns {entries, running, scheduled, dead, paused, consumers, counters, blocked, stopped keys, suspects}.

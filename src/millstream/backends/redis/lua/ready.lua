@@ -1,6 +1,6 @@
 -- Ready jobs, in the order in which they will be claimed: what was handed back or left behind, then fresh entries.
 -- USES: streams page pending order
--- OF A GROUP: log_stream
+-- OF A GROUP: log_group log_stream
 -- FLAGS: no-writes
 -- ARGV: clock, group, limit, wanted, after (an entry id, or ''), after_name (who left it; '' for a fresh one)
 -- Returns rows {entry, fields, name, idle_ms, deliveries}.

@@ -1,7 +1,7 @@
 -- Hand back what was claimed and not finished; others claim it before anything else.
 -- KEYS: stream leases stats
 -- USES: wake hand_back streams
--- OF A GROUP: log_stream
+-- OF A GROUP: log_group log_stream
 -- ARGV: clock, group, consumer, released (name), then refs
 -- Returns how many, or -1 if the consumer has no lease.
 local consumer, released = ARGV[3], ARGV[4]

@@ -1,6 +1,6 @@
 -- Running jobs, consumer by consumer.
 -- USES: streams page pending
--- OF A GROUP: log_stream
+-- OF A GROUP: log_group log_stream
 -- FLAGS: no-writes
 -- ARGV: clock, group, limit, wanted, after (an entry id, or ''), after_name (who holds it)
 -- Returns {time_ms, rows {entry, fields, name, idle_ms, deliveries}}.

@@ -1,11 +1,11 @@
 -- KEYS: leases lapsed meta stats
+-- CONSTANTS: overdue_ms
 -- Looks at leases that are past their deadline, in two looks. `run_id` is the server's. Returns what is noted
 -- of the queue, and in how many ms somebody should look again, or -1.
 -- An empty run_id: the user may not ask for it, so that a restart is not noticed here.
 -- The score of a lease is its deadline. The first look that sees it overdue changes the score to the time of that look, less MARKED;
 -- a renewal writes a deadline again.
 local MARKED = 1e15
-local OVERDUE_MS = 1500
 local CHECKED_AT_ONCE = 100  -- how many leases one look marks, and how many it lapses
 local MENDED = 1000  -- how many one look mends after the clock was set back
 local RUNS_NOTED = 128

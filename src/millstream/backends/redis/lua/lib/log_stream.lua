@@ -1,2 +1,3 @@
--- KEYS: topic log stream
-streams[2] = { key = LOG, group = string.sub(STREAM, #TOPIC + 4, -3), mark = 'L' }  -- the stream is <topic>:g:<group>:s
+-- KEYS: log
+-- Uses `streams` and `log_group`.
+streams[2] = { key = LOG, group = log_group, mark = 'L' }

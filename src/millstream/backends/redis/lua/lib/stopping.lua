@@ -1,8 +1,8 @@
 -- KEYS: turns blocked stopped stopped_letters sweeps meta
 -- Keys that are stopped, since one of theirs is dead: all that follows dies too, until they are cleared. `stopped_letters` are these letters, by
--- key and position; `sweeps` are keys of which more were blocked than one go may dead_letter.
+-- key and position; `sweeps` are keys of which more were blocked than one go may dead_letter. Uses the script's local `id_ttl_ms`.
 local SWEEP = 500
-local id_ttl_ms, stopped_letters = 0, 0  -- the script knows; how many have died
+local stopped_letters = 0  -- how many have died
 local topic = string.match(STREAM, '^{[^:]*:t:([^:}]+)')  -- whose events have no task
 
 -- What a dead letter says that died for its key. Its form is that of `Letter`: reason, (type, text, traceback), 0, 0, 0.
@@ -46,15 +46,4 @@ local function stop_key(key, position, id)
     redis.call('RPUSH', SWEEPS, key)
     redis.call('HSET', META, 'sweep', 1)
   end
-end
-
--- Goes on with one that was not done with. False: there may be more.
-local function sweep_on()
-  local key = redis.call('LINDEX', SWEEPS, 0)
-  if not key then
-    redis.call('HDEL', META, 'sweep')
-  elseif sweep(key) then
-    redis.call('LPOP', SWEEPS)
-  end
-  return not key
 end

@@ -3,6 +3,6 @@
 local function find_stuck_in_log()
   if redis.call('HLEN', LOG_HELD) <= redis.call('ZCARD', LOG_DUE) then return 0 end
   local found = 0
-  for _, id in ipairs(redis.call('HRANDFIELD', LOG_HELD, 100)) do found = found + redis.call('ZADD', LOG_DUE, 'NX', now, id) end
+  for _, id in ipairs(redis.call('HRANDFIELD', LOG_HELD, PAGE)) do found = found + redis.call('ZADD', LOG_DUE, 'NX', now, id) end
   return found
 end

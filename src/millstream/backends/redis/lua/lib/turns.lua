@@ -1,19 +1,10 @@
--- KEYS: turns blocked keyed held index
+-- KEYS: turns blocked held index
 -- Whose turn it is. Of each key that is not free: 'r' (it is out, or ready) or 'b' (it waits for a retry), then the position and the id
 -- of the one that has the turn; or 's', stopped. What is blocked is held by its member: expiry, task and body, a line each; the index
 -- says of it 'p' and then as `keyed` of one that is scheduled.
 local function has_turn(turn, position, id) return turn and string.sub(turn, 2) == position .. id end
 
 local function give_turn(key, state, position, id) redis.call('HSET', TURNS, key, state .. position .. id) end
-
--- Takes one that is scheduled out of there: its body and expiry, or nothing.
-local function unhold(id)
-  local stored = redis.call('HGET', HELD, id)
-  if not stored then return nil end
-  redis.call('HDEL', HELD, id)
-  local cut = string.find(stored, '\n', 1, true)
-  return string.sub(stored, cut + 1), string.sub(stored, 1, cut - 1)
-end
 
 -- What is held of one that is blocked: body, expiry and task.
 local function blocked_in(stored)
@@ -30,14 +21,6 @@ local function unblock(member)
   if not stored then return nil end
   redis.call('HDEL', HELD, member)
   return blocked_in(stored)
-end
-
--- One waits for the turn of its key, where it belongs.
-local function block(id, body, expires, key, position, task)
-  local member = of_key(key) .. position .. id
-  redis.call('ZADD', BLOCKED, 0, member)
-  redis.call('HSET', HELD, member, expires .. '\n' .. task .. '\n' .. body)
-  redis.call('HSET', INDEX, id, 'p' .. order_note(position, task, key))
 end
 
 -- Of each of these keys the first blocked one becomes ready, with the turn; a key of which none is blocked is free. How many are
@@ -81,20 +64,4 @@ function pass_turns(keys, again)
   end
   if #lost > 0 then passed = passed + pass_turns(lost, (again or 0) + 1) end
   return passed
-end
-
--- Makes one that is scheduled ready. False: it was not.
-local function make_ready(id)
-  local body, expires = unhold(id)
-  if not body then return false end
-  local noted = redis.call('HGET', KEYED, id)
-  if noted then
-    local key, position, task = key_in(noted)
-    redis.call('HDEL', KEYED, id)
-    redis.call('HSET', INDEX, id, append_keyed(id, body, expires, key, position, task))
-    if has_turn(redis.call('HGET', TURNS, key), position, id) then give_turn(key, 'r', position, id) end
-  else
-    redis.call('HSET', INDEX, id, append(body, expires))
-  end
-  return true
 end

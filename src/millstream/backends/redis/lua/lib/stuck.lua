@@ -1,0 +1,16 @@
+-- KEYS: held due blocked
+-- Part of a look around: messages that are held, but neither due nor blocked, because `due` or `blocked` was lost. When they were due
+-- is not known, so they are due now. Returns how many were found.
+local function find_stuck()
+  if redis.call('HLEN', HELD) <= redis.call('ZCARD', DUE) + redis.call('ZCARD', BLOCKED) then return 0 end
+  local found = 0
+  for _, id in ipairs(redis.call('HRANDFIELD', HELD, PAGE)) do
+    local _, cut = string.find(id, '\0\0', 1, true)
+    if cut and string.find(string.sub(id, cut + 1, cut + 40), '^' .. string.rep('%d', 40)) then
+      found = found + redis.call('ZADD', BLOCKED, 0, id)
+    elseif not redis.call('ZSCORE', DUE, id) then
+      found = found + redis.call('ZADD', DUE, now, id)
+    end
+  end
+  return found
+end
