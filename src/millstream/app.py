@@ -49,7 +49,7 @@ from millstream.options import (
     timeout_option,
 )
 from millstream.reporting.observers import Observer, Observers
-from millstream.router import Router
+from millstream.router import Router, check_router
 from millstream.worker.assignment import Assignment
 from millstream.worker.inside import run_until_stopped
 from millstream.worker.scaling.requests import HOLD_SECONDS, scale
@@ -170,8 +170,9 @@ class Millstream(Declarations):
 
         From now on its tasks, queues and topics send to this app. A router may be included in several apps, as by a factory
         that is called for each test: they all serve it, and it sends to the one that included it last; ``app.tasks[name]`` is
-        always this app's own. UsageError if a name is taken.
+        always this app's own. UsageError if a name is taken, or if it is included here already.
         """
+        check_router(router)
         router.attach(self)
 
     async def remove_prefix(self, prefix: str, group: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack, cast
 
 from millstream.client import Clients
@@ -49,18 +50,22 @@ class Router(Declarations):
         self._outer: list[Router] = []
         self._settings = AppSettings()
         """Until an app includes it: each app has its own."""
-        self._clients = Clients(self._refuse, {}, {}, {}, Observers())
 
     def include_router(self, router: Router) -> None:
-        """Declare here all that another router declares, and what it will declare."""
+        """Declare here all that another router declares, and what it will declare. UsageError if it is here already."""
+        check_router(router)
         if router is self or router in self._including():
             raise UsageError(f"{router!r} cannot be included in {self!r}: it would include itself")
+        if self in router._outer:
+            raise UsageError(f"{router!r} is included in {self!r} already: include it once")
         for declare, prefix, queue in list(router._declared):
             self._add(declare, router._prefix + prefix, queue or router._queue)
         router._outer.append(self)
 
     def attach(self, app: Millstream) -> None:
         """What ``app.include_router`` does."""
+        if any(reference() is app for reference in self._apps):
+            raise UsageError(f"{self!r} is included in this app already: include it once")
         for declare, prefix, queue in list(self._declared):
             declare(app, self._prefix + prefix, queue or self._queue)
         self._apps.append(weakref.ref(app))
@@ -83,21 +88,23 @@ class Router(Declarations):
     # -- what is declared --------------------------------------------------------------------------------------------------
 
     def _declare_task(self, fn: Any, own_name: str, options: TaskOptions) -> Task[..., Any]:
-        draft = cast(TaskOptions, {**options, "name": self._prefix + options.get("name", own_name)})
-        settings = task_settings(draft, own_name, self._settings)
-        task = make_task(fn, settings, options.get("order_by"), self._clients, _Any())
+        def named(prefix: str, queue: str | None) -> TaskOptions:
+            default: Any = {} if queue is None else {"queue": queue}
+            return cast(TaskOptions, {**default, **options, "name": prefix + options.get("name", own_name)})
+
+        settings = task_settings(named(self._prefix, self._queue), own_name, self._settings)
+        clients = self._clients_until_included(f"task {settings.name!r}")
+        task = make_task(fn, settings, options.get("order_by"), clients, _Any())
         task.wait_for_app()
 
         def declare(app: Declarations, prefix: str, queue: str | None) -> None:
-            name = prefix + options.get("name", own_name)
-            said: Any = {"queue": queue, **options, "name": name} if queue is not None else {**options, "name": name}
-            task.become(app._declare_task(fn, name, said))
+            task.become(app._declare_task(fn, own_name, named(prefix, queue)))
 
         self._add(declare)
         return task
 
     def _declare_queue(self, settings: QueueSettings) -> Queue:
-        queue = Queue(settings, self._clients)
+        queue = Queue(settings, self._clients_until_included(f"queue {settings.name!r}"))
 
         def declare(app: Declarations, prefix: str, default: str | None) -> None:
             vars(queue).update(vars(app._declare_queue(settings)))
@@ -106,14 +113,13 @@ class Router(Declarations):
         return queue
 
     def _declare_topic(self, settings: TopicSettings, type: Any, codec: CodecName | Codec, key_of: KeyOf | None) -> Topic[Any]:
-        parts = (
-            settings,
-            EventCodec(settings.name, type, codec),
-            self._clients,
-            self._settings,
-            self._refuse_to_consume,
-            key_of,
-        )
+        what = f"topic {settings.name!r}"
+
+        async def consume(_: Subscription) -> NoReturn:
+            self._refuse(what)
+
+        codec_of_it = EventCodec(settings.name, type, codec)
+        parts = (settings, codec_of_it, self._clients_until_included(what), self._settings, consume, key_of)
         topic: RouterTopic[Any] = RouterTopic(Topic(*parts), self._add, *parts)
 
         def declare(app: Declarations, prefix: str, queue: str | None) -> None:
@@ -130,14 +136,21 @@ class Router(Declarations):
 
     # -- before an app includes it -----------------------------------------------------------------------------------------
 
-    def _refuse(self) -> NoReturn:
-        raise UsageError(f"{self!r} is not included in an app yet: call app.include_router(router) before anything is sent")
+    def _clients_until_included(self, what: str) -> Clients:
+        """What a declaration sends with until an app gives it another one: it refuses."""
+        return Clients(partial(self._refuse, what), {}, {}, {}, Observers())
 
-    async def _refuse_to_consume(self, _: Subscription) -> NoReturn:
-        self._refuse()
+    def _refuse(self, what: str) -> NoReturn:
+        raise UsageError(f"{what} belongs to {self!r}, which no app includes yet: call app.include_router(router) first")
 
     def __repr__(self) -> str:
         return f"<router {self._prefix!r}>" if self._prefix else "<router>"
+
+
+def check_router(router: object) -> None:
+    """UsageError if this is no router."""
+    if not isinstance(router, Router):
+        raise UsageError(f"include_router() takes a Router, not {router!r}")
 
 
 class RouterTopic(Topic[T]):
@@ -157,14 +170,20 @@ class RouterTopic(Topic[T]):
         dead_letter: Topic[T] | None = None,
         **options: Unpack[SubscribeOptions],
     ) -> Any:
-        other = dead_letter._draft if isinstance(dead_letter, RouterTopic) else dead_letter
-        check: Any = self._draft.subscribe(group, batch=batch, dead_letter=other, **options)
+        check: Any = self._draft.subscribe(group, batch=batch, **options)
+        if dead_letter is not None and not isinstance(dead_letter, Topic):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"dead_letter must be a topic, made by router.topic(…), not {dead_letter!r}")
 
         def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
             check(fn)
 
             def on(app: Millstream, _: str, __: str | None) -> None:
-                target = None if dead_letter is None else app.topics[dead_letter.name]
+                target = None if dead_letter is None else app.topics.get(dead_letter.name)
+                if dead_letter is not None and target is None:
+                    raise UsageError(
+                        f"group {group!r} of {self!r} has dead_letter={dead_letter!r}, which this app does not have yet: "
+                        "include its router first"
+                    )
                 topic: Any = app.topics[self.name]
                 topic.subscribe(group, batch=batch, dead_letter=target, **options)(fn)
 

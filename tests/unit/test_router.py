@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -52,15 +53,17 @@ async def test_before_an_app_includes_it_a_router_sends_nothing_and_its_function
     async def double(number: int) -> int:
         return 2 * number
 
-    for send in (
-        lambda: double.enqueue(1),
-        lambda: double.options(delay=1).enqueue(1),
-        lambda: numbers.publish(1),
-        lambda: numbers.publish_many([1]),
-        queue.pause,
-        lambda: double.job("x").result(timeout=0),
+    for what, send in (
+        ("task 'billing.double'", lambda: double.enqueue(1)),
+        ("task 'billing.double'", lambda: double.options(delay=1).enqueue(1)),
+        ("topic 'numbers'", lambda: numbers.publish(1)),
+        ("topic 'numbers'", lambda: numbers.publish_many([1])),
+        ("topic 'numbers'", numbers.group("sums").pause),
+        ("queue 'post'", queue.pause),
+        ("task 'billing.double'", lambda: double.job("x").result(timeout=0)),
     ):
-        with pytest.raises(UsageError, match=r"<router 'billing\.'> is not included in an app yet: call app.include_router"):
+        text = f"{what} belongs to <router 'billing.'>, which no app includes yet: call app.include_router(router) first"
+        with pytest.raises(UsageError, match=re.escape(text)):
             await send()
     with pytest.raises(BulkError, match="belongs to another app"):
         await app.enqueue_many([double.bind(1)])
@@ -177,8 +180,19 @@ def test_mistakes_are_named_where_they_are_made() -> None:
         router.include_router(router)
     app = Millstream("memory://")
     app.include_router(router)
-    with pytest.raises(UsageError, match=r"there is a task .billing\.invoice. already"):
+    with pytest.raises(UsageError, match=r"<router 'billing\.'> is included in this app already: include it once"):
         app.include_router(router)
+    with pytest.raises(UsageError, match=r"<router 'billing\.'> is included in <router> already: include it once"):
+        outer.include_router(router)
+    with pytest.raises(UsageError, match=r"there is a task .billing\.invoice. already"):
+        app.include_router(billing()[0])
+    for include in (app.include_router, router.include_router):
+        with pytest.raises(UsageError, match=r"include_router\(\) takes a Router, not <millstream"):
+            include(app)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def test_a_task_of_a_router_names_the_routers_queue_before_an_app_includes_it() -> None:
+    assert repr(billing()[1]) == "<task 'billing.invoice' in queue 'billing'>"
 
 
 def test_a_router_keeps_no_app_alive() -> None:
@@ -193,3 +207,19 @@ def test_a_router_keeps_no_app_alive() -> None:
     del app
     gc.collect()
     assert gone() is None
+
+
+def test_what_dies_in_a_routers_group_may_go_to_a_topic_of_another_router_that_is_included_before() -> None:
+    letters, router = Router(), Router()
+    bad = letters.topic("bad", int)
+
+    @router.topic("numbers", int).subscribe("sums", dead_letter=bad)
+    async def add(number: int) -> None: ...
+
+    app = Millstream("memory://")
+    with pytest.raises(UsageError, match=r"'sums'.*dead_letter=<topic 'bad'>, which this app does not have yet: include its"):
+        app.include_router(router)
+    app = Millstream("memory://")
+    app.include_router(letters)
+    app.include_router(router)
+    assert "sums" in app.topics["numbers"].dead_handlers

@@ -137,7 +137,10 @@ class Bulk:
     def _lot(self, task: Task[..., Any], lots: dict[str, Lot], queue: str) -> Lot:
         """The lot of this round that a task's calls to this queue, or shard, go into."""
         if task.origin.clients is not self._clients:
-            raise UsageError(f"{task!r} belongs to another app: enqueue it with that one")
+            raise UsageError(
+                f"{task!r} belongs to another app, or to a router that this app does not include: enqueue it with that app, or "
+                "call app.include_router(router) first"
+            )
         gone = self._gone.get(queue)
         if isinstance(gone, ShardsChanged):
             raise gone
