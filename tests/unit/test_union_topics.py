@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pydantic
 import pytest
+from typing_extensions import TypeAliasType
 
 from millstream import RetryPolicy
 from millstream.broker import Post
@@ -47,12 +48,30 @@ class Closed(msgspec.Struct, tag=True):
     order: int
 
 
+Events = TypeAliasType("Events", Placed | Sent)
+Tagged = TypeAliasType("Tagged", Opened | Closed)
+
+
+class Own:
+    """A codec of the user's."""
+
+    def encode(self, event: Any) -> bytes:
+        return b""
+
+    def decode(self, data: bytes) -> Any:
+        return None
+
+
 @pytest.mark.parametrize(
     ("type_", "events"),
     [
         (Placed | Sent | Paid, [Placed(1), Sent(2, "p"), Paid(order=3)]),
         (Opened | Closed, [Opened(1), Closed(2)]),
         (Placed | None, [Placed(1), None]),
+        (Annotated[Placed | Sent, "events"], [Placed(1), Sent(2, "p")]),
+        (Events, [Placed(1), Sent(2, "p")]),
+        (Events | Paid, [Placed(1), Paid(order=3)]),
+        (Tagged, [Opened(1), Closed(2)]),
         (int | str, [1, "two"]),
     ],
 )
@@ -114,8 +133,9 @@ async def test_an_event_of_a_type_that_the_handler_does_not_know_is_dead_and_say
     [
         ("raw", bytes | str, "codec='msgpack' or 'json', not 'raw'"),
         ("fields", Placed | Sent, "codec='msgpack' or 'json', not 'fields'"),
-        ("json", Placed | Sent, "need tags"),
-        ("msgpack", Placed | Sent | list[Placed], "is no class"),
+        ("json", Placed | Sent, "codec='json' cannot tell .*Placed, .*Sent apart: use codec='msgpack'"),
+        ("msgpack", Placed | Sent | list[Placed], "is no class.*: put it into a dataclass or a Struct"),
+        (Own(), Placed | Sent, "codec='msgpack' or 'json', not "),
     ],
 )
 def test_unions_that_cannot_travel_are_refused_at_declaration(codec: Any, type_: Any, says: str) -> None:

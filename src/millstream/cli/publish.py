@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import msgspec
 import typer
 
-from millstream.cli.enqueue import sender_app
-from millstream.cli.options import App, Json, Namespace, Url
+from millstream.cli.enqueue import parse_headers, sender_app
+from millstream.cli.options import App, Factory, Header, Json, Namespace, Url
 from millstream.cli.order import given_key
 from millstream.cli.output import say
 from millstream.cli.text import json_text
@@ -25,10 +25,11 @@ def publish(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)],
     event: Annotated[str, typer.Argument(metavar="JSON", help="The event.", show_default=False)],
     app: App = None,
+    factory: Factory = False,
     event_id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Publish it once under this id.")] = None,
     delay: Annotated[float | None, typer.Option("--delay", metavar="SECONDS", help="Not before so long from now.")] = None,
     expires: Annotated[float | None, typer.Option("--expires", metavar="SECONDS", help="Not handled after so long.")] = None,
-    header: Annotated[list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Repeat for more.")] = None,
+    header: Header = None,
     key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Its key in the order, without an app.")] = None,
     json: Json = False,
     url: Url = None,
@@ -47,9 +48,9 @@ def publish(
         value = msgspec.json.decode(event)
     except (UnicodeDecodeError, msgspec.MsgspecError) as error:
         raise UsageError(f"the event is not JSON: {error}. Write text as '\"a\"'") from None
-    given = {"id": event_id, "delay": delay, "expires": expires, "headers": _headers(header or [])}
+    given = {"id": event_id, "delay": delay, "expires": expires, "headers": parse_headers(header or [])}
     options = {name: each for name, each in given.items() if each}
-    sender, checked = sender_app(app, url, namespace)
+    sender, checked = sender_app(app, factory, url, namespace)
     with sender.override(url) if checked and url is not None else nullcontext():
         if checked and key is not None:
             raise UsageError(f"--key {key}: the app itself says which key an event has")
@@ -59,14 +60,6 @@ def publish(
             await _send(known or await _unchecked(app, topic, key), value, options, json)
 
         run(sender, send)
-
-
-def _headers(said: list[str]) -> dict[str, str]:
-    pairs = [each.partition("=") for each in said]
-    for name, mark, _ in pairs:
-        if not mark or not name:
-            raise UsageError(f"--header {name}: write NAME=VALUE")
-    return {name: value for name, _, value in pairs}
 
 
 def _known(app: Millstream, topic: str) -> Topic[Any]:
@@ -89,7 +82,7 @@ async def _unchecked(app: Millstream, topic: str, key: str | None) -> Topic[Any]
 
 async def _send(topic: Topic[Any], value: Any, options: Any, json: bool) -> None:
     try:
-        event: Any = value if topic.type is Any else msgspec.convert(value, topic.type)
+        event: Any = value if topic.type is Any else topic.wire.from_plain(value)
         event_id = await topic.publish(event, **options)
     except (TypeError, msgspec.ValidationError) as error:
         raise UsageError(f"topic {topic.name!r} does not take this event: {error}") from error

@@ -97,3 +97,8 @@ encode = msgspec.msgpack.Encoder(enc_hook=encode_foreign).encode
 def decoder(kind: Any) -> Callable[[Payload], Any]:
     """The strict decoder of one checked type."""
     return msgspec.msgpack.Decoder(kind, dec_hook=decode_foreign).decode
+
+
+def from_plain(value: Any, kind: Any) -> Any:
+    """A value of one checked type, made of what JSON can hold."""
+    return msgspec.convert(value, kind, dec_hook=decode_foreign)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
-from typing import Any, Literal, Protocol, get_args, get_type_hints
+from typing import Any, Literal, Protocol, Union, get_args, get_type_hints
 
 import msgspec
 
@@ -49,19 +49,26 @@ class EventCodec:
         """Makes a payload of the fields of another program's entry; None: there are none to be read."""
         self._write: Callable[[Any], bytes]
         self._read: Callable[[Payload], Any]
+        self.from_plain: Callable[[Any], Any]
+        """Makes an event of what JSON can hold; TypeError or msgspec.ValidationError if it does not fit the topic's type."""
         classes = union.members(type_)
         if classes and codec not in ("msgpack", "json"):
             raise UsageError(f"topic {topic!r}: a topic of several types has codec='msgpack' or 'json', not {codec!r}")
+        if classes:
+            type_ = Union[classes]  # noqa: UP007, which has no other form for a tuple
         if classes and not union.travels_as_it_is(type_):
             if codec == "json":
+                names = ", ".join(map(hints.describe, classes))
                 raise UsageError(
-                    f"topic {topic!r}: with codec='json' the Structs of a union need tags: class Order(Struct, tag=True)"
+                    f"topic {topic!r}: codec='json' cannot tell {names} apart: use codec='msgpack', which adds the name of the "
+                    "class, or Structs with tags: class Order(Struct, tag=True)"
                 )
             kinds = tuple(hints.resolve(_nowhere, each, {}, what) for each in classes)
             named = union.NamedUnion(classes, kinds, what)
-            self._write, self._read = named.write, named.read
+            self._write, self._read, self.from_plain = named.write, named.read, named.from_plain
             return
         kind = Any if type_ is Any else hints.resolve(_nowhere, type_, {}, what)
+        self.from_plain = partial(encoder.from_plain, kind=kind)
         if codec == "msgpack":
             self._write, self._read = encoder.encode, encoder.decoder(kind)
         elif codec == "json":
