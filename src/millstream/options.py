@@ -167,7 +167,7 @@ def fields_option(headers: Any, said: Mapping[str, Any], most: int | None, what:
     own = _pairs(headers or {})
     for key, value in own.items():
         if not isinstance(key, str) or not isinstance(value, str):
-            raise UsageError(f"headers are text by text, not {key!r}: {value!r}")
+            raise UsageError(f"names and values of headers must be text, not {key!r}: {value!r}: use str(…)")
     for name, value in said.items():
         if not isinstance(value, str):
             raise UsageError(f"{name} must be text, not {value!r}")

@@ -99,6 +99,20 @@ def test_what_cannot_be_called_with_a_problem_is_refused(wrong: Any) -> None:
         Millstream("memory://").on_error(wrong)
 
 
+async def _streams(problem: Problem) -> Any:
+    yield problem
+
+
+def _yields(problem: Problem) -> Any:
+    yield problem
+
+
+@pytest.mark.parametrize("wrong", [_streams, _yields])
+def test_a_generator_is_refused_since_nobody_would_iterate_it(wrong: Any) -> None:
+    with pytest.raises(UsageError, match=f"observer .*{wrong.__name__} is a generator"):
+        Millstream("memory://").on_error(wrong)
+
+
 def test_a_function_stays_what_it_is() -> None:
     def observe(problem: Problem) -> None: ...
 

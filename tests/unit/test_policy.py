@@ -90,7 +90,9 @@ def test_a_number_changes_the_count_alone() -> None:
         ({"backoff": "cubic"}, "cubic"),
         ({"delays": []}, "delays"),
         ({"delays": [1, -1]}, "-1"),
+        ({"delays": 5}, "takes a sequence of delays, like .*, not 5"),
         ({"on": (3,)}, "3"),
+        ({"never_on": 3}, "takes exception classes, not 3"),
     ],
 )
 def test_a_policy_that_makes_no_sense_is_refused_by_name(options: dict[str, object], named: str) -> None:
@@ -120,3 +122,9 @@ def test_retry_timeouts_travels_with_a_call() -> None:
     assert not RetryPolicy.from_rule(policy.to_rule()).retry_timeouts
     with pytest.raises(UsageError, match="retry_timeouts"):
         RetryPolicy(retry_timeouts=cast(Any, "no"))
+
+
+def test_one_exception_needs_no_tuple_by_class_or_by_name() -> None:
+    by_class = RetryPolicy(on=KeyError)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert by_class.on == (KeyError,)
+    assert RetryPolicy(on="builtins.KeyError").on == ("builtins.KeyError",)

@@ -92,8 +92,8 @@ class Task(Generic[P, R]):
         """The same task, with options for the calls made through it; UsageError at once if they make no sense.
 
         ``delay`` (seconds) or ``at`` (an aware datetime): not before then. ``id``: enqueued once under this id. ``queue``: one
-        the app declares. ``expires``: not started after so many seconds from enqueue, or a moment. ``headers``: text by text,
-        which travels with the job. ``retry``, ``timeout``, ``result_ttl`` and ``id_ttl`` as in the declaration.
+        the app declares. ``expires``: not started after so many seconds from enqueue, or a moment. ``headers``: a mapping
+        of text to text that travels with the job. ``retry``, ``timeout``, ``result_ttl`` and ``id_ttl`` as in the declaration.
         """
         changed = copy.copy(self)
         changed._options = cast(CallOptions, {**self._options, **options})

@@ -63,7 +63,7 @@ class RetryPolicy:
         if self.backoff not in get_args(BackoffKind):
             raise UsageError(f"RetryPolicy(backoff) must be one of {', '.join(get_args(BackoffKind))}, not {self.backoff!r}")
         if self.delays is not None:
-            ladder = tuple(self.delays)
+            ladder = _items(self.delays, "RetryPolicy(delays) takes a sequence of delays, like [1, 10, 60]")
             if not ladder:
                 raise UsageError("RetryPolicy(delays) must hold at least one delay; None means: use delay and backoff")
             object.__setattr__(self, "delays", tuple(_seconds(rung, "delays") for rung in ladder))
@@ -155,8 +155,16 @@ def _seconds(value: Any, name: str) -> float:
 
 
 def _check_exceptions(value: Any, name: str) -> tuple[ExceptionSpec, ...]:
-    specs = (value,) if isinstance(value, type) else tuple(value)
+    rule = f"RetryPolicy({name}) takes exception classes"
+    specs = (value,) if isinstance(value, type | str) else _items(value, rule)
     for spec in specs:
         if not (isinstance(spec, str) or (isinstance(spec, type) and issubclass(spec, BaseException))):
-            raise UsageError(f"RetryPolicy({name}) takes exception classes, not {spec!r}")
+            raise UsageError(f"{rule}, not {spec!r}")
     return specs
+
+
+def _items(value: Any, rule: str) -> tuple[Any, ...]:
+    try:
+        return tuple(value)
+    except TypeError:
+        raise UsageError(f"{rule}, not {value!r}") from None

@@ -63,6 +63,8 @@ class Observers:
         """Tell it of every problem from now on. UsageError if it cannot be told."""
         if not callable(observer):
             raise UsageError(f"an observer is a function of one argument, a Problem, not {observer!r}")
+        if inspect.isgeneratorfunction(observer) or inspect.isasyncgenfunction(observer):
+            raise UsageError(f"observer {_name(observer)} is a generator, which nobody would iterate: remove its yield")
         try:
             inspect.signature(observer).bind(None)
         except TypeError as error:
