@@ -73,3 +73,15 @@ def test_a_process_that_takes_too_much_memory_is_replaced(workers: Workers, ledg
     until_done(2)
     assert ledger.runs() == {"hoard": 1, "note": 1}
     assert worker.log.count("is replaced") == 1
+
+
+def test_a_process_that_takes_too_much_memory_from_the_start_is_replaced_only_after_a_job(
+    workers: Workers, ledger: Ledger
+) -> None:
+    worker = workers.start("--max-memory", "1MB")
+    eventually(lambda: "Raise --max-memory" in worker.log, "a warning")
+    assert "is replaced: " not in worker.log
+    jobs.note.enqueue_sync("note")
+    eventually(lambda: "is replaced: it takes" in worker.log, "the process to be replaced")
+    assert ledger.runs() == {"note": 1}
+    assert worker.log.count("Raise --max-memory") == 1

@@ -16,7 +16,7 @@ import pytest
 
 from chaos.trials.refusals import old_server
 from millstream import Millstream
-from tests.system.apps import jobs
+from tests.system.apps import jobs, logged
 from tests.system.apps.factory import create_app
 from tests.system.harness import APPS, Ledger, Server, Workers, eventually, running_server, state, totals, until_done
 
@@ -120,7 +120,28 @@ def test_the_app_of_a_factory_is_served_with_the_grace_and_the_log_level_of_the_
     assert " INFO " not in worker.log and "the grace period is over" in worker.log
 
 
-# -- options ---------------------------------------------------------------------------------------------------------------
+def test_an_app_that_configures_logging_itself_has_its_own_format_on_every_line(workers: Workers, server: Server) -> None:
+    with logged.app.override(server.url):
+        job = logged.greet.options(id="j1").enqueue_sync("Ada")
+        worker = workers.launch("--burst", app="logged:app")
+        assert worker.wait() == 0, worker.log
+        assert job.status_sync() == "done"
+    assert worker.log.splitlines().count("INFO|greet|j1|1|hello Ada") == 1
+    child = [line for line in worker.log.splitlines() if " serves 'default'" in line]
+    assert [line.split("worker ")[0] for line in child] == ["INFO|-|-|0|"]
+
+
+def test_levels_may_be_written_in_capitals(workers: Workers) -> None:
+    worker = workers.launch("--burst", "--log-level", "WARNING")
+    assert worker.wait() == 0, worker.log
+    assert worker.log == ""
+
+
+def test_a_factory_that_raises_ends_it_with_2_and_its_traceback(workers: Workers) -> None:
+    worker = workers.launch("--factory", app="factory:create_badly")
+    assert worker.wait() == 2
+    assert "factory:create_badly could not be loaded" in worker.log
+    assert "RuntimeError: no database" in worker.log
 
 
 def test_it_says_what_it_serves(workers: Workers) -> None:

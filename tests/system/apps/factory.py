@@ -24,3 +24,7 @@ def create_app() -> Millstream:
 
 
 def create_nothing() -> None: ...
+
+
+def create_badly() -> Millstream:
+    raise RuntimeError("no database")

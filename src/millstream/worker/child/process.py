@@ -23,7 +23,7 @@ from millstream.worker.child.hello import say_hello
 from millstream.worker.child.supervised import BEAT_SECONDS, SupervisorKeeper
 from millstream.worker.finding import find_app, find_strategy
 from millstream.worker.interruptible import StoppedEarly, unless_stopped
-from millstream.worker.logs import configure_logging
+from millstream.worker.logs import app_may_configure_logging
 from millstream.worker.scaling.strategies import Strategy
 from millstream.worker.worker import UNTIL_THEY_END, Worker
 
@@ -126,13 +126,13 @@ async def _serve(
 def main() -> None:
     """The process, with its Orders in the environment (``roles``)."""
     orders = messages.decode_orders(roles.take(roles.ORDERS))
-    configure_logging(orders.log_level)
     faulthandler.enable()
     if orders.stacks_fd >= 0:
         os.set_inheritable(orders.stacks_fd, False)
     faulthandler.register(signal.SIGUSR1, file=orders.stacks_fd if orders.stacks_fd >= 0 else sys.stderr, all_threads=True)
     try:
-        app = find_app(orders.app, factory=orders.factory)
+        with app_may_configure_logging(orders.log_level):
+            app = find_app(orders.app, factory=orders.factory)
         placed = app.override(orders.url) if orders.url else nullcontext()
         if not orders.url:
             _ = app.url  # UsageError if it makes no sense
@@ -142,7 +142,7 @@ def main() -> None:
         log.critical("%s", error)
         _exit(codes.USAGE)
     except Exception:
-        log.critical("%s could not be imported", orders.app, exc_info=True)
+        log.critical("%s could not be loaded", orders.app, exc_info=True)
         _exit(codes.USAGE)
     with placed, asyncio.Runner(loop_factory=loop_factory()) as runner:
         code = runner.run(serve(app, orders, strategy))

@@ -10,6 +10,7 @@ import asyncio
 
 from millstream.reporting import logs
 from millstream.worker import messages
+from millstream.worker.supervisor.children.child import Child
 from millstream.worker.supervisor.children.managed_process import ManagedProcess
 from millstream.worker.supervisor.children.processes import Processes
 from millstream.worker.supervisor.stopping import Stopping
@@ -27,9 +28,13 @@ MB = 1_000_000
 
 async def recycle(processes: Processes, stopping: Stopping) -> None:
     """Watch the processes, and replace those that have reached a limit, one at a time."""
+    warned = False
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         for process in list(processes.managed):
+            if not warned and (text := too_small(process)):
+                log.warning("%s", text)
+                warned = True
             why = worn(process)
             if why and not stopping.begun:
                 await _replace(process, why, processes, stopping)
@@ -40,12 +45,29 @@ def worn(process: ManagedProcess) -> str:
     child = process.child
     if child is None or child.hello is None or child.told_to_stop or process.left:
         return ""
-    orders, ran = child.orders, sum(child.reported.values())
+    orders, ran = child.orders, _ran(child)
     if orders.max_jobs and ran >= orders.max_jobs:
         return f"it has run {ran:,} jobs (--max-jobs {orders.max_jobs})"
-    if orders.max_memory and child.memory > orders.max_memory:
+    if orders.max_memory and child.memory > orders.max_memory and (ran or child.held):
         return f"it takes {child.memory / MB:,.0f} MB (--max-memory {orders.max_memory / MB:,.0f}MB)"
     return ""
+
+
+def too_small(process: ManagedProcess) -> str:
+    """Says that the limit of memory is below what a process takes before it runs a job, so that a new one would not help."""
+    child = process.child
+    if child is None or not child.orders.max_memory or child.memory <= child.orders.max_memory:
+        return ""
+    if child.held or _ran(child):
+        return ""
+    return (
+        f"worker process {child.pid} takes {child.memory / MB:,.0f} MB before it runs a job, and --max-memory is "
+        f"{child.orders.max_memory / MB:,.0f}MB: each process is replaced as soon as it has run one. Raise --max-memory"
+    )
+
+
+def _ran(child: Child) -> int:
+    return sum(child.reported.values())
 
 
 async def _replace(process: ManagedProcess, why: str, processes: Processes, stopping: Stopping) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -45,6 +46,7 @@ async def watch_sources(changed: Callable[[], None]) -> None:
     except ImportError:
         await _poll_sources(changed)
         return
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it logs how many changes there were; _tell names the files
     async for changes in awatch(".", watch_filter=PythonFilter()):
         _tell(sorted({os.path.relpath(path) for _, path in changes}))  # noqa: ASYNC240, which touches no disk
         changed()
