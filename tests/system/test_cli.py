@@ -109,7 +109,7 @@ def test_reading_imports_no_code_of_the_users(server: Server) -> None:
         assert (answer.returncode, answer.stderr) == (0, "")
     answer = millstream("tasks", url=server.url, MILLSTREAM_APP="broken:app")
     assert answer.returncode == 2
-    assert "broken:app cannot be imported: RuntimeError: half an app (broken.py, line 3)" in answer.stderr
+    assert "broken:app cannot be loaded: RuntimeError: half an app (broken.py, line 3)" in answer.stderr
 
 
 def test_help_needs_neither_the_client_nor_the_tables() -> None:

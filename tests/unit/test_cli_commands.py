@@ -526,6 +526,8 @@ def test_supervisors_are_listed_with_their_processes_below_them(console: Console
 
 
 APP = """
+from dataclasses import dataclass
+
 from millstream import Millstream
 
 app = Millstream()
@@ -536,6 +538,19 @@ def send_mail(to: str, *, urgent: bool = False) -> None: ...
 
 @app.task(name="greeting")
 async def greet(name: str) -> str: ...
+
+@dataclass
+class Placed:
+    order: int
+
+@dataclass
+class Sent:
+    order: int
+
+orders = app.topic("orders", Placed | Sent)
+
+def create_app() -> Millstream:
+    return app
 """
 
 
@@ -574,6 +589,18 @@ def test_tasks(app_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: p
     )
 
 
+@pytest.mark.parametrize("command", ["tasks", "enqueue greeting", "publish orders 1"])
+def test_an_app_that_a_function_returns_needs_factory(
+    command: str, app_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLSTREAM_URL", "memory://")
+    words = [*command.split(), "-A", app_file.replace(":app", ":create_app")]
+    assert run(words) == 2
+    assert "create_app() returns one, add --factory" in capsys.readouterr().err
+    run([*words, "--factory"])
+    assert "factory" not in capsys.readouterr().err
+
+
 def test_an_app_that_cannot_be_imported_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -582,7 +609,7 @@ def test_an_app_that_cannot_be_imported_is_one_line(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     assert run(["tasks", f"{name}:app"]) == 2
-    says = f"millstream: {name}:app cannot be imported: RuntimeError: half an app ({name}.py, line 2)\n"
+    says = f"millstream: {name}:app cannot be loaded: RuntimeError: half an app ({name}.py, line 2)\n"
     assert capsys.readouterr().err == says
 
 
@@ -704,19 +731,20 @@ def test_topics_and_groups(console: Console) -> None:
 
 def test_groups_are_paused_rewound_skipped_and_removed(console: Console) -> None:
     publish_orders(console)
-    console("groups", "pause", "orders", "billing")
+    console("groups", "pause", "orders/billing")
     assert [group["paused"] for group in console.json("groups")] == [False, True]
-    console("groups", "resume", "orders", "billing")
-    console("groups", "rewind", "orders", "billing", "--yes")
+    console("groups", "resume", "orders/billing")
+    console("groups", "rewind", "orders/billing", "--yes")
     assert [group["lag"] for group in console.json("groups", "ls", "--topic", "orders")] == [0, 2]
-    console("groups", "skip", "orders", "billing", "--yes")
+    console("groups", "skip", "orders/billing", "--yes")
     assert [group["lag"] for group in console.json("groups")] == [0, 0]
-    console("groups", "rewind", "orders", "billing", "--to", "2000-01-01T00:00+00:00", "--yes")
+    console("groups", "rewind", "orders/billing", "--to", "2000-01-01T00:00+00:00", "--yes")
     assert [group["lag"] for group in console.json("groups")] == [0, 2]
-    console("groups", "rewind", "orders", "billing", "--to", "soon", code=2, err="--to soon")
-    console("groups", "rewind", "orders", "billing", "--to", "2000-01-01T00:00", code=2, err="has no time zone")
-    console("groups", "pause", "orders", "nope", code=1, err="it has audit, billing")
-    console("groups", "rm", "orders", "billing", "--yes")
+    console("groups", "rewind", "orders/billing", "--to", "soon", code=2, err="--to soon")
+    console("groups", "rewind", "orders/billing", "--to", "2000-01-01T00:00", code=2, err="has no time zone")
+    console("groups", "pause", "orders/nope", code=1, err="it has audit, billing")
+    console("groups", "pause", "orders", code=2, err="'orders' does not name a group: write TOPIC/GROUP, as in orders/billing")
+    console("groups", "rm", "orders/billing", "--yes")
     assert [group["group"] for group in console.json("groups")] == ["audit"]
 
 
@@ -728,3 +756,22 @@ def test_an_event_is_published(console: Console) -> None:
     assert console.json("topics")[0]["length"] == 2
     console("publish", "orders", "{", code=2, err="not JSON")
     console("publish", "orders", "1", "--header", "x", code=2, err="NAME=VALUE")
+
+
+def test_an_event_of_a_topic_of_several_classes_names_its_class(console: Console, app_file: str) -> None:
+    capsys = console._capsys
+    publish = ["publish", "orders", "-A", app_file, "--url", console.app.url.text]
+    assert run([*publish, '["Sent", {"order": 1}]']) == 0
+    assert capsys.readouterr().err == ""
+    for wrong in ('{"order": 1}', '["Paid", {"order": 1}]', "1"):
+        assert run([*publish, wrong]) == 2
+        assert "write [CLASS, VALUE], with one of the classes Placed, Sent" in capsys.readouterr().err
+    assert run([*publish, '["Sent", {"order": "one"}]']) == 2
+    assert "Expected `int`, got `str`" in capsys.readouterr().err
+
+
+def test_headers_are_sent_with_a_job(console: Console) -> None:
+    job_id = console("enqueue", "greet", '["Ada"]', "--header", "tenant=acme", "--header", "trace=1=2").strip()
+    info = console.do(lambda app: app.job(job_id).info())
+    assert info.headers == {"tenant": "acme", "trace": "1=2"}
+    console("enqueue", "greet", "--header", "tenant", code=2, err="--header tenant: write NAME=VALUE")

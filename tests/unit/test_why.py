@@ -61,7 +61,7 @@ def test_a_job_that_is_not_there_on_a_full_server_was_perhaps_refused() -> None:
 def test_a_paused_queue_names_the_command_that_resumes_it() -> None:
     assert "millstream queues resume mail" in why(job(), worker(), paused=True).text
     of_group = why(job(), worker(queues=["new orders/bill"]), paused=True, address="new orders/bill")
-    assert "millstream groups resume 'new orders' bill" in of_group.text
+    assert "millstream groups resume 'new orders/bill'" in of_group.text
 
 
 def test_a_queue_that_no_worker_serves_names_those_that_are_served() -> None:

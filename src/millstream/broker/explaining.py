@@ -166,9 +166,9 @@ def _unserved(facts: Facts) -> list[Why]:
     found: list[Why] = []
     address = base_name(facts.address)
     if facts.state.paused:
-        parts = split_address(address)
-        command = f"queues resume {shlex.quote(address)}" if parts is None else f"groups resume {shlex.join(parts)}"
-        found.append(Why(code="paused", text=f"{named(address)} is paused; resume it: millstream {command}"))
+        noun = "queues" if split_address(address) is None else "groups"
+        command = f"millstream {noun} resume {shlex.quote(address)}"
+        found.append(Why(code="paused", text=f"{named(address)} is paused; resume it: {command}"))
     if not facts.state.consumers or not facts.serving:
         served = sorted({queue for worker in facts.workers for queue in worker.queues})
         others = f"those that are registered serve {_some(served)}" if served else "none is registered"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from millstream.cli.options import App, Json, Namespace, Url
+from millstream.cli.options import App, Factory, Header, Json, Namespace, Url
 from millstream.cli.order import given_key
 from millstream.cli.output import note, say
 from millstream.cli.text import json_text
@@ -32,12 +32,14 @@ def enqueue(
         str, typer.Argument(metavar="JSON", help="An array of positional arguments, or an object of named ones.")
     ] = "[]",
     app: App = None,
+    factory: Factory = False,
     queue: Annotated[str | None, typer.Option("--queue", "-q", metavar="QUEUE", help="Else the task's, or default.")] = None,
     delay: Annotated[float | None, typer.Option("--delay", metavar="SECONDS", help="Not before so long from now.")] = None,
     job_id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Enqueue it once under this id.")] = None,
     expires: Annotated[float | None, typer.Option("--expires", metavar="SECONDS", help="Not started after so long.")] = None,
     timeout: Annotated[float | None, typer.Option("--timeout", metavar="SECONDS", help="How long it may run.")] = None,
     retry: Annotated[int | None, typer.Option("--retry", metavar="N", help="How often it is tried again.")] = None,
+    header: Header = None,
     key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Its key in the order, without an app.")] = None,
     wait: Annotated[float | None, typer.Option("--wait", metavar="SECONDS", help="Wait for the result and print it.")] = None,
     json: Json = False,
@@ -54,7 +56,9 @@ def enqueue(
     args, kwargs = _parse(arguments)
     given = {"queue": queue, "delay": delay, "id": job_id, "expires": expires, "timeout": timeout, "retry": retry}
     options: Any = {name: value for name, value in given.items() if value is not None}
-    sender, checked = sender_app(app, url, namespace)
+    if header:
+        options["headers"] = parse_headers(header)
+    sender, checked = sender_app(app, factory, url, namespace)
     with sender.override(url) if checked and url is not None else nullcontext():
         if checked and key is not None:
             raise UsageError(f"--key {key}: the app itself says which key a job has")
@@ -82,7 +86,16 @@ def _parse(arguments: str) -> tuple[list[Any], dict[str, Any]]:
     return args, kwargs  # pyright: ignore[reportUnknownVariableType]
 
 
-def sender_app(app: str | None, url: str | None, namespace: str | None) -> tuple[Millstream, bool]:
+def parse_headers(said: list[str]) -> dict[str, str]:
+    """Headers of ``--header NAME=VALUE``."""
+    pairs = [each.partition("=") for each in said]
+    for name, mark, _ in pairs:
+        if not mark or not name:
+            raise UsageError(f"--header {name}: write NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def sender_app(app: str | None, factory: bool, url: str | None, namespace: str | None) -> tuple[Millstream, bool]:
     """The user's app if one is named, else one without tasks; and whether it is the user's."""
     from millstream.app import Millstream
     from millstream.cli.source import load_app
@@ -94,7 +107,7 @@ def sender_app(app: str | None, url: str | None, namespace: str | None) -> tuple
     except UsageError:
         sender, checked = Millstream(url, namespace=namespace), False
     else:
-        sender, checked = load_app(app), True
+        sender, checked = load_app(app, factory=factory), True
         if namespace not in (None, sender.settings.namespace):
             raise UsageError(f"--namespace {namespace}: the app's own is {sender.settings.namespace}")
     if not checked or url is None:

@@ -35,7 +35,9 @@ GROUP_COLUMNS = (
 
 
 TopicName: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
-GroupName: TypeAlias = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.", show_default=False)]
+GroupName: TypeAlias = Annotated[
+    str, typer.Argument(metavar="TOPIC/GROUP", help="The group, as in orders/billing.", show_default=False)
+]
 OfTopic: TypeAlias = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic. Default: all.")]
 To: TypeAlias = Annotated[
     str,
@@ -59,12 +61,11 @@ def list_groups(topic: OfTopic = None, json: Json = False, url: Url = None, name
 
 @groups.command("rewind")
 def rewind_group(
-    topic: TopicName, group: GroupName, to: To = "beginning", yes: Yes = False, url: Url = None, namespace: Namespace = None
+    group: GroupName, to: To = "beginning", yes: Yes = False, url: Url = None, namespace: Namespace = None
 ) -> None:
     """Give a group again what its topic still keeps, from a place on."""
     position = _position(to)
     _do(
-        topic,
         group,
         lambda chosen: chosen.rewind(position),
         url,
@@ -72,17 +73,14 @@ def rewind_group(
         ask=f"Give {group} again what came from {to} on?",
         yes=yes,
     )
-    say(f"group {group} of topic {topic} goes on from {to}")
+    say(f"group {group} goes on from {to}")
 
 
 @groups.command("skip")
-def skip_group(
-    topic: TopicName, group: GroupName, to: To = "new", yes: Yes = False, url: Url = None, namespace: Namespace = None
-) -> None:
+def skip_group(group: GroupName, to: To = "new", yes: Yes = False, url: Url = None, namespace: Namespace = None) -> None:
     """Pass over what a group was not given yet, up to a place."""
     position = _position(to)
     _do(
-        topic,
         group,
         lambda chosen: chosen.skip(position),
         url,
@@ -90,43 +88,43 @@ def skip_group(
         ask=f"Never give {group} what comes before {to}?",
         yes=yes,
     )
-    say(f"group {group} of topic {topic} goes on from {to}")
+    say(f"group {group} goes on from {to}")
 
 
 @groups.command("pause")
-def pause_group(topic: TopicName, group: GroupName, url: Url = None, namespace: Namespace = None) -> None:
+def pause_group(group: GroupName, url: Url = None, namespace: Namespace = None) -> None:
     """Handle no event of a group until it is resumed. What runs goes on; publishing too."""
-    _do(topic, group, lambda chosen: chosen.pause(), url, namespace)
-    say(f"group {group} of topic {topic} is paused")
+    _do(group, lambda chosen: chosen.pause(), url, namespace)
+    say(f"group {group} is paused")
 
 
 @groups.command("resume")
-def resume_group(topic: TopicName, group: GroupName, url: Url = None, namespace: Namespace = None) -> None:
+def resume_group(group: GroupName, url: Url = None, namespace: Namespace = None) -> None:
     """Undo pause."""
-    _do(topic, group, lambda chosen: chosen.resume(), url, namespace)
-    say(f"group {group} of topic {topic} is resumed")
+    _do(group, lambda chosen: chosen.resume(), url, namespace)
+    say(f"group {group} is resumed")
 
 
 @groups.command("rm")
-def remove_group(topic: TopicName, group: GroupName, yes: Yes = False, url: Url = None, namespace: Namespace = None) -> None:
+def remove_group(group: GroupName, yes: Yes = False, url: Url = None, namespace: Namespace = None) -> None:
     """Remove a group with all that waits or is dead in it.
 
-    A worker that serves it makes it again, at the beginning of what the topic still keeps. PREFIX* removes a group that was
-    declared for all topics whose names begin so.
+    A worker that serves it creates it again, at the beginning of what the topic still keeps. PREFIX*/GROUP removes a group that
+    was declared for all topics whose names begin with PREFIX.
     """
+    topic, name = _parts(group)
     if topic.endswith("*"):
-        _remove_prefix(topic.removesuffix("*"), group, yes, url, namespace)
+        _remove_prefix(topic.removesuffix("*"), name, yes, url, namespace)
         return
     _do(
-        topic,
         group,
         lambda chosen: chosen.remove(),
         url,
         namespace,
-        ask=f"Remove group {group} of topic {topic} with all in it?",
+        ask=f"Remove group {group} with all in it?",
         yes=yes,
     )
-    say(f"group {group} of topic {topic} is removed")
+    say(f"group {group} is removed")
 
 
 def _remove_prefix(prefix: str, group: str, yes: bool, url: str | None, namespace: str | None) -> None:
@@ -140,8 +138,15 @@ def _remove_prefix(prefix: str, group: str, yes: bool, url: str | None, namespac
     say(f"group {group} of all topics {prefix}* is removed")
 
 
+def _parts(group: str) -> tuple[str, str]:
+    """The names of topic and group. UsageError if it does not name both."""
+    topic, _, name = group.partition("/")
+    if not topic or not name:
+        raise UsageError(f"{group!r} does not name a group: write TOPIC/GROUP, as in orders/billing")
+    return topic, name
+
+
 def _do(
-    topic: str,
     group: str,
     act: Callable[[Group], Awaitable[None]],
     url: str | None,
@@ -152,12 +157,14 @@ def _do(
 ) -> None:
     from millstream.cli.target import at
 
+    topic, name = _parts(group)
+
     async def find_and_act(app: Millstream) -> None:
         (state,) = await topics_of(app, topic)
-        check_group(topic, group, [each.name for each in state.groups])
+        check_group(topic, name, [each.name for each in state.groups])
         if ask:
             confirm(ask, yes)
-        await act(app.group(topic, group))
+        await act(app.group(topic, name))
 
     at(url, namespace, find_and_act)
 

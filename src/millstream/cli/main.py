@@ -16,6 +16,7 @@ from millstream.cli.doctor import doctor
 from millstream.cli.enqueue import enqueue
 from millstream.cli.groups import groups
 from millstream.cli.jobs import jobs
+from millstream.cli.options import Factory
 from millstream.cli.publish import publish
 from millstream.cli.queues import queues
 from millstream.cli.tasks import list_tasks
@@ -159,9 +160,12 @@ def worker(
         ),
     ] = None,
     log_level: Annotated[
-        LogLevel, typer.Option("--log-level", help="Log from this level on, unless the app configures logging itself.")
+        LogLevel,
+        typer.Option(
+            "--log-level", case_sensitive=False, help="Log from this level on, unless the app configures logging itself."
+        ),
     ] = "info",
-    factory: Annotated[bool, typer.Option("--factory", help="The app is what this function returns.")] = False,
+    factory: Factory = False,
     max_jobs: Annotated[
         int,
         typer.Option("--max-jobs", min=0, metavar="N", help="Replace a worker process after N jobs; 0: never."),

@@ -13,7 +13,8 @@ Url: TypeAlias = Annotated[
     ),
 ]
 Namespace: TypeAlias = Annotated[
-    str | None, typer.Option("--namespace", metavar="NAME", help="Else [tool.millstream] namespace, else millstream.")
+    str | None,
+    typer.Option("--namespace", metavar="NAME", help="Else $MILLSTREAM_NAMESPACE, [tool.millstream] namespace, millstream."),
 ]
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -21,6 +22,8 @@ App: TypeAlias = Annotated[
     str | None,
     typer.Option("--app", "-A", metavar="APP", help="As module:attribute; else $MILLSTREAM_APP, [tool.millstream] app."),
 ]
+Factory: TypeAlias = Annotated[bool, typer.Option("--factory", help="The app is what this function returns.")]
+Header: TypeAlias = Annotated[list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Repeat for more.")]
 QueueName: TypeAlias = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.", show_default=False)]
 InQueue: TypeAlias = Annotated[
     str | None, typer.Option("--queue", "-q", metavar="QUEUE", help="Only this queue. Default: all.")

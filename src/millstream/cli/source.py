@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from millstream.app import Millstream
 
 
-def load_app(name: str | None) -> Millstream:
+def load_app(name: str | None, *, factory: bool = False) -> Millstream:
     """The app that was named, here or in the settings. UsageError says in one line why it cannot be had."""
     from millstream.worker.finding import find_app
 
     found = discover_app(name)
     try:
-        return find_app(found)
+        return find_app(found, factory=factory)
     except MillstreamError:
         raise
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         at = f"{os.path.relpath(place.filename)}, line {place.lineno}"
-        raise UsageError(f"{found} cannot be imported: {type(error).__name__}: {error} ({at})") from error
+        raise UsageError(f"{found} cannot be loaded: {type(error).__name__}: {error} ({at})") from error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli.options import App, Json
+from millstream.cli.options import App, Factory, Json
 from millstream.cli.output import print_list
 from millstream.cli.table import Column
 
@@ -27,6 +27,7 @@ COLUMNS = (
 def list_tasks(
     app: Annotated[str | None, typer.Argument(metavar="APP", help="The same as --app.", show_default=False)] = None,
     app_option: App = None,
+    factory: Factory = False,
     json: Json = False,
 ) -> None:
     """List the tasks of an app.
@@ -35,7 +36,7 @@ def list_tasks(
     """
     from millstream.cli.source import load_app
 
-    tasks = dict.fromkeys(load_app(app or app_option).tasks.values())
+    tasks = dict.fromkeys(load_app(app or app_option, factory=factory).tasks.values())
     print_list([_row(task) for task in tasks], COLUMNS, json=json, empty="the app has no tasks")
 
 

@@ -138,13 +138,13 @@ def topic(state: TopicState, inconsistent: Sequence[Finding] = ()) -> list[Findi
 
 def _group(topic: str, group: GroupState) -> list[Finding]:
     check, found = f"group {group.name} of topic {topic}", list[Finding]()
-    names = shlex.join((topic, group.name))
+    address = shlex.quote(f"{topic}/{group.name}")
     waiting = group.ready + group.running + group.scheduled + group.blocked
     if waiting and group.paused:
-        way_out = f"millstream groups resume {names}"
+        way_out = f"millstream groups resume {address}"
         found.append(Finding(check, "warn", f"paused, with {_count(waiting, 'event')}", way_out))
     elif waiting and not group.consumers:
-        way_out = f"start a worker of an app that subscribes, or let go of them: millstream groups rm {names}"
+        way_out = f"start a worker of an app that subscribes, or let go of them: millstream groups rm {address}"
         found.append(Finding(check, "warn", f"{_count(waiting, 'event')} waiting, and nobody serves it", way_out))
     if group.stopped:
         shown = shlex.quote(topic)
