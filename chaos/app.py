@@ -12,6 +12,7 @@ from pathlib import Path
 
 from chaos.ledger import Flake, RunPen
 from millstream import Millstream, RetryPolicy, current_job
+from millstream.model.address import Address
 
 SETTINGS, LEDGER = "CHAOS_SETTINGS", "CHAOS_LEDGER"
 """Environment variables: the app's settings as JSON, and the folder of the ledger."""
@@ -82,4 +83,4 @@ async def narrow(key: str, seconds: float, ballast: str) -> None:
         await asyncio.sleep(seconds)
 
 
-QUEUES = ("default", "threads", "once")
+QUEUES = tuple(map(Address, ("default", "threads", "once")))

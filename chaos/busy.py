@@ -14,9 +14,9 @@ from typing import Any
 from chaos.app import LEDGER, SETTINGS
 from chaos.ledger import RunPen
 from millstream import Batch, Delivery, Millstream, current_job
-from millstream.model.address import group_address
+from millstream.model.address import Address
 
-QUEUE, TASK = "long", "long"
+QUEUE, TASK = Address("long"), "long"
 
 GROUP = "busy"
 
@@ -30,10 +30,10 @@ BATCH = Batch(2, wait=0.1)
 
 LANES = {
     "a queue, at the worker's `concurrency`": QUEUE,
-    "a group, at its `concurrency`": group_address(LIMITED, GROUP),
-    "a group with `batch`": group_address(BATCHED, GROUP),
-    'a group with `ack="manual"`': group_address(MANUAL, GROUP),
-    "`topic.consume`": group_address(CONSUMED, GROUP),
+    "a group, at its `concurrency`": Address.of_group(LIMITED, GROUP),
+    "a group with `batch`": Address.of_group(BATCHED, GROUP),
+    'a group with `ack="manual"`': Address.of_group(MANUAL, GROUP),
+    "`topic.consume`": Address.of_group(CONSUMED, GROUP),
 }
 """Addresses, by what they stand for."""
 

@@ -22,13 +22,13 @@ from chaos.order import Handling
 from millstream import Delivery, Millstream, Reject, RetryPolicy, current_job
 from millstream.errors import LeaseLost
 from millstream.jobs.current import in_flight
-from millstream.model.address import group_address, shard_of
+from millstream.model.address import Address
 from millstream.model.ordering import OnFailure
 
 RULES = "CHAOS_ORDER"
 """An environment variable: the Rules, as JSON."""
 
-TOPIC, GROUP, QUEUE, TASK = "parcels", "carriers", "errands", "errand"
+TOPIC, GROUP, QUEUE, TASK = "parcels", "carriers", Address("errands"), "errand"
 
 Ordered = Literal["topic", "task"]
 """What has the order: a topic and its group, or a task and its queue."""
@@ -53,9 +53,9 @@ class Rules(msgspec.Struct, frozen=True):
     """The handler waits until its outcome is on the server, and writes down what it was told. Topics only."""
 
     @property
-    def address(self) -> str:
+    def address(self) -> Address:
         """Where workers claim, as the inspector names it."""
-        return group_address(TOPIC, GROUP) if self.of == "topic" else QUEUE
+        return Address.of_group(TOPIC, GROUP) if self.of == "topic" else QUEUE
 
 
 class Parcel(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ def _pen() -> Pen:
 def _entry(parcel: Parcel) -> Iterator[HandlingLine]:
     job, began = in_flight(), time.monotonic()
     lane = job.lane
-    shard, owning = shard_of(lane.queue) or 0, lane.max_consumers is not None
+    shard, owning = lane.queue.shard or 0, lane.max_consumers is not None
     line = HandlingLine(
         "start", parcel.event, parcel.key, os.getpid(), job.message.attempt, began, began, shard, lane.epoch, owning
     )  # fmt: skip

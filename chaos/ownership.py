@@ -15,7 +15,7 @@ import redis
 from chaos.history import Fault
 from chaos.server import Server
 from millstream.backends.redis.keys import queue_keys
-from millstream.model.address import shard_addresses
+from millstream.model.address import Address
 
 LOOK_SECONDS = 0.02
 
@@ -65,9 +65,9 @@ def process_of(consumer: str) -> int:
 class Ownership:
     """Looks from ``with`` on. A look that the server does not answer is none."""
 
-    def __init__(self, server: Server, namespace: str, address: str, shards: int) -> None:
+    def __init__(self, server: Server, namespace: str, address: Address, shards: int) -> None:
         self._server = server
-        addresses = [address, *shard_addresses(address, shards)]
+        addresses = [address, *address.shards(shards)]
         self._keys = [queue_keys(namespace, each)["leases"] for each in addresses]
         self._members: set[str] = set()
         self._over = threading.Event()

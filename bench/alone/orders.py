@@ -8,11 +8,11 @@ import msgspec
 
 from contest import told
 from millstream import Millstream, RetryPolicy
-from millstream.model.address import group_address
+from millstream.model.address import Address
 
 NAMESPACE = "limits"
 TOPIC, GROUP = "orders", "workers"
-ADDRESS = group_address(TOPIC, GROUP)
+ADDRESS = Address.of_group(TOPIC, GROUP)
 RETRY_SECONDS = 0.02
 
 

@@ -11,7 +11,7 @@ from contest.server import throwaway_server
 from millstream import Millstream
 from millstream.bench.drain import watch
 from millstream.bench.figures import RowFailed
-from millstream.model.address import group_address
+from millstream.model.address import Address
 from millstream.model.message import decode_message
 from millstream.model.outcome import Kind, Outcome
 
@@ -27,7 +27,7 @@ async def _prepare(app: Millstream, kind: Kind) -> None:
     """One group settles events this way; the other has passed over them."""
     await app.topics[TOPIC].publish_many(range(WAITING))
     await app.group(TOPIC, EASY).skip()
-    broker, address = await app.broker(), group_address(TOPIC, STUBBORN)
+    broker, address = await app.broker(), Address.of_group(TOPIC, STUBBORN)
     await broker.join(address, "prepares", 60.0)
     while entries := (await broker.claim(address, "prepares", BATCH)).entries:
         bodies = [entry.body or b"" for entry in entries]
@@ -50,7 +50,7 @@ def _rate(kind: Kind) -> float:
     with throwaway_server() as server, Stage(server, EVENTS, make_app, "alone.events") as stage:
         stage.ask(lambda app: _prepare(app, kind))
         stage.ask(_fill)
-        waiting = stage.ask(lambda app: app.inspector.queue(group_address(TOPIC, STUBBORN))).scheduled
+        waiting = stage.ask(lambda app: app.inspector.queue(Address.of_group(TOPIC, STUBBORN))).scheduled
         if waiting != (WAITING if kind is Kind.RETRY else 0):
             raise RowFailed(f"{waiting:,} events wait for a retry")
         with stage.workers("-c", "100") as workers:

@@ -9,6 +9,7 @@ from alone.stage import Stage
 from alone.tasks import NAMESPACE
 from contest.server import Server, throwaway_server
 from millstream.backends.redis.keys import namespace_keys, queue_keys
+from millstream.model.address import Address
 
 JOBS = 1_000_000
 PORTION = 100_000
@@ -38,7 +39,7 @@ def measure() -> Figures:
 def _strange(server: Server) -> list[str]:
     """Keys that ``redis/keys.py`` does not name."""
     names = {*namespace_keys(NAMESPACE).values()}
-    for queue in ("default", "second", "third"):
+    for queue in map(Address, ("default", "second", "third")):
         names |= {*queue_keys(NAMESPACE, queue).values()}
     prefixes = tuple(name for name in names if name.endswith(":"))
     found = [key.decode() for key in server.call("KEYS", "*")]

@@ -8,10 +8,13 @@ from millstream import Batch, Millstream
 
 try:
     from millstream.backends.redis.keys import queue_keys
-    from millstream.model.address import group_address, shard_addresses
+    from millstream.model.address import Address
+
+    queue, group = Address("default"), Address.of_group
 except ImportError:  # a commit before these packages, which `make bench-quick` compares with
-    from millstream.address import group_address, shard_addresses  # type: ignore[import-not-found, no-redef]
     from millstream.redis.keys import queue_keys  # type: ignore[import-not-found, no-redef]
+
+    queue, group = "default", "{}/{}".format  # type: ignore[assignment]
 
 TOPIC, ORDERED_TOPIC, GROUP = "events", "ordered", "workers"
 SHARDS = 8
@@ -31,8 +34,8 @@ elif told.KIND in EVENTS:
     topic.subscribe(GROUP, batch=Batch(told.BATCH) if told.KIND == "batch" else None)(coroutines.handler)
 else:
     task = app.task(name="job")(coroutines.handler)
-keys, of_group = queue_keys("bench", "default"), queue_keys("bench", group_address(TOPIC, GROUP))
-of_shards = [queue_keys("bench", address) for address in shard_addresses(group_address(ORDERED_TOPIC, GROUP), SHARDS)]
+keys, of_group = queue_keys("bench", queue), queue_keys("bench", group(TOPIC, GROUP))
+of_shards = [queue_keys("bench", address) for address in (group(f"{ORDERED_TOPIC}:{shard}", GROUP) for shard in range(SHARDS))]
 of_groups = [of_group, *of_shards]
 
 

@@ -16,7 +16,7 @@ from chaos.trials.trial import TrialResult
 from chaos.workers import Worker, send
 from millstream import Delivery
 from millstream.events.consumer import Consumer
-from millstream.model.address import split_address
+from millstream.model.address import Address
 
 MODULE = "chaos.busy"
 
@@ -114,15 +114,15 @@ class _Trial:
 
         return await self._site.app.topics[CONSUMED].consume(GROUP, handle, concurrency=1)
 
-    async def _send(self, address: str, name: str, count: int, seconds: float) -> list[str]:
+    async def _send(self, address: Address, name: str, count: int, seconds: float) -> list[str]:
         """So many jobs, events, or batches; their keys."""
-        site, parts = self._site, split_address(address)
-        keys = [f"{address}/{name}/{number}" for number in range(count * (2 if parts and parts[0] == BATCHED else 1))]
+        site = self._site
+        keys = [f"{address}/{name}/{number}" for number in range(count * (2 if address.log == BATCHED else 1))]
         for key in keys:
-            if parts is None:
+            if address.is_queue:
                 job_id = (await site.app.tasks[TASK].enqueue(key, seconds)).id
             else:
-                job_id = await site.app.topics[parts[0]].publish((key, seconds))
+                job_id = await site.app.topics[address.log].publish((key, seconds))
             site.ledger.enqueue(key, job_id, "accepted")
         return keys
 

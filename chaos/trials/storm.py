@@ -25,7 +25,6 @@ from chaos.trials.trial import TrialResult
 from chaos.workers import Worker, send
 from chaos.yard import Yard, open_yard
 from millstream.backends.redis.keys import queue_keys
-from millstream.model.address import shard_addresses
 
 NOTICE_SECONDS = 1.5
 """A worker that has lost its lease has noticed by then: it claims every second."""
@@ -250,7 +249,7 @@ class _Storm:
     async def _delete_leases(self) -> None:
         """At every address: what runs is taken over although its workers live."""
         rules = self._yard.rules
-        addresses = [rules.address, *shard_addresses(rules.address, rules.shards)]
+        addresses = [rules.address, *rules.address.shards(rules.shards)]
         async with self._server:
             began, children = time.monotonic(), [pid for worker in self._yard.workers.alive for pid in worker.children()]
             self._yard.server.call("DEL", *(queue_keys(self._yard.namespace, each)["leases"] for each in addresses))

@@ -31,7 +31,7 @@ from millstream.jobs.dead import DeadLetters
 from millstream.jobs.job import Job, Origin
 from millstream.jobs.queue import Queue
 from millstream.jobs.task import Task, make_task
-from millstream.model.address import base_name, dead_address, shard_addresses, split_address, split_group, topic_address
+from millstream.model.address import Address
 from millstream.model.handler import GroupHandler
 from millstream.model.ordering import KeyOf
 from millstream.model.policy import RetryPolicy
@@ -113,7 +113,7 @@ class Millstream(Declarations):
         self._queues: dict[str, QueueSettings] = {}
         self._declared: dict[str, Queue] = {}
         self._topics: dict[str, Topic[Any]] = {}
-        self._prefixes: dict[str, PrefixSubscription] = {}
+        self._prefixes: dict[Address, PrefixSubscription] = {}
         self.observers = Observers()
         self._clients = Clients(
             lambda: make_backend(self.url, self.settings),
@@ -196,27 +196,27 @@ class Millstream(Declarations):
         return MappingProxyType(self._topics)
 
     @property
-    def subscriptions(self) -> Mapping[str, GroupHandler]:
+    def subscriptions(self) -> Mapping[Address, GroupHandler]:
         """What handles events and dead letters, by address: a group's, and behind it that of its dead letters."""
-        found: dict[str, GroupHandler] = {}
+        found: dict[Address, GroupHandler] = {}
         for topic in self._topics.values():
             for each in topic.subscriptions.values():
                 found[each.address] = each
                 if each.group in topic.dead_handlers:
-                    found[dead_address(each.address)] = topic.dead_handlers[each.group]
+                    found[each.address.dead] = topic.dead_handlers[each.group]
         return found
 
-    def subscriptions_at(self, addresses: Iterable[str]) -> Mapping[str, GroupHandler]:
+    def subscriptions_at(self, addresses: Iterable[Address]) -> Mapping[Address, GroupHandler]:
         """``subscriptions``, and those by prefix whose groups are at these addresses."""
         found = dict(self.subscriptions)
         for address in addresses:
             prefix = next((prefix for prefix in self._prefixes.values() if prefix.serves(address)), None)
             if prefix is not None and address not in found:
-                found[address] = prefix.to(split_group(address)[0])
+                found[address] = prefix.to(address.log)
         return found
 
     @property
-    def prefixes(self) -> Mapping[str, PrefixSubscription]:
+    def prefixes(self) -> Mapping[Address, PrefixSubscription]:
         """What handles the events of topics by the beginnings of their names."""
         return MappingProxyType(self._prefixes)
 
@@ -333,7 +333,7 @@ class Millstream(Declarations):
         """The broker of the running loop, open. It belongs to the app: whoever asks for it does not close it."""
         return await self._clients.here().broker()
 
-    async def broker_to_serve(self, addresses: Sequence[str]) -> Broker:
+    async def broker_to_serve(self, addresses: Sequence[Address]) -> Broker:
         """``broker()``, with all that this app declares by now opened, for a worker that serves these addresses. ShardsChanged
         if one of them has another number of shards than is declared."""
         return await self._clients.here().open_declared(addresses)
@@ -415,50 +415,49 @@ class Millstream(Declarations):
 
     scale_sync = sync_version(scale)
 
-    def queues_to_serve(self, wanted: Iterable[str]) -> list[str]:
+    def queues_to_serve(self, wanted: Iterable[str]) -> list[Address]:
         """What a worker serves: those wanted, else every queue its tasks are sent to, every group it subscribes, and every
         topic (``topic/``) that is broadcast; groups with their dead letters, where code handles them. UsageError if that is
         none."""
         broadcast = dict.fromkeys(each.address for each in self.broadcasts)
-        served = [*(self._queues if self._tasks else ()), *self.subscriptions, *self._prefixes, *broadcast]
-        names = list(dict.fromkeys(wanted))
+        served = [*(map(Address, self._queues) if self._tasks else ()), *self.subscriptions, *self._prefixes, *broadcast]
+        names = [Address(name) for name in dict.fromkeys(wanted)]
         for topic in self._topics.values():  # what follows an ordered topic follows each shard
-            if topic.broadcasts and topic.settings.shards and (base := topic_address(topic.name)) in names:
-                names[names.index(base) : names.index(base) + 1] = shard_addresses(base, topic.settings.shards)
-        names += [address for name in names if (address := dead_address(name)) in served and address not in names]
+            if topic.broadcasts and topic.settings.shards and (base := Address.of_topic(topic.name)) in names:
+                names[names.index(base) : names.index(base) + 1] = base.shards(topic.settings.shards)
+        names += [address for name in names if (address := name.dead) in served and address not in names]
         if not served:
             raise UsageError(
                 "this app has no tasks, subscriptions or broadcasts, so there is nothing to serve; does include= name the "
                 "modules that declare them?"
             )
         for name in names:
-            if not {name, base_name(name)}.intersection(served) and not any(
+            if not {name, name.base}.intersection(served) and not any(
                 prefix.serves(name) for prefix in self._prefixes.values()
             ):
                 known = ", ".join(map(repr, served))
                 raise UsageError(f"the app declares no queue {name!r}; it has {known}")
         return names or served
 
-    def serving(self, addresses: Iterable[str]) -> list[Serving]:
+    def serving(self, addresses: Iterable[Address]) -> list[Serving]:
         """How a worker serves these addresses, each as ``queues_to_serve`` tells it: shards, consumers and order."""
         subscriptions = self.subscriptions_at(addresses := list(addresses))
         return [self._serving(address, subscriptions.get(address)) for address in addresses]
 
-    def _serving(self, address: str, subscription: GroupHandler | None) -> Serving:
+    def _serving(self, address: Address, subscription: GroupHandler | None) -> Serving:
         if isinstance(subscription, Subscription):
             return subscription.serving
         if address in self._prefixes:
             return self._prefixes[address].serving
-        parts = split_address(address)
-        if parts is not None:
-            topic = self._topics.get(parts[0])
+        if not address.is_queue:
+            topic = self._topics.get(address.name)
             return Serving(address, 0 if topic is None or subscription is None else topic.settings.shards)
         settings = self._queues.get(address) or QueueSettings(name=address)
         orders = (task.settings.order for task in self._tasks.values() if task.settings.queue == address)
         max_consumers = None if settings.consumers is None else settings.consumers[1]
         return Serving(address, settings.shards, max_consumers, next((order for order in orders if order is not None), None))
 
-    async def connect_patiently(self, addresses: Sequence[str], seconds: float = START_SECONDS) -> Broker:
+    async def connect_patiently(self, addresses: Sequence[Address], seconds: float = START_SECONDS) -> Broker:
         """``broker_to_serve()``, trying again for a while if the server is away; one that refuses us is not tried again."""
         reporter = self._clients.here().reporter
 
@@ -470,7 +469,7 @@ class Millstream(Declarations):
         reporter.heal("read", None)
         return broker
 
-    def assignment(self, queues: Sequence[str], *, concurrency: int, threads: int) -> Assignment:
+    def assignment(self, queues: Sequence[Address], *, concurrency: int, threads: int) -> Assignment:
         """What a worker of this app has to do at these addresses, each as ``queues_to_serve`` tells it."""
         return Assignment(
             settings=self.settings,
@@ -487,7 +486,7 @@ class Millstream(Declarations):
             where=self.where,
         )
 
-    async def _make_worker(self, queues: Sequence[str], concurrency: int, threads: int) -> Worker:
+    async def _make_worker(self, queues: Sequence[Address], concurrency: int, threads: int) -> Worker:
         broker, keeper = await self.broker_to_serve(queues), KeeperThread(self._clients.backend.connect)
         return Worker(broker, keeper, self.assignment(queues, concurrency=concurrency, threads=threads))
 

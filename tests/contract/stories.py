@@ -10,6 +10,7 @@ from typing import Any
 
 from millstream.backends.redis import RedisBroker
 from millstream.backends.redis.keys import queue_keys, topic_keys
+from millstream.model.address import Address
 from millstream.testing.backend import PATIENCE, BackendUnderTest
 from millstream.testing.topic import TOPIC
 
@@ -17,7 +18,7 @@ from millstream.testing.topic import TOPIC
 class Server:
     """The keys of one address, and what the server says it has done."""
 
-    def __init__(self, broker: RedisBroker, namespace: str, address: str) -> None:
+    def __init__(self, broker: RedisBroker, namespace: str, address: Address) -> None:
         self.call = broker._commands.call
         self.keys = queue_keys(namespace, address)
         self.topic = topic_keys(namespace, TOPIC)
@@ -42,7 +43,7 @@ Tell = Callable[[Story], None]
 """Plays a story on a server, at an address of its own namespace."""
 
 
-def teller(url: str, address: str) -> Tell:
+def teller(url: str, address: Address) -> Tell:
     """Tells stories on this server, at this address."""
 
     def play(story: Story) -> None:

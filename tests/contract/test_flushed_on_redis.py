@@ -13,7 +13,7 @@ from millstream.backends.redis import RedisBroker
 from millstream.broker import Post, Receipt
 from millstream.broker.values import BEGINNING
 from millstream.errors import BrokerUnavailable
-from millstream.model.address import shard_name, topic_address
+from millstream.model.address import Address
 from millstream.testing.backend import PATIENCE
 
 Story = Callable[[RedisBroker, Callable[[], Coroutine[Any, Any, None]]], Coroutine[Any, Any, None]]
@@ -53,11 +53,11 @@ def numbered(*serials: int, **fields: Any) -> list[Post]:
 @pytest.mark.parametrize("delay", [0.0, 60.0])
 def test_a_queue_is_known_again(tell: Callable[[Story], None], delay: float) -> None:
     async def story(broker: RedisBroker, flush: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        await broker.declare("q")
-        await broker.publish("q", numbered(1, 2, delay=delay), sender="s")
+        await broker.declare(Address("q"))
+        await broker.publish(Address("q"), numbered(1, 2, delay=delay), sender="s")
         await flush()
         assert await broker.inspector.queues() == []
-        assert await broker.publish("q", numbered(3, delay=delay), sender="s") == [CREATED]
+        assert await broker.publish(Address("q"), numbered(3, delay=delay), sender="s") == [CREATED]
         assert await broker.inspector.queues() == ["q"]
 
     tell(story)
@@ -67,8 +67,8 @@ def test_a_queue_is_known_again_though_the_reply_was_lost(
     tell: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(broker: RedisBroker, flush: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        await broker.declare("q")
-        await broker.publish("q", numbered(1), sender="s")
+        await broker.declare(Address("q"))
+        await broker.publish(Address("q"), numbered(1), sender="s")
         await flush()
         run, lost = broker._run, False
 
@@ -82,8 +82,8 @@ def test_a_queue_is_known_again_though_the_reply_was_lost(
 
         monkeypatch.setattr(broker, "_run", lose)
         with pytest.raises(BrokerUnavailable):
-            await broker.publish("q", numbered(2), sender="s")
-        assert await broker.publish("q", numbered(2), sender="s") == [Receipt.EXISTS]
+            await broker.publish(Address("q"), numbered(2), sender="s")
+        assert await broker.publish(Address("q"), numbered(2), sender="s") == [Receipt.EXISTS]
         assert await broker.inspector.queues() == ["q"]
 
     tell(story)
@@ -91,13 +91,13 @@ def test_a_queue_is_known_again_though_the_reply_was_lost(
 
 def test_a_queue_with_shards_has_them_again(tell: Callable[[Story], None]) -> None:
     async def story(broker: RedisBroker, flush: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        shard = shard_name("q", 1)
-        await broker.note_shards("q", 2)
+        shard = Address("q").at_shard(1)
+        await broker.note_shards(Address("q"), 2)
         await broker.declare(shard)
         await broker.publish(shard, numbered(1), sender="s", shards=2)
         await flush()
         assert await broker.publish(shard, numbered(2), sender="s", shards=2) == [CREATED]
-        assert (await broker.inspector.queues(), await broker.inspector.shards("q")) == (["q"], 2)
+        assert (await broker.inspector.queues(), await broker.inspector.shards(Address("q"))) == (["q"], 2)
 
     tell(story)
 
@@ -111,6 +111,6 @@ def test_a_topic_is_known_again_with_its_groups(tell: Callable[[Story], None]) -
         assert await broker.inspector.topics() == ["t"]
         (group,) = (await broker.inspector.topic("t")).groups
         assert (group.name, group.ready) == ("g", 1)
-        assert await broker.inspector.shards(topic_address("t")) == 0
+        assert await broker.inspector.shards(Address.of_topic("t")) == 0
 
     tell(story)

@@ -13,6 +13,7 @@ from typing import Any
 
 from millstream.backends.memory import MemoryBroker
 from millstream.broker import Post, Receipt
+from millstream.model.address import Address
 from millstream.model.outcome import Kind, Outcome
 from millstream.testing import BrokerContract, QueueContract
 from millstream.testing.backend import DONE_ENDING, PATIENCE
@@ -33,7 +34,7 @@ class TestMemoryBroker(InMemory, BrokerContract):
 class TestGroupInMemory(InMemory, QueueContract):
     """A group is a queue."""
 
-    queue, other_queue = "t/g", "t/h"
+    queue, other_queue = Address("t/g"), Address("t/h")
 
 
 def broker(**options: Any) -> MemoryBroker:
@@ -59,13 +60,13 @@ def test_a_publish_in_one_thread_ends_a_wait_in_another() -> None:
     joined = threading.Event()
 
     async def work() -> bytes | None:
-        await backend.join("q", "c", 30)
+        await backend.join(Address("q"), "c", 30)
         joined.set()
-        return (await backend.claim("q", "c", 1, wait=PATIENCE)).entries[0].body
+        return (await backend.claim(Address("q"), "c", 1, wait=PATIENCE)).entries[0].body
 
     working = in_a_thread(work)
     assert joined.wait(PATIENCE)
-    asyncio.run(backend.publish("q", [Post("a", b"body")]))
+    asyncio.run(backend.publish(Address("q"), [Post("a", b"body")]))
     assert working.result(PATIENCE) == b"body"
 
 
@@ -73,14 +74,14 @@ def test_an_ending_in_one_thread_is_told_in_another() -> None:
     backend = broker()
 
     async def work() -> None:
-        await backend.join("q", "c", 30)
-        (entry,) = (await backend.claim("q", "c", 1, wait=PATIENCE)).entries
-        await backend.settle("q", "c", [Outcome(Kind.DONE, entry.ref, "a", result=DONE_ENDING, result_ttl=60)])
+        await backend.join(Address("q"), "c", 30)
+        (entry,) = (await backend.claim(Address("q"), "c", 1, wait=PATIENCE)).entries
+        await backend.settle(Address("q"), "c", [Outcome(Kind.DONE, entry.ref, "a", result=DONE_ENDING, result_ttl=60)])
 
     async def ask() -> bytes | None:
-        await backend.publish("q", [Post("a", b"")])
+        await backend.publish(Address("q"), [Post("a", b"")])
         working = in_a_thread(work)
-        ending = await backend.results.wait("q", "a", PATIENCE)
+        ending = await backend.results.wait(Address("q"), "a", PATIENCE)
         working.result(PATIENCE)
         return ending
 
@@ -94,15 +95,15 @@ def test_many_threads_lose_and_double_nothing() -> None:
     async def produce(sender: str) -> None:
         for serial in range(1, total // 4 + 1):
             await backend.publish(
-                "q", [Post(f"{sender}-{serial}", f"{sender}-{serial}".encode(), serial=serial)], sender=sender
+                Address("q"), [Post(f"{sender}-{serial}", f"{sender}-{serial}".encode(), serial=serial)], sender=sender
             )
 
     async def consume(name: str) -> list[bytes | None]:
         done: list[bytes | None] = []
-        await backend.join("q", name, 30)
-        while (await backend.inspector.queue("q")).totals["done"] < total:
-            entries = (await backend.claim("q", name, 7, wait=0.01)).entries
-            await backend.settle("q", name, [Outcome(Kind.DONE, entry.ref, "") for entry in entries])
+        await backend.join(Address("q"), name, 30)
+        while (await backend.inspector.queue(Address("q"))).totals["done"] < total:
+            entries = (await backend.claim(Address("q"), name, 7, wait=0.01)).entries
+            await backend.settle(Address("q"), name, [Outcome(Kind.DONE, entry.ref, "") for entry in entries])
             done += [entry.body for entry in entries]
         return done
 
@@ -118,35 +119,35 @@ def test_a_wait_in_a_loop_that_was_closed_harms_nobody() -> None:
     backend = broker()
 
     async def abandon() -> None:
-        await backend.join("q", "c", 30)
-        waiting = asyncio.create_task(backend.claim("q", "c", 1, wait=PATIENCE))
+        await backend.join(Address("q"), "c", 30)
+        waiting = asyncio.create_task(backend.claim(Address("q"), "c", 1, wait=PATIENCE))
         await asyncio.sleep(0)
         waiting.cancel()
 
     asyncio.run(abandon())
-    asyncio.run(backend.publish("q", [Post("a", b"")]))
-    assert asyncio.run(backend.inspector.status("q", "a")) == "ready"
+    asyncio.run(backend.publish(Address("q"), [Post("a", b"")]))
+    assert asyncio.run(backend.inspector.status(Address("q"), "a")) == "ready"
 
 
 def test_brokers_of_one_name_and_namespace_share_their_queues() -> None:
     one, same, elsewhere = MemoryBroker("n"), MemoryBroker("n"), MemoryBroker("n", namespace="other")
-    asyncio.run(one.publish("q", [Post("a", b"")]))
-    assert asyncio.run(same.inspector.status("q", "a")) == "ready"
-    assert asyncio.run(elsewhere.inspector.status("q", "a")) == "unknown"
+    asyncio.run(one.publish(Address("q"), [Post("a", b"")]))
+    assert asyncio.run(same.inspector.status(Address("q"), "a")) == "ready"
+    assert asyncio.run(elsewhere.inspector.status(Address("q"), "a")) == "unknown"
 
 
 def test_brokers_without_a_name_are_each_alone() -> None:
     one, other = MemoryBroker(), MemoryBroker()
-    asyncio.run(one.publish("q", [Post("a", b"")]))
-    assert asyncio.run(other.inspector.status("q", "a")) == "unknown"
+    asyncio.run(one.publish(Address("q"), [Post("a", b"")]))
+    assert asyncio.run(other.inspector.status(Address("q"), "a")) == "unknown"
 
 
 def test_queues_go_with_the_last_broker_of_their_name() -> None:
     one = MemoryBroker("transient")
-    asyncio.run(one.publish("q", [Post("a", b"")]))
+    asyncio.run(one.publish(Address("q"), [Post("a", b"")]))
     del one
     gc.collect()
-    assert asyncio.run(MemoryBroker("transient").inspector.status("q", "a")) == "unknown"
+    assert asyncio.run(MemoryBroker("transient").inspector.status(Address("q"), "a")) == "unknown"
 
 
 def test_a_clock_that_was_passed_in_rules_everything() -> None:
@@ -154,20 +155,20 @@ def test_a_clock_that_was_passed_in_rules_everything() -> None:
     backend = MemoryBroker(id_ttl=50, clock=lambda: now)
 
     async def begin() -> None:
-        await backend.join("q", "c", 30)
-        await backend.publish("q", [Post("a", b"", delay=5)])
+        await backend.join(Address("q"), "c", 30)
+        await backend.publish(Address("q"), [Post("a", b"", delay=5)])
 
     asyncio.run(begin())
     now = 1005.0
-    (entry,) = asyncio.run(backend.claim("q", "c", 1)).entries
+    (entry,) = asyncio.run(backend.claim(Address("q"), "c", 1)).entries
     outcome = Outcome(Kind.DONE, entry.ref, "a", result=DONE_ENDING, result_ttl=10, given_id=True)
-    asyncio.run(backend.settle("q", "c", [outcome]))
-    assert asyncio.run(backend.inspector.status("q", "a")) == "done"
+    asyncio.run(backend.settle(Address("q"), "c", [outcome]))
+    assert asyncio.run(backend.inspector.status(Address("q"), "a")) == "done"
     now = 1015.0
-    assert asyncio.run(backend.inspector.status("q", "a")) == "unknown"
-    assert asyncio.run(backend.publish("q", [Post("a", b"")])) == [Receipt.EXISTS]
+    assert asyncio.run(backend.inspector.status(Address("q"), "a")) == "unknown"
+    assert asyncio.run(backend.publish(Address("q"), [Post("a", b"")])) == [Receipt.EXISTS]
     now = 1055.0
-    assert asyncio.run(backend.publish("q", [Post("a", b"")])) == [Receipt.CREATED]
+    assert asyncio.run(backend.publish(Address("q"), [Post("a", b"")])) == [Receipt.CREATED]
 
 
 def test_what_has_expired_takes_no_room_for_ever() -> None:
@@ -175,8 +176,8 @@ def test_what_has_expired_takes_no_room_for_ever() -> None:
     backend = MemoryBroker(id_ttl=1, clock=lambda: now)
 
     async def live(number: int) -> None:
-        await backend.publish("q", [Post(f"n{number}", b"")])
-        await backend.cancel("q", f"n{number}")
+        await backend.publish(Address("q"), [Post(f"n{number}", b"")])
+        await backend.cancel(Address("q"), f"n{number}")
 
     async def main() -> None:
         nonlocal now
@@ -185,5 +186,5 @@ def test_what_has_expired_takes_no_room_for_ever() -> None:
             await live(number)
 
     asyncio.run(main())
-    with backend._locked("q") as rules:
+    with backend._locked(Address("q")) as rules:
         assert len(rules.endings) + len(rules._given) < 5000

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from millstream.backends.redis import RedisBroker
+from millstream.model.address import Address
 from millstream.testing import BrokerContract, QueueContract
 
 
@@ -44,7 +45,7 @@ class TestOnRedis(OnRedis, BrokerContract):
 class Group(QueueContract):
     """A group is a queue."""
 
-    queue, other_queue = "t/g", "t/h"
+    queue, other_queue = Address("t/g"), Address("t/h")
 
 
 class TestGroupOnValkey(OnValkey, Group):

@@ -14,6 +14,7 @@ import redis
 from millstream import Millstream
 from millstream.backends.redis import RedisBroker, results
 from millstream.broker import Post
+from millstream.model.address import Address
 from millstream.model.outcome import Kind, Outcome
 from tests.unit.stage import looped
 
@@ -109,15 +110,15 @@ async def test_jobs_end_completely_where_the_worker_may_not_publish(
 ) -> None:
     monkeypatch.setattr(results, "LOOK_SECONDS", 0.05)
     async with brokers(new_namespace(), url, user(url, "resetchannels")) as (caller, worker):
-        await caller.publish("default", [Post(each, b"body") for each in "ab"])
-        waiting = [asyncio.create_task(caller.results.wait("default", each, PATIENCE)) for each in "ab"]
-        while await caller._commands.call("HLEN", caller._names("default")["waiters"]) != 2:
+        await caller.publish(Address("default"), [Post(each, b"body") for each in "ab"])
+        waiting = [asyncio.create_task(caller.results.wait(Address("default"), each, PATIENCE)) for each in "ab"]
+        while await caller._commands.call("HLEN", caller._names(Address("default"))["waiters"]) != 2:
             await asyncio.sleep(0)
-        await worker.join("default", "hand", 30.0)
-        entries = (await worker.claim("default", "hand", 2)).entries
+        await worker.join(Address("default"), "hand", 30.0)
+        entries = (await worker.claim(Address("default"), "hand", 2)).entries
         outcomes = [Outcome(Kind.DONE, entry.ref, each, b"ending", 60.0) for entry, each in zip(entries, "ab", strict=True)]
-        assert await worker.settle("default", "hand", outcomes) == 2
-        assert (await caller.inspector.queue("default")).totals["done"] == 2
+        assert await worker.settle(Address("default"), "hand", outcomes) == 2
+        assert (await caller.inspector.queue(Address("default"))).totals["done"] == 2
         assert await asyncio.gather(*waiting) == [b"ending", b"ending"]
     assert warnings(caplog, "may not PUBLISH") == 1
 
@@ -128,17 +129,17 @@ async def test_users_with_and_without_the_right_to_ask_who_the_server_is_let_lea
         now = 1_000_000.0
         for broker in (free, bound):
             broker.set_clock(now)
-        await free.publish("default", [Post("a", b"body")])
-        await free.join("default", "dead", 1.0)
-        assert len((await free.claim("default", "dead", 1)).entries) == 1
-        await free.join("default", "free", 3600.0)
-        await bound.join("default", "bound", 3600.0)
+        await free.publish(Address("default"), [Post("a", b"body")])
+        await free.join(Address("default"), "dead", 1.0)
+        assert len((await free.claim(Address("default"), "dead", 1)).entries) == 1
+        await free.join(Address("default"), "free", 3600.0)
+        await bound.join(Address("default"), "bound", 3600.0)
         taken = 0
         for _ in range(20):
             now += 0.5
             for broker, name in ((free, "free"), (bound, "bound")):
                 broker.set_clock(now)
-                taken += len((await broker.claim("default", name, 1)).entries)
+                taken += len((await broker.claim(Address("default"), name, 1)).entries)
         assert taken == 1
 
 
@@ -151,11 +152,13 @@ async def test_results_are_pushed_to_all_who_wait_if_the_namespace_has_a_blank_i
     async with brokers(app.settings.namespace, url) as (worker,):
         async with app:
             job = await app.tasks["double"].enqueue(1)
-            waiting = asyncio.create_task(worker.results.wait("default", job.id, PATIENCE))
-            others = asyncio.create_task((await app.broker()).results.wait("default", job.id, PATIENCE))
-            while b"\n" not in (await worker._commands.call("HGET", worker._names("default")["waiters"], job.id) or b""):
+            waiting = asyncio.create_task(worker.results.wait(Address("default"), job.id, PATIENCE))
+            others = asyncio.create_task((await app.broker()).results.wait(Address("default"), job.id, PATIENCE))
+            while b"\n" not in (
+                await worker._commands.call("HGET", worker._names(Address("default"))["waiters"], job.id) or b""
+            ):
                 await asyncio.sleep(0)
-            await worker.join("default", "hand", 30.0)
-            (entry,) = (await worker.claim("default", "hand", 1)).entries
-            await worker.settle("default", "hand", [Outcome(Kind.DONE, entry.ref, job.id, b"ending", 60.0)])
+            await worker.join(Address("default"), "hand", 30.0)
+            (entry,) = (await worker.claim(Address("default"), "hand", 1)).entries
+            await worker.settle(Address("default"), "hand", [Outcome(Kind.DONE, entry.ref, job.id, b"ending", 60.0)])
             assert [await waiting, await others] == [b"ending", b"ending"]

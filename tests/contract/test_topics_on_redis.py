@@ -16,7 +16,7 @@ from millstream.backends.redis.keys import GROUP, queue_keys, topic_keys
 from millstream.broker import Position, Post, Receipt
 from millstream.broker.values import BEGINNING, END, UNKNOWN
 from millstream.errors import LeaseLost
-from millstream.model.address import dead_address, group_address
+from millstream.model.address import Address
 from millstream.model.outcome import Kind
 from millstream.testing.backend import PATIENCE, BackendUnderTest, ids
 from millstream.testing.topic import TOPIC, A, B, begin, claim, emit, emit_serials, end, finish, group_state, state, take
@@ -279,10 +279,10 @@ def test_what_was_flushed_is_told_once_of_each_group_also_if_others_made_it_firs
 ) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await begin(backend, "a", "b")
-        await backend.join("letters", queue=dead_address(A))
+        await backend.join("letters", queue=A.dead)
         await log.call("FLUSHALL")
         await (await backend.another()).open_topic(TOPIC, {"a": BEGINNING})
-        await backend.join("letters", queue=dead_address(A))
+        await backend.join("letters", queue=A.dead)
         for again in ("1", "2"):
             await backend.join("a" + again, queue=A)
             await backend.join("b" + again, queue=B)
@@ -300,7 +300,7 @@ def test_a_consumer_group_that_a_join_makes_again_is_told(
 ) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await begin(backend, "a")
-        address = dead_address(A) if letters else A
+        address = A.dead if letters else A
         await backend.join("first", queue=address)
         assert errors(caplog) == []
         await log.call("XGROUP", "DESTROY", queue_keys(log.namespace, address)["stream"], GROUP)
@@ -315,9 +315,9 @@ def test_a_consumer_group_that_a_join_makes_again_is_told(
 def test_a_group_that_was_removed_and_is_joined_anew_was_not_lost(tell: Tell, caplog: pytest.LogCaptureFixture) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await begin(backend, "a")
-        await backend.join("letters", queue=dead_address(A))
+        await backend.join("letters", queue=A.dead)
         await backend.broker.remove_group(A)
-        await backend.join("letters", queue=dead_address(A))
+        await backend.join("letters", queue=A.dead)
         await begin(backend, "a")
         assert errors(caplog) == []
 
@@ -328,7 +328,7 @@ def test_a_group_that_was_removed_and_is_joined_anew_was_not_lost(tell: Tell, ca
 
 
 async def taken_by_prefix(backend: BackendUnderTest, topic: str) -> list[str]:
-    address = group_address(topic, "audit")
+    address = Address.of_group(topic, "audit")
     await backend.join(f"c-{topic}", queue=address)
     return ids(await backend.take(f"c-{topic}", queue=address))
 
@@ -475,8 +475,8 @@ def test_the_group_of_another_program_holds_the_log_and_is_not_ours_to_remove(te
         backend.at(2)
         await claim(backend, "a")
         assert (await state(backend)).length == 1
-        assert not await backend.broker.remove_group(group_address(TOPIC, "theirs"))
-        assert not await backend.broker.seek(group_address(TOPIC, "theirs"), END)
+        assert not await backend.broker.remove_group(Address.of_group(TOPIC, "theirs"))
+        assert not await backend.broker.seek(Address.of_group(TOPIC, "theirs"), END)
         assert [group.name for group in (await state(backend)).groups] == ["a"]
         await log.call("XREADGROUP", "GROUP", "theirs", "c", "NOACK", "STREAMS", log.key, ">")
         backend.at(4)
@@ -497,13 +497,11 @@ def test_a_removed_group_leaves_no_key(tell: Tell) -> None:
         await end(backend, "a", [dead], Kind.DEAD)
         await end(backend, "a", [retried], Kind.RETRY, delay=60)
         await backend.broker.pause(A)
-        await backend.join(
-            "c", "left", queue=dead_address(A)
-        )  # a consumer of the dead letters, one that left some, and a token
+        await backend.join("c", "left", queue=A.dead)  # a consumer of the dead letters, one that left some, and a token
         await backend.broker.resume(A)
-        await backend.take("left", queue=dead_address(A))
-        await backend.broker.leave(dead_address(A), "left")
-        await backend.broker.release(dead_address(A), "c", [e.ref for e in await backend.take("c", queue=dead_address(A))])
+        await backend.take("left", queue=A.dead)
+        await backend.broker.leave(A.dead, "left")
+        await backend.broker.release(A.dead, "c", [e.ref for e in await backend.take("c", queue=A.dead)])
         await end(backend, "a", [last], Kind.DEAD)
         assert [key for key in await log.call("KEYS", f"*{log.namespace}*") if b":g:a:dead:" in key] != []
         assert await backend.broker.remove_group(A)

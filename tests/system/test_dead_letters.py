@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.model.address import dead_address
+from millstream.model.address import Address
 from tests.system.apps import letters
 from tests.system.harness import Ledger, Server, Worker, Workers, eventually
 
@@ -44,7 +44,7 @@ def test_a_letter_whose_worker_is_killed_in_its_handler_is_handled_by_another(
     gate.touch()
 
     def gone() -> bool:
-        return letters.app.inspector.queue_sync(dead_address("gates/fails")).totals["done"] == 1
+        return letters.app.inspector.queue_sync(Address("gates/fails").dead).totals["done"] == 1
 
     eventually(gone, "the letter to be handled")
     assert letters.app.dead.list_sync() == []

@@ -13,6 +13,7 @@ from millstream.backends.redis.connect import Connector
 from millstream.backends.redis.link import Link
 from millstream.broker import Post
 from millstream.errors import BrokerUnavailable
+from millstream.model.address import Address
 from millstream.model.outcome import Kind, Outcome
 from tests.system.harness import Server, running_server
 from tests.unit.stage import looped
@@ -73,18 +74,18 @@ async def test_who_waits_for_a_result_is_told_by_the_new_primary(name: Name, mon
     monkeypatch.setattr(results, "LOOK_SECONDS", 3600.0)
     broker = RedisBroker(name.locate, namespace=f"test-{uuid.uuid4().hex}")
     await broker.open()
-    await broker.publish("default", [Post("a", b"body")])
-    first = asyncio.create_task(broker.results.wait("default", "a", None))
+    await broker.publish(Address("default"), [Post("a", b"body")])
+    first = asyncio.create_task(broker.results.wait(Address("default"), "a", None))
     await _until_waited_for(name.primary, broker)
     name.fail_over()
     with pytest.raises(BrokerUnavailable):
-        await broker.publish("default", [Post("b", b"body")])
-    await broker.publish("default", [Post("b", b"body")])
-    second = asyncio.create_task(broker.results.wait("default", "b", None))
+        await broker.publish(Address("default"), [Post("b", b"body")])
+    await broker.publish(Address("default"), [Post("b", b"body")])
+    second = asyncio.create_task(broker.results.wait(Address("default"), "b", None))
     await _until_waited_for(name.primary, broker)
-    await broker.join("default", "hand", 30.0)
-    (entry,) = (await broker.claim("default", "hand", 1)).entries
-    await broker.settle("default", "hand", [Outcome(Kind.DONE, entry.ref, "b", b"ending", 60.0)])
+    await broker.join(Address("default"), "hand", 30.0)
+    (entry,) = (await broker.claim(Address("default"), "hand", 1)).entries
+    await broker.settle(Address("default"), "hand", [Outcome(Kind.DONE, entry.ref, "b", b"ending", 60.0)])
     assert await second == b"ending"
     assert await first is None, "nobody there knows of that job"
     await broker.close()
@@ -92,6 +93,6 @@ async def test_who_waits_for_a_result_is_told_by_the_new_primary(name: Name, mon
 
 async def _until_waited_for(server: Server, broker: RedisBroker) -> None:
     """The caller is registered on this server, and has subscribed there."""
-    for command in (("PUBSUB", "CHANNELS"), ("HKEYS", broker._names("default")["waiters"])):
+    for command in (("PUBSUB", "CHANNELS"), ("HKEYS", broker._names(Address("default"))["waiters"])):
         while not await asyncio.to_thread(server.call, *command):
             await asyncio.sleep(0)

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from millstream.backends.redis.keys import GROUP, queue_keys
+from millstream.model.address import Address
 from tests.system.apps import events
 from tests.system.harness import Ledger, Server, Worker, Workers, eventually
 
-KEYS = queue_keys(events.app.settings.namespace, "numbers/easy")
+KEYS = queue_keys(events.app.settings.namespace, Address("numbers/easy"))
 POLLS = 6
 
 

@@ -13,10 +13,13 @@ import msgspec
 
 from millstream import Millstream
 from millstream.broker import Entry, Post
+from millstream.model.address import Address
 from millstream.model.ending import Ending, encode_ending
 from millstream.model.message import ErrorNote, Message, decode_message
 from millstream.model.outcome import Kind, Letter, Outcome
 from millstream.model.types import DeadReason
+
+DEFAULT = Address("default")
 
 P = ParamSpec("P")
 
@@ -59,7 +62,7 @@ async def until(happened: Callable[[], object]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def until_idle(app: Millstream, address: str) -> None:
+async def until_idle(app: Millstream, address: Address) -> None:
     """Wait until a group has nothing to do."""
     async with asyncio.timeout(PATIENCE):
         while True:
@@ -104,7 +107,7 @@ def expired(entry: Entry, message: Message) -> Outcome:
     return Outcome(Kind.EXPIRED, entry.ref, message.id, None, 600.0, message.given_id)
 
 
-async def work(app: Millstream, settle: Settle, *, queue: str = "default") -> list[Message]:
+async def work(app: Millstream, settle: Settle, *, queue: Address = DEFAULT) -> list[Message]:
     """Claim all that is ready and settle it."""
     broker = await app.broker()
     hand = f"hand-{secrets.token_hex(4)}"
@@ -135,7 +138,7 @@ class Wire:
         broker = await app.broker()
         publish = broker.publish
 
-        async def listen(queue: str, posts: Any, **options: Any) -> Any:
+        async def listen(queue: Address, posts: Any, **options: Any) -> Any:
             wire.calls.append((queue, list(posts)))
             wire.jobs += len(posts)
             return await publish(queue, posts, **options)

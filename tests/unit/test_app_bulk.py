@@ -12,6 +12,7 @@ from millstream import Call, Millstream
 from millstream.client import outbox as outbox_module
 from millstream.client.outbox import MAX_BYTES, MAX_POSTS
 from millstream.errors import BrokerUnavailable, BulkError, IdConflict, PayloadTooLarge, QueueFull, UsageError
+from millstream.model.address import Address
 from tests.unit.stage import Wire, done, looped, new_app, published, work
 
 pytestmark = pytest.mark.usefixtures("every_backend")
@@ -180,7 +181,7 @@ async def test_when_the_server_stays_away_the_rest_is_refused_without_waiting_fo
     broker = await app.broker()
     publish = broker.publish
 
-    async def away(queue: str, *args: Any, **options: Any) -> Any:
+    async def away(queue: Address, *args: Any, **options: Any) -> Any:
         if queue == "default":
             raise BrokerUnavailable("the server is away")
         return await publish(queue, *args, **options)

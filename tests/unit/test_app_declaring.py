@@ -17,6 +17,7 @@ import pytest
 import millstream
 from millstream import AsyncTask, Millstream, Retry, RetryPolicy, SyncTask
 from millstream.errors import UsageError
+from millstream.model.address import Address
 from tests.unit.stage import looped
 
 
@@ -330,7 +331,7 @@ async def test_a_paused_queue_gives_nothing_to_claim_until_it_is_resumed() -> No
     assert (await app.inspector.queue("mail")).paused
     await task.enqueue(2)
     broker = await app.broker()
-    await broker.join("mail", "hand", 30.0)
-    assert (await broker.claim("mail", "hand", 10)).entries == []
+    await broker.join(Address("mail"), "hand", 30.0)
+    assert (await broker.claim(Address("mail"), "hand", 10)).entries == []
     await mail.resume()
-    assert len((await broker.claim("mail", "hand", 10)).entries) == 2
+    assert len((await broker.claim(Address("mail"), "hand", 10)).entries) == 2

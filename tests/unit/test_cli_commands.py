@@ -18,6 +18,7 @@ from millstream import Millstream, RetryPolicy, __version__
 from millstream.broker import Team, WorkerInfo
 from millstream.cli.main import run
 from millstream.errors import JobFailed
+from millstream.model.address import Address
 from tests.unit.stage import dead, done, work
 
 NO_ARGUMENTS = msgspec.Raw(b"\x90")
@@ -77,7 +78,7 @@ class Console:
             task = self.greet if queue == "default" else self.send_mail
             for job_id in ids:
                 await task.options(id=job_id).enqueue("Ada")
-            await work(app, dead(**how), queue=queue)
+            await work(app, dead(**how), queue=Address(queue))
 
         self.do(scenario)
 
@@ -154,8 +155,8 @@ def test_purging_a_queue_cancels_what_waits_and_nothing_else(console: Console) -
         jobs = await app.enqueue_many(console.greet.bind(f"n{n}") for n in range(450))
         jobs += await app.enqueue_many(console.greet.options(delay=60 + n).bind("later") for n in range(250))
         broker = await app.broker()
-        await broker.join("default", "c", 30.0)
-        await broker.claim("default", "c", 3)
+        await broker.join(Address("default"), "c", 30.0)
+        await broker.claim(Address("default"), "c", 3)
         return [job.id for job in jobs]
 
     ids = console.do(scenario)
@@ -178,8 +179,8 @@ def some_jobs(console: Console) -> None:
     async def scenario(app: Millstream) -> None:
         await console.greet.options(id="running").enqueue("Ada", times=2)
         broker = await app.broker()
-        await broker.join("default", "host-77-ab.1", 30.0)
-        await broker.claim("default", "host-77-ab.1", 1)
+        await broker.join(Address("default"), "host-77-ab.1", 30.0)
+        await broker.claim(Address("default"), "host-77-ab.1", 1)
         await console.greet.options(id="ready").enqueue("Bob")
         await console.greet.options(id="scheduled", delay=3600, expires=7200, timeout=5).enqueue("Cleo")
         await console.send_mail.options(id="mail").enqueue("d@e.f")
@@ -451,7 +452,7 @@ def test_dead_letters_are_replayed_and_purged_by_id_filter_or_all(console: Conso
         for job_id, task in (("a", console.greet), ("b", console.greet), ("m", console.send_mail)):
             await task.options(id=f"{job_id}2").enqueue("x")
         await work(app, dead())
-        await work(app, dead("rejected"), queue="mail")
+        await work(app, dead("rejected"), queue=Address("mail"))
 
     console.do(again)
     words = [f"{word}2" if word in ("a", "m") else word for word in words]
@@ -705,8 +706,8 @@ def publish_orders(console: Console) -> None:
         async def audit(order: dict[str, int]) -> None: ...
 
         await orders.publish_many([{"number": 1}, {"number": 2}])
-        await work(app, done(ttl=0), queue="orders/billing")
-        await work(app, dead(ttl=0), queue="orders/audit")
+        await work(app, done(ttl=0), queue=Address("orders/billing"))
+        await work(app, dead(ttl=0), queue=Address("orders/audit"))
 
     console.do(scenario)
 

@@ -14,7 +14,7 @@ from millstream.backends.embedded import ensure_server
 from millstream.backends.redis import RedisBroker, contents, doctor
 from millstream.backends.redis.keys import GROUP, queue_keys
 from millstream.broker import Finding, GroupState, OrderRules, Post, TopicState, WorkerInfo
-from millstream.model.address import dead_address
+from millstream.model.address import Address
 from millstream.model.message import ErrorNote, Message, encode_message
 from millstream.model.outcome import Kind, Letter, Outcome
 from tests.unit.test_cli_commands import NO_ARGUMENTS
@@ -184,25 +184,27 @@ async def examine(url: str, harm: Harm) -> list[Finding]:
     namespace = f"test-{secrets.token_hex(6)}"
     broker = RedisBroker(address, namespace=namespace)
     try:
-        await broker.declare("q")
-        await broker.join("q", "c", 60.0)
+        await broker.declare(Address("q"))
+        await broker.join(Address("q"), "c", 60.0)
         if harm is letter_deleted:
             await die(broker)
-        await broker.publish("q", [post(name) for name in ("a", "b", "c")])
-        await broker.publish("q", [post("later", delay=60.0)])
-        await broker.claim("q", "c", 1)
+        await broker.publish(Address("q"), [post(name) for name in ("a", "b", "c")])
+        await broker.publish(Address("q"), [post("later", delay=60.0)])
+        await broker.claim(Address("q"), "c", 1)
         async with Redis.from_url(address) as server:
-            await harm(server, queue_keys(namespace, "q"))
+            await harm(server, queue_keys(namespace, Address("q")))
         return [finding for finding in await broker.inspector.examine() if finding.check == "queue q"]
     finally:
         await broker.close()
 
 
 async def die(broker: RedisBroker) -> None:
-    await broker.publish("q", [post("dead")])
-    (entry,) = (await broker.claim("q", "c", 1)).entries
+    await broker.publish(Address("q"), [post("dead")])
+    (entry,) = (await broker.claim(Address("q"), "c", 1)).entries
     letter = Letter("rejected", ErrorNote("Reject", "no"), 1, 0, 17)
-    await broker.settle("q", "c", [Outcome(Kind.DEAD, entry.ref, "dead", body=entry.body or b"", task="t", letter=letter)])
+    await broker.settle(
+        Address("q"), "c", [Outcome(Kind.DEAD, entry.ref, "dead", body=entry.body or b"", task="t", letter=letter)]
+    )
 
 
 def post(job_id: str, **fields: Any) -> Post:
@@ -248,13 +250,13 @@ def test_what_is_wrong_with_a_group_is_found(embedded_url: str, harm: Harm, expe
         namespace = f"test-{secrets.token_hex(6)}"
         broker = RedisBroker(address, namespace=namespace)
         try:
-            await broker.join("t/g", "c", 60.0)
+            await broker.join(Address("t/g"), "c", 60.0)
             await broker.emit("t", [post(name) for name in ("retried", "running", "ready")])
-            retried, _ = (await broker.claim("t/g", "c", 2)).entries
+            retried, _ = (await broker.claim(Address("t/g"), "c", 2)).entries
             retry = Outcome(Kind.RETRY, retried.ref, "retried", body=retried.body or b"", delay=60.0)
-            await broker.settle("t/g", "c", [retry])
+            await broker.settle(Address("t/g"), "c", [retry])
             async with Redis.from_url(address) as server:
-                await harm(server, queue_keys(namespace, "t/g"))
+                await harm(server, queue_keys(namespace, Address("t/g")))
             return [finding for finding in await broker.inspector.examine() if finding.check.startswith("group")]
         finally:
             await broker.close()
@@ -268,19 +270,19 @@ def test_what_is_wrong_with_a_group_is_found(embedded_url: str, harm: Harm, expe
 def test_a_job_that_is_gone_is_dead_once_a_worker_claims(embedded_url: str) -> None:
     async def scenario() -> list[str]:
         broker = RedisBroker(ensure_server(embedded_url.removeprefix("embedded://")), namespace=f"test-{secrets.token_hex(6)}")
-        keys = broker._names("q")
+        keys = broker._names(Address("q"))
         try:
-            await broker.declare("q")
-            await broker.publish("q", [post("ready")])
-            await broker.publish("q", [post("later", delay=60.0)])
+            await broker.declare(Address("q"))
+            await broker.publish(Address("q"), [post("ready")])
+            await broker.publish(Address("q"), [post("later", delay=60.0)])
             await broker._commands.call("DEL", keys["stream"], keys["held"], keys["due"])
             for job_id in ("ready", "later"):
-                assert await broker.inspector.job("q", job_id) is None
-            await broker.join("q", "worker", 30.0)
-            while (await broker.claim("q", "worker", 1)).next_due == 0:
+                assert await broker.inspector.job(Address("q"), job_id) is None
+            await broker.join(Address("q"), "worker", 30.0)
+            while (await broker.claim(Address("q"), "worker", 1)).next_due == 0:
                 pass
-            await broker.leave("q", "worker")
-            assert sorted(letter.id for letter in await broker.inspector.dead_letters("q")) == ["later", "ready"]
+            await broker.leave(Address("q"), "worker")
+            assert sorted(letter.id for letter in await broker.inspector.dead_letters(Address("q"))) == ["later", "ready"]
             return [f.health for f in await broker.inspector.examine() if f.check == "queue q"]
         finally:
             await broker.close()
@@ -291,18 +293,18 @@ def test_a_job_that_is_gone_is_dead_once_a_worker_claims(embedded_url: str) -> N
 def test_dead_letters_that_code_handles_are_no_alarm_but_those_it_left_are(embedded_url: str) -> None:
     async def scenario() -> list[list[tuple[str, str]]]:
         broker = RedisBroker(ensure_server(embedded_url.removeprefix("embedded://")), namespace=f"test-{secrets.token_hex(6)}")
-        dead = dead_address("t/g")
+        dead = Address("t/g").dead
 
         async def look() -> list[tuple[str, str]]:
             return [(f.health, f.found) for f in await broker.inspector.examine() if "topic t" in f.check]
 
         try:
-            await broker.join("t/g", "c", 60.0)
+            await broker.join(Address("t/g"), "c", 60.0)
             await broker.emit("t", [post(name) for name in ("a", "b", "c")])
-            entries = (await broker.claim("t/g", "c", 3)).entries
+            entries = (await broker.claim(Address("t/g"), "c", 3)).entries
             letter = Letter("rejected", ErrorNote("Reject", "no"), 1, 0, 17)
             ends = [Outcome(Kind.DEAD, e.ref, name, body=b"", letter=letter) for e, name in zip(entries, "abc", strict=True)]
-            await broker.settle("t/g", "c", ends)
+            await broker.settle(Address("t/g"), "c", ends)
             seen = [await look()]
             await broker.join(dead, "c", 60.0)
             seen.append(await look())
@@ -337,7 +339,7 @@ async def examined(url: str, prepare: Callable[[RedisBroker], Awaitable[None]]) 
         await broker.close()
 
 
-async def stop_key(broker: RedisBroker, address: str) -> None:
+async def stop_key(broker: RedisBroker, address: Address) -> None:
     """Of two messages of one key the first dies, which stops the key, so that the second dies too."""
     await broker.join(address, "c", 60.0, order=OrderRules(stop=True))
     (entry,) = (await broker.claim(address, "c", 1)).entries
@@ -348,11 +350,11 @@ async def stop_key(broker: RedisBroker, address: str) -> None:
 
 def test_the_groups_of_an_ordered_topic_are_examined_in_all_their_shards(embedded_url: str) -> None:
     async def prepare(broker: RedisBroker) -> None:
-        await broker.note_shards("t/", 2)
+        await broker.note_shards(Address("t/"), 2)
         for shard in ("t:0", "t:1"):
             await broker.open_topic(shard, {"g": "beginning", "h": "beginning"})
         await broker.emit("t:1", [post(name, key=b"ann") for name in ("1", "2")], shards=2)
-        await stop_key(broker, "t:1/g")
+        await stop_key(broker, Address("t:1/g"))
 
     found = asyncio.run(examined(embedded_url, prepare))
     assert found["group g of topic t"] == [("warn", "1 key is stopped"), ("warn", "2 events dead")]
@@ -361,12 +363,12 @@ def test_the_groups_of_an_ordered_topic_are_examined_in_all_their_shards(embedde
 
 def test_a_queue_is_examined_in_all_its_shards(embedded_url: str) -> None:
     async def prepare(broker: RedisBroker) -> None:
-        await broker.note_shards("q", 2)
-        for shard in ("q:0", "q:1"):
+        await broker.note_shards(Address("q"), 2)
+        for shard in Address("q").shards(2):
             await broker.declare(shard)
-        await broker.publish("q:1", [post(name, key=b"ann") for name in ("1", "2")], shards=2)
-        await stop_key(broker, "q:1")
-        await broker._commands.call("HSET", broker._names("q:0")["index"], "lost", "1-1")
+        await broker.publish(Address("q:1"), [post(name, key=b"ann") for name in ("1", "2")], shards=2)
+        await stop_key(broker, Address("q:1"))
+        await broker._commands.call("HSET", broker._names(Address("q:0"))["index"], "lost", "1-1")
 
     found = asyncio.run(examined(embedded_url, prepare))
     assert found["queue q:0"] == [("bad", "1 job of the index is gone: lost")]
@@ -375,8 +377,8 @@ def test_a_queue_is_examined_in_all_its_shards(embedded_url: str) -> None:
 
 def test_a_job_of_a_task_that_no_worker_knows_is_found(embedded_url: str) -> None:
     async def prepare(broker: RedisBroker) -> None:
-        await broker.join("q", "w.1", 60.0)
-        await broker.publish("q", [post(name) for name in ("a", "b")])
+        await broker.join(Address("q"), "w.1", 60.0)
+        await broker.publish(Address("q"), [post(name) for name in ("a", "b")])
         await broker.register(WorkerInfo("w", "host", 1, "0", ["q"], 0.0, {}, tasks={"other": False}), 60.0)
 
     found = asyncio.run(examined(embedded_url, prepare))
@@ -385,8 +387,8 @@ def test_a_job_of_a_task_that_no_worker_knows_is_found(embedded_url: str) -> Non
 
 def test_a_queue_whose_workers_are_at_their_limit_is_well_and_says_so(embedded_url: str) -> None:
     async def prepare(broker: RedisBroker) -> None:
-        await broker.join("q", "w.1", 60.0)
-        await broker.publish("q", [post("a")])
+        await broker.join(Address("q"), "w.1", 60.0)
+        await broker.publish(Address("q"), [post("a")])
         await broker.register(WorkerInfo("w", "host", 1, "0", ["q"], 0.0, {}, slots=(1, 1), running=(1, 0), full=["q"]), 60.0)
 
     ((how, what),) = asyncio.run(examined(embedded_url, prepare))["queue q"]

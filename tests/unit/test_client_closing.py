@@ -16,6 +16,7 @@ from millstream.backends.memory import MemoryBroker
 from millstream.backends.redis import connect as connect_module
 from millstream.broker import Broker
 from millstream.errors import BrokerUnavailable, UsageError
+from millstream.model.address import Address
 from tests.unit.stage import looped, published
 
 FOREVER = 1_000.0
@@ -214,7 +215,7 @@ def test_connections_of_a_dropped_app_are_closed_not_collected(embedded_url: str
         app, shrink = build(embedded_url)
         job = await shrink.enqueue(1)
         waiting = asyncio.create_task(job.result())
-        while not (await (await app.broker()).inspector.queue("default")).ready:
+        while not (await (await app.broker()).inspector.queue(Address("default"))).ready:
             await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait([waiting])

@@ -13,6 +13,7 @@ from millstream.broker import Post, Receipt
 from millstream.client import outbox as outbox_module
 from millstream.client.outbox import MAX_BYTES, MAX_POSTS, Answer, Outbox
 from millstream.errors import BrokerRefused, BrokerUnavailable
+from millstream.model.address import Address
 from tests.unit.stage import looped
 
 Reply = Callable[[list[Post]], list[Receipt]]
@@ -57,7 +58,7 @@ class Sender:
     """An outbox and short words for it."""
 
     def __init__(self, server: Server) -> None:
-        self.outbox = Outbox("mail", "me", server.publish)
+        self.outbox = Outbox(Address("mail"), "me", server.publish)
 
     def put(self, count: int = 1, size: int = 10) -> asyncio.Future[Answer]:
         posts: list[Post] = []

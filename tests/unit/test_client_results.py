@@ -22,6 +22,7 @@ from millstream.errors import (
     ResultTimeout,
     UsageError,
 )
+from millstream.model.address import Address
 from tests.unit.stage import dead, done, expired, looped, new_app, until, work
 
 pytestmark = pytest.mark.usefixtures("every_backend")
@@ -134,7 +135,7 @@ async def test_a_timeout_says_that_workers_serve_the_queue() -> None:
     app, shrink = build()
     job = await shrink.enqueue(3)
     broker = await app.broker()
-    await broker.join("default", "hand.1", 30.0)
+    await broker.join(Address("default"), "hand.1", 30.0)
     await broker.register(WorkerInfo("hand", "host", 1, "0", ["default"], 0.0, {}), 30.0)
     with pytest.raises(ResultTimeout, match="ready and waits for its turn: 1 ready in queue 'default', 1 worker") as caught:
         await job.result(timeout=0)
@@ -167,7 +168,7 @@ async def test_a_job_that_ends_during_the_last_look_is_never_a_timeout(monkeypat
     settle, error = ENDS[ends]
     get = broker.results.get
 
-    async def get_before_it_ends(queue: str, job_id: str) -> bytes | None:
+    async def get_before_it_ends(queue: Address, job_id: str) -> bytes | None:
         ending = await get(queue, job_id)
         await work(app, settle)
         return ending
@@ -278,7 +279,7 @@ async def test_a_question_is_asked_again_while_the_server_is_away_for_a_moment(m
     answers: list[Any] = [BrokerUnavailable("away"), BrokerUnavailable("away")]
     cancel = type(broker).cancel
 
-    async def flaky(self: Broker, queue: str, job_id: str, **options: Any) -> Any:
+    async def flaky(self: Broker, queue: Address, job_id: str, **options: Any) -> Any:
         if answers:
             raise answers.pop()
         return await cancel(self, queue, job_id, **options)

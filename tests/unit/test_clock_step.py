@@ -8,6 +8,7 @@ import time
 
 from millstream.backends.redis import RedisBroker
 from millstream.backends.redis.keys import queue_keys
+from millstream.model.address import Address
 
 MARKED = 1e15
 """What is taken off the time of the first look at an overdue lease, to write it as the score of that lease."""
@@ -16,23 +17,23 @@ MARKED = 1e15
 def test_after_a_gap_in_the_servers_time_no_lease_lapses_before_it_could_be_renewed(valkey_server: str) -> None:
     async def main() -> None:
         namespace = secrets.token_hex(4)
-        keys = queue_keys(namespace, "q")
+        keys = queue_keys(namespace, Address("q"))
         broker = RedisBroker(valkey_server, namespace=namespace)
-        await broker.join("q", "living", 30.0)
-        await broker.join("q", "looking", 30.0)
-        await broker.claim("q", "looking", 0)
+        await broker.join(Address("q"), "living", 30.0)
+        await broker.join(Address("q"), "looking", 30.0)
+        await broker.claim(Address("q"), "looking", 0)
         # As if the clock had stepped by a minute: the last look is long ago, and the lease is overdue at once.
         call = broker._commands.call
         past = int(time.time() * 1000) - 60_000
         await call("HSET", keys["meta"], "seen", past)
         await call("ZADD", keys["leases"], past, "living")
-        await broker.claim("q", "looking", 0)
+        await broker.claim(Address("q"), "looking", 0)
         await call("ZADD", keys["leases"], past - MARKED, "living")  # and it had been seen overdue before
-        await broker.claim("q", "looking", 0)
+        await broker.claim(Address("q"), "looking", 0)
         assert await call("ZSCORE", keys["leases"], "living") is not None
         calm_ms = int(await call("HGET", keys["meta"], "calm")) - time.time() * 1000
         assert calm_ms > 10_000, "a third of the longest lease, and some"
-        assert await broker.renew("q", {"living": 30.0}) == set()
+        assert await broker.renew(Address("q"), {"living": 30.0}) == set()
         await broker.close()
 
     asyncio.run(main())
@@ -41,16 +42,16 @@ def test_after_a_gap_in_the_servers_time_no_lease_lapses_before_it_could_be_rene
 def test_looks_that_come_every_second_are_no_gap(valkey_server: str) -> None:
     async def main() -> None:
         namespace = secrets.token_hex(4)
-        keys = queue_keys(namespace, "q")
+        keys = queue_keys(namespace, Address("q"))
         broker = RedisBroker(valkey_server, namespace=namespace)
-        await broker.join("q", "dead", 30.0)
-        await broker.join("q", "looking", 30.0)
-        await broker.claim("q", "looking", 0)
+        await broker.join(Address("q"), "dead", 30.0)
+        await broker.join(Address("q"), "looking", 30.0)
+        await broker.claim(Address("q"), "looking", 0)
         call = broker._commands.call
         now = int(time.time() * 1000)
         await call("HSET", keys["meta"], "seen", now - 2_000)
         await call("ZADD", keys["leases"], now - 60_000, "dead")
-        await broker.claim("q", "looking", 0)
+        await broker.claim(Address("q"), "looking", 0)
         assert now - MARKED <= float(await call("ZSCORE", keys["leases"], "dead")) < 0
         await broker.close()
 
@@ -60,22 +61,22 @@ def test_looks_that_come_every_second_are_no_gap(valkey_server: str) -> None:
 def test_a_stall_of_the_server_does_not_count_against_a_lease_that_was_seen_overdue_before_it(valkey_server: str) -> None:
     async def main() -> None:
         namespace = secrets.token_hex(4)
-        keys = queue_keys(namespace, "q")
+        keys = queue_keys(namespace, Address("q"))
         broker = RedisBroker(valkey_server, namespace=namespace)
-        await broker.join("q", "late", 30.0)
-        await broker.join("q", "looking", 30.0)
+        await broker.join(Address("q"), "late", 30.0)
+        await broker.join(Address("q"), "looking", 30.0)
         call = broker._commands.call
         now = int(time.time() * 1000)
         await call("ZADD", keys["leases"], now - 4_000, "late")
-        await broker.claim("q", "looking", 0)
+        await broker.claim(Address("q"), "looking", 0)
         # As if the server had stood still for three seconds after that look.
         await call("ZADD", keys["leases"], now - 3_000 - MARKED, "late")
         await call("HSET", keys["meta"], "looked", now - 3_000)
-        await broker.claim("q", "looking", 0)
+        await broker.claim(Address("q"), "looking", 0)
         assert await call("ZSCORE", keys["leases"], "late") is not None
         # And as if a second had gone by with looks in it: now it is long enough.
         await call("ZINCRBY", keys["leases"], -1_000, "late")
-        await broker.claim("q", "looking", 0)
+        await broker.claim(Address("q"), "looking", 0)
         assert await call("ZSCORE", keys["leases"], "late") is None
         await broker.close()
 

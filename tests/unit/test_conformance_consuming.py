@@ -15,6 +15,7 @@ import pytest
 from millstream import Batch, Delivery, Millstream, Reject, RetryPolicy, Snooze, Topic
 from millstream.broker import Post
 from millstream.errors import BrokerError, UsageError
+from millstream.model.address import Address
 from millstream.model.message import Message, encode_message
 from millstream.model.outcome import Kind, Outcome
 from tests.unit.stage import PATIENCE, looped, new_app, until, until_idle
@@ -111,7 +112,7 @@ def test_a_plain_function_that_returns_a_coroutine_has_failed_and_loses_nothing(
         async with app:
             await topic.publish(1)
             async with app.worker():
-                await until_idle(app, "numbers/g")
+                await until_idle(app, Address("numbers/g"))
             (dead,) = await topic.group("g").dead.list()
         assert (dead.reason, dead.error_type) == ("exhausted", "TypeError")
         assert "async def" in dead.error
@@ -167,7 +168,7 @@ class Settled:
         tap, broker = cls(), await app.broker()
         settle = broker.settle
 
-        async def listen(queue: str, consumer: str, outcomes: Any) -> int:
+        async def listen(queue: Address, consumer: str, outcomes: Any) -> int:
             tap.calls += 1
             tap.outcomes += [(queue, outcome) for outcome in outcomes]
             return await settle(queue, consumer, outcomes)
@@ -175,7 +176,7 @@ class Settled:
         broker.settle = listen  # type: ignore[method-assign]
         return tap
 
-    def delays(self, queue: str) -> list[float]:
+    def delays(self, queue: Address) -> list[float]:
         return [outcome.delay for name, outcome in self.outcomes if name == queue and outcome.kind is Kind.RETRY]
 
 
@@ -193,10 +194,10 @@ async def test_each_group_climbs_a_ladder_of_its_own_and_its_last_rung_repeats()
         tap = await Settled.tap(app)
         await topic.publish(1)
         async with app.worker():
-            await until_idle(app, "numbers/slow")
-            await until_idle(app, "numbers/quick")
-        assert tap.delays("numbers/slow") == [0.001, 0.004, 0.002, 0.002]
-        assert tap.delays("numbers/quick") == [0.003]
+            await until_idle(app, Address("numbers/slow"))
+            await until_idle(app, Address("numbers/quick"))
+        assert tap.delays(Address("numbers/slow")) == [0.001, 0.004, 0.002, 0.002]
+        assert tap.delays(Address("numbers/quick")) == [0.003]
         assert [dead.attempts for dead in await app.dead.list()] in ([2, 5], [5, 2])
 
 
@@ -215,7 +216,7 @@ def test_n_retries_are_one_plus_n_attempts_and_then_it_is_dead(retries: int) -> 
         async with app:
             await topic.publish(1)
             async with app.worker():
-                await until_idle(app, "numbers/g")
+                await until_idle(app, Address("numbers/g"))
             (dead,) = await topic.group("g").dead.list()
         assert attempts == [(n + 1, retries + 1) for n in range(retries + 1)]
         assert (dead.reason, dead.attempts, dead.error) == ("exhausted", retries + 1, "no")
@@ -238,7 +239,7 @@ async def test_a_retry_that_was_asked_for_past_the_last_attempt_is_dead() -> Non
     async with app:
         await topic.publish(1)
         async with app.worker():
-            await until_idle(app, "numbers/g")
+            await until_idle(app, Address("numbers/g"))
         (dead,) = await topic.group("g").dead.list()
     assert attempts == [1, 2, 3]
     assert dead.reason == "exhausted"
@@ -259,7 +260,7 @@ async def test_an_event_may_be_put_off_more_often_than_it_may_fail() -> None:
     async with app:
         await topic.publish(1)
         async with app.worker():
-            await until_idle(app, "numbers/g")
+            await until_idle(app, Address("numbers/g"))
         assert await topic.group("g").dead.list() == []
     assert attempts == [1] * 6
 
@@ -278,7 +279,7 @@ async def test_a_rejected_event_is_dead_at_once_with_its_reason() -> None:
     async with app:
         await topic.publish(1)
         async with app.worker():
-            await until_idle(app, "numbers/g")
+            await until_idle(app, Address("numbers/g"))
         (dead,) = await topic.group("g").dead.list()
     assert runs == [1]
     assert (dead.reason, dead.error, dead.queue, dead.attempts) == ("rejected", "not mine", "numbers/g", 1)
@@ -308,10 +309,10 @@ async def test_headers_of_any_name_are_the_publishers_own_and_come_back_from_eve
     async with app:
         event_id = await topic.publish(1, headers=headers)
         async with app.worker():
-            await until_idle(app, "numbers/g")
+            await until_idle(app, Address("numbers/g"))
             await topic.group("g").dead.replay(event_id)
             await until(lambda: len(seen) == 6)
-            await until_idle(app, "numbers/g")
+            await until_idle(app, Address("numbers/g"))
     assert seen == [(attempt, headers) for attempt in (1, 2, 3, 1, 2, 3)]
 
 
@@ -351,7 +352,7 @@ async def test_an_event_past_its_timeout_spends_an_attempt_and_is_dead_at_last()
     async with app:
         await topic.publish(1)
         async with app.worker():
-            await until_idle(app, "numbers/g")
+            await until_idle(app, Address("numbers/g"))
         (dead,) = await topic.group("g").dead.list()
     assert attempts == [1, 2]
     assert (dead.reason, dead.attempts) == ("timeout", 2)
@@ -373,7 +374,7 @@ def test_an_end_that_was_said_wins_over_a_timeout(verb: str) -> None:
         async with app:
             await topic.publish(1)
             async with app.worker():
-                await until_idle(app, "numbers/g")
+                await until_idle(app, Address("numbers/g"))
             assert [dead.error for dead in await topic.group("g").dead.list()] == (["spoilt"] if verb == "nack" else [])
         assert runs == [1]
 
@@ -428,7 +429,7 @@ def test_what_cannot_be_read_is_dead_one_by_one_with_its_bytes_and_the_rest_goes
             await topic.publish_many([2, 3])
             async with app.worker():
                 await until(lambda: len(seen) == 3)
-                await until_idle(app, "numbers/g")
+                await until_idle(app, Address("numbers/g"))
             letters = await app.inspector.dead_letters("numbers/g")
             totals = (await app.inspector.queue("numbers/g")).totals
         assert sorted(seen) == [1, 2, 3]
@@ -461,7 +462,7 @@ def test_an_event_larger_than_a_group_takes_is_dead_there_alone(ack: Any) -> Non
             await topic.publish_many([exact, exact + "x"])
             async with app.worker():
                 await until(lambda: len(wide) == 2)
-                await until_idle(app, "texts/narrow")
+                await until_idle(app, Address("texts/narrow"))
             (dead,) = await topic.group("narrow").dead.list()
             assert await topic.group("wide").dead.list() == []
         assert narrow == [exact]
@@ -491,7 +492,7 @@ async def test_a_slow_event_holds_up_the_end_of_no_other() -> None:
                 await asyncio.sleep(0.001)
             assert (await app.inspector.queue("numbers/g")).running == 1
             gate.set()
-            await until_idle(app, "numbers/g")
+            await until_idle(app, Address("numbers/g"))
 
 
 @looped
@@ -552,7 +553,7 @@ async def test_ends_are_settled_many_at_a_time_and_each_once() -> None:
         await topic.publish_many(range(1000))
         async with app.worker(concurrency=100):
             for ack in ("on_success", "on_receive"):
-                await until_idle(app, f"numbers/{ack}")
+                await until_idle(app, Address(f"numbers/{ack}"))
     assert len(tap.outcomes) == len({(queue, outcome.ref) for queue, outcome in tap.outcomes}) == 2000
     assert tap.calls <= 400
 
@@ -591,7 +592,7 @@ def test_on_receive_the_server_has_it_before_the_handler_and_no_error_brings_it_
             await topic.publish_many([1, 2, 3] if batch else [1])
             async with app.worker():
                 await until(lambda: "failed after its end was settled" in caplog.text)
-                await until_idle(app, "numbers/g")
+                await until_idle(app, Address("numbers/g"))
             state = await app.inspector.queue("numbers/g")
         assert done == ([3] if batch else [1])
         assert (state.dead, state.totals["retried"]) == (0, 0)

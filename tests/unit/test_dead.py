@@ -9,6 +9,7 @@ import pytest
 
 from millstream import Millstream
 from millstream.errors import UsageError
+from millstream.model.address import Address
 from tests.unit.stage import dead, done, looped, new_app, work
 
 pytestmark = pytest.mark.usefixtures("every_backend")
@@ -41,7 +42,7 @@ async def make_dead() -> tuple[Millstream, Any]:
     await shrink.options(id="s-3").enqueue(3)
     await work(app, dead("rejected"))
     await send.options(id="m-1").enqueue("x")
-    await work(app, dead("timeout"), queue="mail")
+    await work(app, dead("timeout"), queue=Address("mail"))
     return app, shrink
 
 

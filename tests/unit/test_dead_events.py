@@ -17,14 +17,14 @@ from millstream.broker.letters import open_letter
 from millstream.errors import MalformedEvent, UsageError
 from millstream.events import forward
 from millstream.events.forward import Forwarder
-from millstream.model.address import dead_address
+from millstream.model.address import Address
 from millstream.model.message import decode_message
 from tests.unit.stage import PATIENCE, looped, new_app
 
 pytestmark = pytest.mark.usefixtures("every_backend")
 
-GROUP = "orders/billing"
-DEAD = dead_address(GROUP)
+GROUP = Address("orders/billing")
+DEAD = GROUP.dead
 
 
 @dataclass

@@ -10,6 +10,7 @@ import pytest
 
 from millstream import Millstream, RetryPolicy, Snooze, current_job
 from millstream.errors import JobFailed
+from millstream.model.address import Address
 from millstream.model.message import FAILURES_KEPT, Attempt, decode_message
 from millstream.model.outcome import Letter, decode_letter
 from tests.unit.stage import PATIENCE, looped, new_app
@@ -82,9 +83,9 @@ async def test_a_worker_that_died_with_a_job_is_one_of_its_failed_attempts() -> 
     async with app:
         job = await fail.enqueue()
         broker = await app.broker()
-        await broker.join("default", "one-that-dies", 30.0)
-        assert (await broker.claim("default", "one-that-dies", 1)).entries
-        await broker.leave("default", "one-that-dies")
+        await broker.join(Address("default"), "one-that-dies", 30.0)
+        assert (await broker.claim(Address("default"), "one-that-dies", 1)).entries
+        await broker.leave(Address("default"), "one-that-dies")
         async with app.worker():
             with pytest.raises(JobFailed):
                 await job.result(PATIENCE)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, cast
 
+from millstream.model.address import Address
 from millstream.worker.hot.hold import ASYNC, BATCH, BUFFER_MAX, BUFFER_SECONDS, READ_PAST, STOPPING, THREAD, Hold
 from millstream.worker.hot.in_flight import InFlight
 from millstream.worker.hot.lane import Lane
@@ -194,7 +195,7 @@ def test_a_queue_that_waits_for_threads_is_not_in_the_way_of_one_that_needs_coro
 
 def test_a_few_threads_do_not_bound_a_queue_that_is_mostly_coroutines() -> None:
     async def main() -> None:
-        hold, lane = Hold(100, 8, Clock()), Lane("q", kinds=(ASYNC, THREAD))
+        hold, lane = Hold(100, 8, Clock()), Lane(Address("q"), kinds=(ASYNC, THREAD))
         assert hold.capacity(lane.kinds, buffered=True, shares=lane.shares) == 8  # for all we know all need threads
         for _ in range(50):
             lane.note(0, 8)

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from millstream.errors import BrokerUnavailable
+from millstream.model.address import Address
 from millstream.worker.services.keeper import Keeper
 from tests.unit.stage import looped
 
@@ -22,7 +23,7 @@ class Backend:
         self.away: set[str] = set()
         self.lost: set[str] = set()
 
-    async def renew(self, queue: str, leases: Mapping[str, float]) -> set[str]:
+    async def renew(self, queue: Address, leases: Mapping[str, float]) -> set[str]:
         self.asked.append(queue)
         await self.answers.acquire()
         if queue in self.away:
@@ -36,7 +37,7 @@ class Backend:
 
 def keeping(backend: Backend) -> asyncio.Task[None]:
     keeper = Keeper(cast(Any, backend))
-    for queue in ("a", "b", "c"):
+    for queue in map(Address, "abc"):
         keeper.keep(queue, f"consumer-{queue}", 0.01)
     return asyncio.create_task(keeper.run())
 

@@ -20,6 +20,7 @@ from millstream.backends.redis import link as link_module
 from millstream.backends.redis.connect import Connector, check_version
 from millstream.backends.redis.link import Link
 from millstream.errors import BrokerRefused, BrokerUnavailable
+from millstream.model.address import Address
 from tests.unit.relay import Relay
 from tests.unit.stage import looped
 
@@ -259,11 +260,11 @@ async def test_a_renewal_is_given_up_early_enough_to_be_repeated_before_the_leas
     relay = Relay()
     async with relay.serve(valkey_server) as url:
         broker = RedisBroker(url, namespace="renewals")
-        await broker.join("default", "me", lease)
+        await broker.join(Address("default"), "me", lease)
         relay.silence()
         with pytest.raises(BrokerUnavailable, match=f"did not answer within {seconds}"):
-            await broker.renew("default", {"me": lease, "another": 30.0})
-        assert await broker.renew("default", {"me": lease}) == set()
+            await broker.renew(Address("default"), {"me": lease, "another": 30.0})
+        assert await broker.renew(Address("default"), {"me": lease}) == set()
         await broker.close()
 
 

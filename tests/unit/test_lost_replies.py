@@ -11,6 +11,7 @@ import pytest
 from millstream import Millstream
 from millstream.broker import Broker, Post
 from millstream.errors import BrokerUnavailable, UsageError
+from millstream.model.address import Address
 from tests.unit.stage import looped, new_app
 
 pytestmark = pytest.mark.usefixtures("every_backend")
@@ -134,11 +135,11 @@ async def test_a_change_of_shards_whose_reply_was_lost_is_no_error_after_new_job
     broker = await app.broker()
     sent_again = broker.reshard
 
-    async def reshard(address: str, shards: int) -> None:
+    async def reshard(address: Address, shards: int) -> None:
         if calls() == 1:
-            await broker.publish("mail:1", [Post("a", b"")], shards=2)
+            await broker.publish(Address("mail:1"), [Post("a", b"")], shards=2)
         await sent_again(address, shards)
 
     monkeypatch.setattr(broker, "reshard", reshard)
     await app.queue("mail").reshard(2)
-    assert await broker.inspector.shards("mail") == 2
+    assert await broker.inspector.shards(Address("mail")) == 2

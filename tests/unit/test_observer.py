@@ -31,6 +31,7 @@ from millstream.errors import (
     UsageError,
     WorkerCrashed,
 )
+from millstream.model.address import Address
 from millstream.model.invalid import InvalidArguments
 from millstream.reporting.observers import Observers
 from millstream.reporting.problem import During
@@ -587,7 +588,7 @@ async def test_a_lost_lease_is_told(server: Server) -> None:
 
     async with app.worker() as worker:
         async with other:
-            await (await other.broker()).leave("default", worker._lanes[0].consumer)
+            await (await other.broker()).leave(Address("default"), worker._lanes[0].consumer)
         told = await seen.until("renew")
         assert isinstance(told.error, LeaseLost) and (told.queue, told.worker) == ("default", worker.id)
         await (await nothing.enqueue()).result(PATIENCE)
@@ -609,9 +610,9 @@ async def test_a_job_whose_worker_died_is_told_as_a_crash_when_it_is_claimed_aga
     async with app:
         again, dead = await careful.enqueue(), await once.enqueue()
         broker = await app.broker()
-        await broker.join("default", "victim", 30.0)
-        assert len((await broker.claim("default", "victim", 10)).entries) == 2
-        await broker.leave("default", "victim")
+        await broker.join(Address("default"), "victim", 30.0)
+        assert len((await broker.claim(Address("default"), "victim", 10)).entries) == 2
+        await broker.leave(Address("default"), "victim")
         async with app.worker():
             await again.result(PATIENCE)
             await until(lambda: len(seen.problems) == 2)
@@ -785,13 +786,13 @@ def test_who_missed_the_server_just_before_it_came_back_begins_no_new_outage(
     caplog.set_level(logging.INFO, "millstream.worker")
     reporter = Reporter(None, logging.getLogger("millstream.worker"))
     away = BrokerUnavailable("connection refused")
-    reporter.miss("read", "a", away)
-    reporter.miss("read", "b", away)
+    reporter.miss("read", Address("a"), away)
+    reporter.miss("read", Address("b"), away)
     now[0] = 5.0
-    reporter.reach("read", "a")
+    reporter.reach("read", Address("a"))
     now[0] = 5.1
-    reporter.miss("read", "b", away)  # it had asked before
-    reporter.reach("read", "b")
+    reporter.miss("read", Address("b"), away)  # it had asked before
+    reporter.reach("read", Address("b"))
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
-    reporter.miss("read", "b", away)  # it is away again
+    reporter.miss("read", Address("b"), away)  # it is away again
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]

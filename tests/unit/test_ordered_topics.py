@@ -14,6 +14,7 @@ import pytest
 from millstream import Batch, DeadEvent, Delivery, Millstream, Problem, Reject, RetryPolicy, Topic
 from millstream.broker import OrderRules
 from millstream.errors import BulkError, ShardsChanged, ShardsInUse, TopicFull, UsageError
+from millstream.model.address import Address
 from millstream.model.ordering import shard_of_key
 from tests.unit.stage import looped, new_app, place, until, until_idle
 
@@ -249,7 +250,7 @@ async def test_a_publish_waits_while_somebody_looks_whether_the_shards_can_chang
     async with app:
         await orders.publish(Order(0))
         broker = await app.broker()
-        shard = f"orders:{shard_of_key(b'ann', 2)}/"
+        shard = Address.of_topic("orders").at_shard(shard_of_key(b"ann", 2))
         await broker.fence_shard(shard, 0)
         publishing = asyncio.create_task(orders.publish(Order(1)))
         await refused.wait()
@@ -266,9 +267,9 @@ async def test_a_change_in_the_middle_of_many_is_told_for_each_that_was_not_sent
     async with app:
         await orders.publish(Order(0))
         broker = await app.broker()
-        await broker.note_shards("orders/", 3, anew=True)
+        await broker.note_shards(Address("orders/"), 3, anew=True)
         for shard in range(2):
-            await broker.fence_shard(f"orders:{shard}/", 3)
+            await broker.fence_shard(Address(f"orders:{shard}/"), 3)
         results = await orders.publish_many(sent(2_000, 50), return_exceptions=True)
         assert {type(result) for result in results} == {ShardsChanged}
         assert [(await app.inspector.topic(f"orders:{shard}")).length for shard in range(2)].count(1) == 1
@@ -719,12 +720,12 @@ async def test_the_number_of_shards_stays_while_a_group_was_moved_back() -> None
         await orders.publish_many(sent(10, 1))
         async with app.worker():
             await until(lambda: len(got) == 10)
-            await until_idle(app, "orders/billing")
+            await until_idle(app, Address("orders/billing"))
         middle = datetime.now(UTC)
         await orders.publish_many(sent(10, 1))
         async with app.worker():
             await until(lambda: len(got) == 20)
-            await until_idle(app, "orders/billing")
+            await until_idle(app, Address("orders/billing"))
         await orders.group("billing").rewind(middle)
         with pytest.raises(ShardsInUse):
             await orders.reshard(4)

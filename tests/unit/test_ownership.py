@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from millstream import Millstream
+from millstream.model.address import Address
 from millstream.worker.hot.hold import STOPPING
 from millstream.worker.services import ownership
 from tests.unit.stage import looped, new_app
 
-ADDRESS = "orders/billing"
+ADDRESS = Address("orders/billing")
 
 
 def ordered_app() -> Millstream:

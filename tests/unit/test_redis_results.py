@@ -18,11 +18,12 @@ from millstream.backends.redis.link import Link
 from millstream.backends.redis.results import RedisResults
 from millstream.broker import Post
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable
+from millstream.model.address import Address
 from millstream.model.outcome import Kind, Outcome
 from tests.unit.relay import Relay
 from tests.unit.stage import looped
 
-JOB = ("default", "a")
+JOB = (Address("default"), "a")
 ENDING = b"the ending"
 
 
@@ -72,9 +73,9 @@ class Stage:
 
     async def end(self) -> None:
         """The job ends."""
-        await self.broker.join("default", "hand", 30.0)
-        (entry,) = (await self.broker.claim("default", "hand", 1)).entries
-        await self.broker.settle("default", "hand", [Outcome(Kind.DONE, entry.ref, "a", ENDING, 60.0)])
+        await self.broker.join(Address("default"), "hand", 30.0)
+        (entry,) = (await self.broker.claim(Address("default"), "hand", 1)).entries
+        await self.broker.settle(Address("default"), "hand", [Outcome(Kind.DONE, entry.ref, "a", ENDING, 60.0)])
 
     async def lose_the_subscription(self) -> None:
         """It is gone, and does not come back before the door opens."""
@@ -85,7 +86,7 @@ class Stage:
 @asynccontextmanager
 async def stage(url: str, through: str | None = None) -> AsyncGenerator[Stage]:
     it = Stage(url, through or url)
-    await it.broker.publish("default", [Post("a", b"body")])
+    await it.broker.publish(Address("default"), [Post("a", b"body")])
     try:
         yield it
     finally:
@@ -207,6 +208,6 @@ async def test_what_ended_without_a_message_is_found_by_looking(valkey_server: s
     monkeypatch.setattr(results, "LOOK_SECONDS", 0.01)
     async with stage(valkey_server) as it:
         waiting = await it.wait()
-        await it.operator.call("DEL", it.broker._names("default")["waiters"])
+        await it.operator.call("DEL", it.broker._names(Address("default"))["waiters"])
         await it.end()
         assert await waiting == ENDING

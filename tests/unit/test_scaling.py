@@ -11,6 +11,7 @@ from millstream import DeadEvent, Millstream
 from millstream.backends.memory import MemoryBroker
 from millstream.broker import Post
 from millstream.errors import UsageError
+from millstream.model.address import Address
 from millstream.model.message import ErrorNote, decode_message
 from millstream.model.outcome import DONE, Outcome
 from millstream.worker import codes, verdict
@@ -38,7 +39,7 @@ def metrics(processes: int, *loads: Load, minimum: int = 1, maximum: int = 10) -
 
 
 def load(ready: int = 0, running: int = 0, rate: float | None = None, processes: int = 1, **more: Any) -> Load:
-    return Load("q", ready=ready, running=running, rate=rate, consumers=processes, ours=processes, **more)
+    return Load(Address("q"), ready=ready, running=running, rate=rate, consumers=processes, ours=processes, **more)
 
 
 # -- the backlog strategy --------------------------------------------------------------------------------------------------
@@ -89,23 +90,26 @@ def test_backlog_keeps_those_that_carry_what_comes_in_and_what_runs() -> None:
 
 
 def test_backlog_adds_up_addresses_and_knows_their_ceilings() -> None:
-    two = [Load("a", ready=1000, rate=100.0, consumers=1, ours=1), Load("b", ready=1000, rate=100.0, consumers=1, ours=1)]
+    two = [
+        Load(Address("a"), ready=1000, rate=100.0, consumers=1, ours=1),
+        Load(Address("b"), ready=1000, rate=100.0, consumers=1, ours=1),
+    ]
     assert Backlog(target=5.0)(metrics(1, *two)) == 4
     assert Backlog(target=5.0)(metrics(1, load(ready=100_000, rate=100.0, most=3))) == 3
 
 
 def test_workers_that_share_an_address_each_take_their_share_of_it() -> None:
     """Two workers of one and three processes: together they want what one alone would."""
-    small = Backlog(target=5.0)(metrics(1, Load("q", ready=4000, rate=100.0, consumers=4, ours=1)))
-    large = Backlog(target=5.0)(metrics(3, Load("q", ready=4000, rate=100.0, consumers=4, ours=3)))
+    small = Backlog(target=5.0)(metrics(1, Load(Address("q"), ready=4000, rate=100.0, consumers=4, ours=1)))
+    large = Backlog(target=5.0)(metrics(3, Load(Address("q"), ready=4000, rate=100.0, consumers=4, ours=3)))
     assert (small, large) == (2, 6)
 
 
 def test_what_is_wanted_is_brought_within_the_bounds() -> None:
     assert [metrics(2, minimum=2, maximum=4).within(wanted) for wanted in (-1, 0, 3, 9)] == [2, 2, 3, 4]
-    at_least_three = Load("q", consumers=1, ours=1, least=3)
+    at_least_three = Load(Address("q"), consumers=1, ours=1, least=3)
     assert metrics(1, at_least_three).within(0) == 3
-    elsewhere_too = Load("q", consumers=3, ours=1, least=3)
+    elsewhere_too = Load(Address("q"), consumers=3, ours=1, least=3)
     assert metrics(1, elsewhere_too).within(0) == 1
 
 
@@ -371,13 +375,13 @@ class Floor:
     async def publish(self, count: int, **fields: Any) -> None:
         for _ in range(count):
             self._serial += 1
-            await self.broker.publish("q", [Post(f"j{self._serial}", b"", **fields)])
+            await self.broker.publish(Address("q"), [Post(f"j{self._serial}", b"", **fields)])
 
     async def settle(self, count: int, seconds: float, consumer: str = "c") -> Load:
-        entries = (await self.broker.claim("q", consumer, count)).entries
-        await self.broker.settle("q", consumer, [Outcome(DONE, entry.ref, "") for entry in entries])
+        entries = (await self.broker.claim(Address("q"), consumer, count)).entries
+        await self.broker.settle(Address("q"), consumer, [Outcome(DONE, entry.ref, "") for entry in entries])
         self.clock.now += seconds
-        return (await self.gauge.read(["q"]))[0]
+        return (await self.gauge.read([Address("q")]))[0]
 
 
 def floored(test: Callable[[Floor], Awaitable[None]]) -> Callable[[], None]:
@@ -385,7 +389,7 @@ def floored(test: Callable[[Floor], Awaitable[None]]) -> Callable[[], None]:
     async def run() -> None:
         broker = MemoryBroker()
         await broker.open()
-        await broker.join("q", "c", 600.0)
+        await broker.join(Address("q"), "c", 600.0)
         await test(Floor(broker))
 
     return run
@@ -394,7 +398,7 @@ def floored(test: Callable[[Floor], Awaitable[None]]) -> Callable[[], None]:
 @floored
 async def test_a_rate_is_measured_while_something_waits(floor: Floor) -> None:
     await floor.publish(100)
-    assert (await floor.gauge.read(["q"]))[0].rate is None
+    assert (await floor.gauge.read([Address("q")]))[0].rate is None
     assert (await floor.settle(10, 1.0)).rate is None, "a second is too short"
     found = await floor.settle(10, 1.0)
     assert (found.rate, found.throughput, found.ready, found.consumers) == (10.0, 10.0, 80, 1)
@@ -403,12 +407,12 @@ async def test_a_rate_is_measured_while_something_waits(floor: Floor) -> None:
 @floored
 async def test_what_is_done_while_nothing_waits_is_no_rate_but_may_show_that_one_was_too_low(floor: Floor) -> None:
     await floor.publish(1)
-    await floor.gauge.read(["q"])
+    await floor.gauge.read([Address("q")])
     for _ in range(5):
         await floor.publish(1)
         assert (await floor.settle(2, 1.0)).rate is None
     await floor.publish(100)
-    await floor.gauge.read(["q"])
+    await floor.gauge.read([Address("q")])
     for _ in range(4):
         await floor.settle(10, 1.0)
     assert (await floor.settle(60, 1.0)).rate == 60.0
@@ -419,17 +423,17 @@ async def test_what_is_done_while_nothing_waits_is_no_rate_but_may_show_that_one
 @floored
 async def test_if_nothing_ends_the_rate_is_not_more_than_one_in_that_time(floor: Floor) -> None:
     await floor.publish(100)
-    await floor.broker.claim("q", "c", 32)
-    await floor.gauge.read(["q"])
+    await floor.broker.claim(Address("q"), "c", 32)
+    await floor.gauge.read([Address("q")])
     assert (await floor.settle(0, 4.0)).rate == 0.25
     assert (await floor.settle(0, 4.0)).rate == 0.125
 
 
 @floored
 async def test_processes_share_what_was_done(floor: Floor) -> None:
-    await floor.broker.join("q", "d", 600.0)
+    await floor.broker.join(Address("q"), "d", 600.0)
     await floor.publish(100)
-    await floor.gauge.read(["q"])
+    await floor.gauge.read([Address("q")])
     assert (await floor.settle(40, 2.0)).rate == 10.0
 
 
@@ -438,9 +442,9 @@ async def test_what_is_due_counts_although_nobody_has_claimed_since(floor: Floor
     floor.broker.set_clock(1_800_000_000.0)
     await floor.publish(3, delay=10.0)
     await floor.publish(2, delay=100.0)
-    assert (await floor.gauge.read(["q"]))[0].due == 0
+    assert (await floor.gauge.read([Address("q")]))[0].due == 0
     floor.broker.set_clock(1_800_000_020.0)
-    (found,) = await floor.gauge.read(["q"])
+    (found,) = await floor.gauge.read([Address("q")])
     assert (found.due, found.waiting) == (3, 3)
 
 
@@ -448,38 +452,38 @@ async def test_what_is_due_counts_although_nobody_has_claimed_since(floor: Floor
 async def test_what_must_run_alone_waits_for_no_process_more_but_for_one(floor: Floor) -> None:
     await floor.publish(3)
     for life in ("x", "y", "z"):
-        await floor.broker.join("q", life, 600.0)
-        await floor.broker.claim("q", life, 3)
-        await floor.broker.leave("q", life)
-    assert (await floor.broker.claim("q", "c", 3)).suspects
-    (found,) = await floor.gauge.read(["q"])
+        await floor.broker.join(Address("q"), life, 600.0)
+        await floor.broker.claim(Address("q"), life, 3)
+        await floor.broker.leave(Address("q"), life)
+    assert (await floor.broker.claim(Address("q"), "c", 3)).suspects
+    (found,) = await floor.gauge.read([Address("q")])
     assert (found.ready, found.waiting, found.suspects) == (0, 0, 3)
     found = await floor.settle(0, 10.0)
     assert found.rate is None, "they say nothing of how fast a process is"
     (one,) = await wanted(floor.broker.inspector, Backlog(target=5.0), window=0.0)
     assert (one.wanted, one.ready) == (1, 0)
-    await floor.broker.pause("q")
+    await floor.broker.pause(Address("q"))
     (none,) = await wanted(floor.broker.inspector, Backlog(target=5.0), window=0.0)
     assert none.wanted == 0
 
 
 @floored
 async def test_the_shards_of_an_address_are_counted_together_and_bound_its_processes(floor: Floor) -> None:
-    await floor.broker.note_shards("many", 3)
+    await floor.broker.note_shards(Address("many"), 3)
     for shard in range(3):
         posts = [Post(f"{shard}-{number}", b"") for number in range(shard + 1)]
-        await floor.broker.publish(f"many:{shard}", posts, shards=3)
+        await floor.broker.publish(Address(f"many:{shard}"), posts, shards=3)
     await floor.publish(1)
-    many, q = await floor.gauge.read(["many", "q"])
+    many, q = await floor.gauge.read([Address("many"), Address("q")])
     assert (many.address, many.ready, many.most) == ("many", 6, 3)
     assert (q.ready, q.most) == (1, None)
 
 
 @floored
 async def test_scalers_outside_are_told_the_same_without_a_supervisor(floor: Floor) -> None:
-    await floor.broker.declare("idle")
+    await floor.broker.declare(Address("idle"))
     await floor.publish(1000)
-    found = {each.address: each for each in await wanted(floor.broker.inspector, Backlog(target=5.0), window=0.0)}
+    found = {str(each.address): each for each in await wanted(floor.broker.inspector, Backlog(target=5.0), window=0.0)}
     assert (found["q"].wanted, found["q"].processes, found["q"].ready, found["idle"].wanted) == (7, 1, 1000, 0)
     text = as_prometheus(found.values())
     assert 'millstream_processes_wanted{address="q"} 7\n' in text
@@ -511,7 +515,7 @@ async def test_dead_letters_want_a_process_where_code_handles_them() -> None:
         await orders.publish(1)
         assert await found(app) == {"orders/handled": 1, "orders/kept": 1}
         broker = await app.broker()
-        for address in ("orders/handled", "orders/kept"):
+        for address in (Address("orders/handled"), Address("orders/kept")):
             await broker.join(address, "c", 600.0)
             (entry,) = (await broker.claim(address, "c", 1)).entries
             message = decode_message(entry.body or b"")

@@ -11,6 +11,7 @@ import pytest
 from millstream.backends.memory import MemoryBroker
 from millstream.broker import OrderRules
 from millstream.errors import UsageError
+from millstream.model.address import Address
 from millstream.model.ordering import LONGEST_REMEMBERED, fnv1a, key_bytes, shard_of_key
 from millstream.model.serving import Serving
 from tests.unit.stage import looped, new_app
@@ -99,14 +100,14 @@ def test_a_worker_is_told_shards_seats_and_order_of_all_that_it_serves() -> None
 
     addresses = app.queues_to_serve(())
     assert app.serving(addresses) == [
-        Serving("mail", 4, 3, OrderRules(max_pending=5)),
-        Serving("default"),
-        Serving("orders/billing", 16, 2, OrderRules(stop=True, max_pending=7)),
-        Serving("orders/billing/dead", 16),
-        Serving("news/readers", 0, 5),
-        Serving("no*/audit", 0, 2),
+        Serving(Address("mail"), 4, 3, OrderRules(max_pending=5)),
+        Serving(Address("default")),
+        Serving(Address("orders/billing"), 16, 2, OrderRules(stop=True, max_pending=7)),
+        Serving(Address("orders/billing/dead"), 16),
+        Serving(Address("news/readers"), 0, 5),
+        Serving(Address("no*/audit"), 0, 2),
     ]
-    assert app.serving(["nobody"]) == [Serving("nobody")]
+    assert app.serving([Address("nobody")]) == [Serving(Address("nobody"))]
 
 
 def test_who_broadcasts_an_ordered_topic_follows_each_of_its_shards() -> None:
@@ -116,7 +117,7 @@ def test_who_broadcasts_an_ordered_topic_follows_each_of_its_shards() -> None:
     @orders.broadcast
     async def told(number: int) -> None: ...
 
-    shards = ["orders:0/", "orders:1/", "orders:2/"]
+    shards = Address.of_topic("orders").shards(3)
     assert app.queues_to_serve(()) == shards
     assert app.queues_to_serve(["orders/"]) == shards
     assert app.serving(shards) == [Serving(shard) for shard in shards]

@@ -6,6 +6,7 @@ import asyncio
 import socket
 
 from millstream import Millstream
+from millstream.model.address import Address
 from millstream.worker import messages
 from millstream.worker.assignment import Assignment
 from millstream.worker.child.hello import at_once, consumers_at, slots_at
@@ -45,8 +46,8 @@ async def test_a_worker_with_a_job_in_its_hands_does_not_retire_and_one_without_
 async def test_what_is_said_may_be_as_long_as_it_takes_to_name_thousands_of_addresses() -> None:
     ends = [await messages.streams(end) for end in socket.socketpair()]
     (_, writer), (reader, other) = ends
-    queues = [f"a-queue-with-a-name-of-some-length-{number}" for number in range(20_000)]
-    hello = messages.Hello("memory://", "n", 60.0, 0.0, 0.0, queues, [], [], slots=dict.fromkeys(queues, 1))
+    queues = [Address(f"a-queue-with-a-name-of-some-length-{number}") for number in range(20_000)]
+    hello = messages.Hello("memory://", "n", 60.0, 0.0, 0.0, queues, [], [], slots=dict.fromkeys(map(str, queues), 1))
     messages.say(writer, hello)
     assert await messages.hear(reader) == hello
     writer.close()

@@ -10,6 +10,7 @@ from millstream import Millstream
 from millstream.broker import Broker
 from millstream.client import outbox
 from millstream.errors import BrokerUnavailable, IdConflict, PayloadTooLarge, QueueFull, UsageError
+from millstream.model.address import Address
 from tests.unit.stage import done, looped, new_app, published, work
 
 pytestmark = pytest.mark.usefixtures("every_backend")
@@ -130,7 +131,7 @@ async def test_a_full_queue_refuses_and_says_its_bound() -> None:
     await small.options(delay=60).enqueue(2)
     with pytest.raises(QueueFull, match=r"'small'.*max_length=2"):
         await small.enqueue(3)
-    await work(app, done(), queue="small")
+    await work(app, done(), queue=Address("small"))
     job = await small.enqueue(4)
     assert await job.status() == "ready", "a refused number is not taken for an accepted one"
 
@@ -211,8 +212,8 @@ async def test_a_running_job_is_not_cancelled() -> None:
     app, resize = build()
     job = await resize.enqueue(1)
     broker = await app.broker()
-    await broker.join("default", "hand", 30.0)
-    await broker.claim("default", "hand", 1)
+    await broker.join(Address("default"), "hand", 30.0)
+    await broker.claim(Address("default"), "hand", 1)
     assert await job.cancel() is False
     assert await job.status() == "running"
 

@@ -9,6 +9,7 @@ import pytest
 
 from millstream import Millstream, RetryPolicy
 from millstream.errors import UsageError
+from millstream.model.address import Address
 from millstream.model.message import CallOverrides
 from tests.unit.stage import done, looped, new_app, work
 
@@ -167,8 +168,8 @@ async def test_expiry_is_told_to_the_broker() -> None:
     await task.options(expires=60).enqueue(1)
     await task.options(expires=soon(60)).enqueue(1)
     broker = await app.broker()
-    await broker.join("default", "hand", 30.0)
-    claim = await broker.claim("default", "hand", 10)
+    await broker.join(Address("default"), "hand", 30.0)
+    claim = await broker.claim(Address("default"), "hand", 10)
     for entry in claim.entries:
         assert 50_000 < entry.expires_ms - claim.now_ms <= 61_000
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 import msgspec
 
 from millstream.backends.memory import MemoryBroker
+from millstream.model.address import Address
 from millstream.worker import messages
 from millstream.worker.supervisor.children.child import Child
 from millstream.worker.supervisor.children.managed_process import ManagedProcess
@@ -20,10 +21,10 @@ ORDERS = messages.Orders("nothing:app", [], 10, 3, burst=False)
 async def nothing() -> None: ...
 
 
-def child(supervisor: Supervisor, orders: messages.Orders, *leases: tuple[str, str], at_once: int = 0) -> Child:
+def child(supervisor: Supervisor, orders: messages.Orders, *leases: tuple[Address, str], at_once: int = 0) -> Child:
     """A process that serves, and holds these leases."""
     made = Child(cast(Any, None), orders)
-    made.hello = messages.Hello("memory://", "n", 60.0, 0.0, 0.0, ["q"], [], [], slots={"q": 3}, at_once=at_once)
+    made.hello = messages.Hello("memory://", "n", 60.0, 0.0, 0.0, [Address("q")], [], [], slots={"q": 3}, at_once=at_once)
     made.leases = set(leases)
     supervisor.children.add(made)
     return made
@@ -36,11 +37,11 @@ async def test_a_spare_is_neither_one_of_those_that_are_scaled_nor_somebody_else
     supervisor = Supervisor(Plan(ORDERS, 1, 4), cast(Any, None))
     supervisor.team.open(broker, nothing)
     process = ManagedProcess(ORDERS, supervisor.launcher, supervisor.stopping, supervisor.processes)
-    process.child = child(supervisor, ORDERS, ("q", "ours"), at_once=9)
+    process.child = child(supervisor, ORDERS, (Address("q"), "ours"), at_once=9)
     supervisor.processes.managed.append(process)
     for consumer in ("ours", "spare", "theirs"):
-        await broker.join("q", consumer, 600.0)
-    child(supervisor, msgspec.structs.replace(ORDERS, suspects_only=True), ("q", "spare"))
+        await broker.join(Address("q"), consumer, 600.0)
+    child(supervisor, msgspec.structs.replace(ORDERS, suspects_only=True), (Address("q"), "spare"))
     metrics = await supervisor.team._measure()
     (load,) = metrics.loads
     assert (load.consumers, load.ours, load.share) == (2, 1, 0.5)

@@ -11,6 +11,7 @@ import pytest
 
 from millstream import Millstream, Retry, RetryPolicy, Snooze
 from millstream.broker import Post
+from millstream.model.address import Address
 from millstream.model.message import Message, encode_message
 from tests.unit.stage import PATIENCE, looped, new_app, place
 
@@ -29,7 +30,7 @@ async def test_a_job_that_ran_is_not_unknown_any_more(ends: Exception) -> None:
     async with app, app.worker():
         broker = await app.broker()
         body = encode_message(Message("a", "work", NO_ARGUMENTS, 17, unknown_since_ms=17))
-        await broker.publish("default", [Post("a", body, "work")])
+        await broker.publish(Address("default"), [Post("a", body, "work")])
         async with asyncio.timeout(PATIENCE):
             while (view := await app.inspector.job("default", "a")) is None or view.status != "scheduled":
                 await asyncio.sleep(0.001)

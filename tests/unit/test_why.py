@@ -10,8 +10,11 @@ import pytest
 from millstream.backends.redis.inspector import trouble
 from millstream.broker import DeadLetter, JobView, QueueState, Standing, Trouble, Why, WhyCode, WorkerInfo
 from millstream.broker.explaining import Facts, explain
+from millstream.model.address import Address
 from millstream.model.message import ErrorNote, Message, encode_message
 from millstream.model.outcome import Letter
+
+MAIL = Address("mail")
 
 NOW = 1_800_000_000.0
 READ_ONLY = Trouble("read_only", "the server is a read-only replica")
@@ -23,7 +26,7 @@ def message(**fields: Any) -> bytes:
 
 
 def job(status: Any = "ready", said: dict[str, Any] | None = None, **fields: Any) -> JobView:
-    return JobView(id="a", queue="mail", status=status, body=message(**said or {}), **fields)
+    return JobView(id="a", queue=Address("mail"), status=status, body=message(**said or {}), **fields)
 
 
 def worker(name: str = "w", **said: Any) -> WorkerInfo:
@@ -31,7 +34,7 @@ def worker(name: str = "w", **said: Any) -> WorkerInfo:
     return WorkerInfo(name, "host", 1, "0", settings.pop("queues"), 0.0, {}, **settings)
 
 
-def why(view: JobView | None, *workers: WorkerInfo, address: str = "mail", **facts: Any) -> Why:
+def why(view: JobView | None, *workers: WorkerInfo, address: Address = MAIL, **facts: Any) -> Why:
     state = QueueState(address, 3, 0, 0, 0, facts.pop("paused", False), len(workers), {})
     standing = Standing(NOW, **facts.pop("standing", {}))
     return explain(Facts(address=address, view=view, standing=standing, state=state, workers=workers, **facts))
@@ -60,7 +63,7 @@ def test_a_job_that_is_not_there_on_a_full_server_was_perhaps_refused() -> None:
 
 def test_a_paused_queue_names_the_command_that_resumes_it() -> None:
     assert "millstream queues resume mail" in why(job(), worker(), paused=True).text
-    of_group = why(job(), worker(queues=["new orders/bill"]), paused=True, address="new orders/bill")
+    of_group = why(job(), worker(queues=["new orders/bill"]), paused=True, address=Address("new orders/bill"))
     assert "millstream groups resume 'new orders/bill'" in of_group.text
 
 
@@ -70,7 +73,7 @@ def test_a_queue_that_no_worker_serves_names_those_that_are_served() -> None:
 
 
 def test_a_shard_is_served_by_the_workers_of_its_queue() -> None:
-    assert why(job(), worker(), address="mail:3").code == "ready"
+    assert why(job(), worker(), address=Address("mail:3")).code == "ready"
 
 
 def test_an_overdue_job_is_explained_like_a_ready_one() -> None:
@@ -114,14 +117,14 @@ def test_an_unknown_task_names_the_workers_and_some_of_what_they_know() -> None:
 
 
 def test_events_have_no_task_that_could_be_unknown() -> None:
-    assert why(job(), worker(tasks={}, queues=["news/g"]), address="news/g").code == "ready"
+    assert why(job(), worker(tasks={}, queues=["news/g"]), address=Address("news/g")).code == "ready"
 
 
 def test_workers_at_their_limit_are_named_with_what_they_run() -> None:
     found = why(job(), worker(running=(2, 0)))
     assert (found.code, found.workers) == ("busy", ("w",))
     assert found.text.endswith("at its limit: w runs 2 of 2 coroutines")
-    of_group = why(job(), worker(queues=["news/g"], full=["news/g"]), address="news/g")
+    of_group = why(job(), worker(queues=["news/g"], full=["news/g"]), address=Address("news/g"))
     assert of_group.text.endswith("at its limit: w runs 0 of 2 coroutines and 0 of 1 threads")
 
 
@@ -134,20 +137,20 @@ def test_one_worker_with_backend_is_enough() -> None:
 
 
 def test_a_blocked_job_names_the_job_ahead_and_its_state() -> None:
-    ahead = JobView(id="first", queue="mail", status="running", consumer="w.2")
+    ahead = JobView(id="first", queue=Address("mail"), status="running", consumer="w.2")
     found = why(job("blocked"), worker(), standing={"key": b"ann", "turn": "first"}, ahead=ahead)
     assert (found.code, found.job, found.key) == ("blocked", "first", b"ann")
     assert found.text == "it is blocked behind job 'first' with the same key, which is running on worker w (key ann)"
 
 
 def test_a_stopped_key_names_the_command_that_clears_it() -> None:
-    letter = DeadLetter("a", "send", "mail", Letter("stopped", ErrorNote("KeyStopped", ""), 1, 0, 0), NOW, b"", "")
+    letter = DeadLetter("a", "send", Address("mail"), Letter("stopped", ErrorNote("KeyStopped", ""), 1, 0, 0), NOW, b"", "")
     dead = JobView.of_letter(letter)
     stopped = {"key": b"ann lee", "stopped_by": "first"}
     found = why(dead, worker(), standing=stopped)
     assert (found.code, found.job) == ("stopped_key", "first")
     assert "millstream queues clear mail 'ann lee'" in found.text
-    of_group = why(dead, worker(), standing=stopped, address="orders:3/bill")
+    of_group = why(dead, worker(), standing=stopped, address=Address("orders:3/bill"))
     assert "millstream topics clear orders 'ann lee' --group bill" in of_group.text
     assert why(dead, worker()).code == "dead"
 

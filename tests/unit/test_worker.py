@@ -20,6 +20,7 @@ from millstream import Millstream, Reject, Retry, RetryPolicy, Snooze, current_j
 from millstream.backends.memory import MemoryBroker
 from millstream.broker import Entry
 from millstream.errors import BrokerError, BrokerRefused, JobCancelled, JobExpired, JobFailed, ResultsDisabled, UsageError
+from millstream.model.address import Address
 from millstream.model.message import Message, encode_message
 from tests.unit.stage import looped, new_app, until
 
@@ -96,7 +97,7 @@ def test_what_is_due_starts_although_the_nudge_that_ends_the_wait_was_lost(monke
         await awake.wait()
         awake.clear()
 
-    async def lose_the_first(_: MemoryBroker, queue: str, consumer: str) -> None:
+    async def lose_the_first(_: MemoryBroker, queue: Address, consumer: str) -> None:
         nudges.append(queue)
         if len(nudges) > 1:
             awake.set()
@@ -625,7 +626,7 @@ def test_oversize_and_malformed_entries_are_dead_and_the_rest_goes_on() -> None:
         before = await echo.enqueue("before")
         args = msgspec.Raw(msgspec.msgpack.encode(["x" * 60]))
         big = encode_message(Message("big", "echo", args, 0))
-        await broker.publish("default", [Post("garbage", b"\xc1 not msgpack"), Post("big", big, "echo")])
+        await broker.publish(Address("default"), [Post("garbage", b"\xc1 not msgpack"), Post("big", big, "echo")])
         after = await echo.enqueue("after")
         async with app.worker():
             assert await before.result(PATIENCE) == "before"
@@ -875,9 +876,9 @@ def test_suspects_run_one_at_a_time_with_nothing_beside_them() -> None:
         jobs = [await count.enqueue() for _ in range(6)]
         broker = await app.broker()
         for n in range(2):  # two workers die while holding the first three
-            await broker.join("default", f"dying-{n}", 30.0)
-            await broker.claim("default", f"dying-{n}", 3)
-            await broker.leave("default", f"dying-{n}")
+            await broker.join(Address("default"), f"dying-{n}", 30.0)
+            await broker.claim(Address("default"), f"dying-{n}", 3)
+            await broker.leave(Address("default"), f"dying-{n}")
         async with app.worker(concurrency=10):
             for job in jobs:
                 await job.result(PATIENCE)
@@ -911,7 +912,7 @@ def test_a_worker_whose_lease_was_taken_starts_again_as_a_new_incarnation() -> N
             await started.wait()
             (lane,) = worker._lanes
             broker = await app.broker()
-            await broker.leave("default", lane.consumer)  # as if it had lapsed
+            await broker.leave(Address("default"), lane.consumer)  # as if it had lapsed
             assert await job.result(PATIENCE) == "by the new incarnation"
             assert cancelled.is_set()
 
@@ -932,7 +933,7 @@ def test_bytes_that_provoke_any_error_are_malformed_and_what_was_claimed_with_th
         broker = await app.broker()
         before = await echo.enqueue(1)
         nested = b"\x91" * 100_000  # msgspec gives up on it with a RecursionError
-        await broker.publish("default", [Post("nested", nested)])
+        await broker.publish(Address("default"), [Post("nested", nested)])
         after = await echo.enqueue(2)
         async with app.worker():
             assert [await before.result(PATIENCE), await after.result(PATIENCE)] == [1, 2]
@@ -975,7 +976,7 @@ def test_outcomes_that_the_server_refuses_for_a_while_are_kept_and_nothing_runs_
         broker = await app.broker()
         settle, refusals = broker.settle, 3
 
-        async def refusing(queue: str, consumer: str, outcomes: Any) -> int:
+        async def refusing(queue: Address, consumer: str, outcomes: Any) -> int:
             nonlocal refusals
             if refusals:
                 refusals -= 1
@@ -1003,7 +1004,7 @@ def test_an_outcome_that_the_server_chokes_on_does_not_hold_up_the_others(monkey
         settle = broker.settle
         jobs = [await echo.enqueue(n) for n in range(5)]
 
-        async def choking(queue: str, consumer: str, outcomes: Any) -> int:
+        async def choking(queue: Address, consumer: str, outcomes: Any) -> int:
             if any(outcome.id == jobs[2].id for outcome in outcomes):
                 raise BrokerError("cannot digest this one")
             return await settle(queue, consumer, outcomes)
@@ -1109,7 +1110,7 @@ async def test_what_was_claimed_long_ago_is_asked_for_before_it_begins(monkeypat
         broker = await app.broker()
         recover = broker.recover
 
-        async def count(queue: str, consumer: str, holding: Any) -> list[Entry]:
+        async def count(queue: Address, consumer: str, holding: Any) -> list[Entry]:
             entries = await recover(queue, consumer, holding)
             await asyncio.sleep(0.02)  # more becomes doubtful meanwhile
             recovered.append(len(entries))

@@ -13,6 +13,7 @@ import pytest
 from millstream import Batch, Delivery, Millstream, RetryPolicy, current_job
 from millstream.backends.memory import MemoryBroker
 from millstream.errors import BrokerError, BrokerUnavailable, JobFailed
+from millstream.model.address import Address
 from millstream.model.outcome import DONE, Kind, Outcome
 from millstream.reporting.reporter import Reporter
 from millstream.worker import suspects
@@ -21,10 +22,11 @@ from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.settler import Settler
 from tests.unit.stage import PATIENCE, looped, new_app, place, until
 
-GROUP = "orders/billing"
+GROUP = Address("orders/billing")
+DEFAULT = Address("default")
 
 
-async def until_lapsed(app: Millstream, address: str) -> None:
+async def until_lapsed(app: Millstream, address: Address) -> None:
     async with asyncio.timeout(PATIENCE):
         while not (await app.inspector.queue(address)).totals["lapsed"]:
             await asyncio.sleep(0.01)
@@ -140,7 +142,7 @@ async def test_a_queue_of_coroutines_to_which_functions_are_sent_counts_on_both(
 def fail_settling(monkeypatch: pytest.MonkeyPatch, fails: Any) -> None:
     settle = MemoryBroker.settle
 
-    async def settle_or_fail(self: MemoryBroker, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> Any:
+    async def settle_or_fail(self: MemoryBroker, queue: Address, consumer: str, outcomes: Sequence[Outcome]) -> Any:
         error = fails(outcomes)
         if error is not None:
             raise error
@@ -211,14 +213,14 @@ async def test_a_settler_that_failed_settles_under_the_name_that_claimed() -> No
     names: list[str] = []
 
     class Server:
-        async def settle(self, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
+        async def settle(self, queue: Address, consumer: str, outcomes: Sequence[Outcome]) -> int:
             names.append(consumer)
             if len(names) == 1:
                 raise RuntimeError("a bug")
             return len(outcomes)
 
     server: Any = Server()
-    hold, lane = Hold(1, 1, asyncio.get_running_loop().time), Lane("mail")
+    hold, lane = Hold(1, 1, asyncio.get_running_loop().time), Lane(Address("mail"))
     settler = Settler(server, hold, [lane], Reporter(None, logging.getLogger("test")), lambda *_: None)
     lane.consumer = "worker.1"
     settler.add(lane, Outcome(DONE, b"1-0", "a"))
@@ -231,7 +233,7 @@ async def test_a_settler_that_failed_settles_under_the_name_that_claimed() -> No
     assert names == ["worker.1", "worker.1"]
 
 
-async def two_workers_die_with_it(app: Millstream, queue: str = "default", count: int = 1) -> None:
+async def two_workers_die_with_it(app: Millstream, queue: Address = DEFAULT, count: int = 1) -> None:
     """What is ready becomes a suspect."""
     broker = await app.broker()
     for name in ("first-to-die", "second-to-die"):
@@ -288,11 +290,11 @@ async def test_a_suspect_is_left_to_others_while_every_slot_is_taken(monkeypatch
         await long.enqueue()
         async with app.worker(concurrency=1, queues=["long"]) as busy:
             await begun.wait()
-            lane = Lane("default", suspect_after=2)
+            lane = Lane(Address("default"), suspect_after=2)
             await busy._leases.join(lane)
-            assert (await (await app.broker()).claim("default", lane.consumer, 1, suspect_after=2)).suspects
+            assert (await (await app.broker()).claim(Address("default"), lane.consumer, 1, suspect_after=2)).suspects
             await busy._suspects.wait_in(lane)
-            await (await app.broker()).release("default", lane.consumer, lane.handed_back)
+            await (await app.broker()).release(Address("default"), lane.consumer, lane.handed_back)
             async with app.worker(queues=["default"]):
                 assert await suspect.result(PATIENCE / 2) == 2
             go_on.set()
@@ -348,9 +350,9 @@ async def test_a_suspect_is_left_to_others_while_every_slot_of_its_kind_is_taken
         await long.enqueue()
         async with app.worker(threads=1, queues=["long"]) as busy:
             await until(begun.is_set)
-            lane = Lane("default", suspect_after=2)  # a queue of coroutines, to which a function was sent
+            lane = Lane(Address("default"), suspect_after=2)  # a queue of coroutines, to which a function was sent
             await busy._leases.join(lane)
-            assert (await (await app.broker()).claim("default", lane.consumer, 1, suspect_after=2)).suspects
+            assert (await (await app.broker()).claim(Address("default"), lane.consumer, 1, suspect_after=2)).suspects
             try:
                 await busy._suspects.wait_in(lane)
                 assert len(lane.handed_back) == 1

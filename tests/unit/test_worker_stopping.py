@@ -15,6 +15,7 @@ import pytest
 from millstream import Millstream
 from millstream.broker import Broker, Claim
 from millstream.errors import BrokerRefused, BrokerUnavailable
+from millstream.model.address import Address
 from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
 from millstream.worker import codes, messages
@@ -64,7 +65,7 @@ def patch(broker: object, verb: str, replacement: Callable[..., Awaitable[Any]])
 async def nothing_is_left(app: Millstream, site: Site) -> None:
     assert site.is_left()
     assert keepers() == []
-    assert (await app.inspector.queue("default")).consumers == 0
+    assert (await app.inspector.queue(Address("default"))).consumers == 0
     assert [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("millstream")] == []
 
 
@@ -89,7 +90,7 @@ async def test_cancelling_run_stops_its_worker() -> None:
         with pytest.raises(asyncio.CancelledError):
             await running
         await nothing_is_left(app, site)
-        assert (await app.inspector.queue("default")).ready == 1
+        assert (await app.inspector.queue(Address("default"))).ready == 1
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "stop", "until"])
@@ -151,7 +152,7 @@ async def test_a_second_cancellation_ends_the_grace_period_and_nothing_else() ->
         with pytest.raises(asyncio.CancelledError):
             await serving
         await nothing_is_left(app, site)
-        assert (await app.inspector.queue("default")).ready == 1
+        assert (await app.inspector.queue(Address("default"))).ready == 1
 
 
 @looped
@@ -211,7 +212,7 @@ async def test_a_keeper_that_is_stopped_while_it_connects_ends() -> None:
     app.task(name="job")(lambda: None)
     async with app:
         broker = await app.broker()
-        worker = await app._make_worker(["default"], 1, 1)
+        worker = await app._make_worker([Address("default")], 1, 1)
         keeper = cast(Any, worker._keeper)
 
         async def connect() -> Broker:
@@ -252,10 +253,10 @@ async def test_a_thread_that_outlasts_the_grace_period_keeps_its_lease_until_it_
         keeper = cast(Any, worker._keeper)
         assert keeper.alive, "nobody renews the lease of a job that runs"
         assert [list(leases) for leases in keeper._keeper._leases.values()] == [[worker._lanes[0].consumer]]
-        assert (await app.inspector.queue("default")).running == 1
+        assert (await app.inspector.queue(Address("default"))).running == 1
         gate.set()
         await asyncio.to_thread(keeper._thread.join)
-        state = await app.inspector.queue("default")
+        state = await app.inspector.queue(Address("default"))
         assert (state.running, state.ready, state.totals["done"], state.consumers) == (0, 0, 1, 0)
     assert starts == [1]
 
@@ -347,9 +348,9 @@ async def test_a_suspect_is_not_stranded_by_a_lost_reply() -> None:
         broker = await app.broker()
         handle = await job.enqueue(1)
         for dead in ("first", "second"):
-            await broker.join("default", dead, 30.0)
-            assert len((await broker.claim("default", dead, 1)).entries) == 1
-            await broker.leave("default", dead)
+            await broker.join(Address("default"), dead, 30.0)
+            assert len((await broker.claim(Address("default"), dead, 1)).entries) == 1
+            await broker.leave(Address("default"), dead)
         claim, lost = broker.claim, list[Claim]()
 
         async def lose_one(*args: Any, alone: bool = False, **options: Any) -> Claim:
@@ -397,7 +398,7 @@ class Troupe(Supervisor):
         super().__init__(Plan(orders, processes), cast(Any, self._open))
         self.script = script
         self.spawned = 0
-        self.leases: set[tuple[str, str]] = set()
+        self.leases: set[tuple[Address, str]] = set()
         self._backend = broker
         patch(self.launcher, "start", self.start)
 
@@ -413,7 +414,7 @@ class Troupe(Supervisor):
         child = Child(cast(Any, Process(code)), orders)
         self.children.add(child)
         if says_hello:
-            child.hello = messages.Hello("memory://", "n", 60.0, 0.0, 0.0, ["default"], [], [])
+            child.hello = messages.Hello("memory://", "n", 60.0, 0.0, 0.0, [Address("default")], [], [])
             child.served_since = child.started
             child.leases = set(self.leases)
             self.services = self.make_services(cast(Any, self._backend))
@@ -448,7 +449,7 @@ async def test_a_child_that_waits_for_its_supervisor_is_not_taken_for_wedged(mon
     def silent_child() -> Child:
         process = Process(None)
         child = Child(cast(Any, process), orders)
-        child.hello = messages.Hello("memory://", "n", 60.0, 0.0, 1.0, ["default"], [], [])
+        child.hello = messages.Hello("memory://", "n", 60.0, 0.0, 1.0, [Address("default")], [], [])
         child.longest_timeout = 1.0
         monkeypatch.setattr(process, "kill", lambda: killed.append(child), raising=False)
         return child
@@ -560,12 +561,12 @@ async def test_spares_that_die_at_once_are_started_so_often_and_the_worker_goes_
     (child,) = troupe.children
 
     def told() -> bool:
-        troupe.spares.isolate("default")
+        troupe.spares.isolate(Address("default"))
         return troupe.spares.circuit.is_open
 
     await until(told)
     for _ in range(10):
-        await troupe._hear(child, messages.Suspects("default"))
+        await troupe._hear(child, messages.Suspects(Address("default")))
     await until(lambda: len(troupe.lives) == 1)
     assert troupe.spawned == 1 + FRUITLESS
     assert not troupe.stopping.begun and troupe.processes.managed[0].serves
@@ -573,7 +574,7 @@ async def test_spares_that_die_at_once_are_started_so_often_and_the_worker_goes_
     assert (await running).exit_code == codes.OK
 
 
-LEASES = {("a", "1"), ("b", "2"), ("c", "3")}
+LEASES = {(Address("a"), "1"), (Address("b"), "2"), (Address("c"), "3")}
 
 
 @looped

@@ -27,7 +27,7 @@ from millstream.broker import QueueState
 from millstream.errors import BrokerError
 from millstream.jobs.job import Job
 from millstream.jobs.task import AsyncTask
-from millstream.model.address import group_address
+from millstream.model.address import Address
 from millstream.worker.child.process import loop_factory
 
 T = TypeVar("T")
@@ -183,7 +183,7 @@ class Judge:
     def _queue(self, row: Row) -> str:
         """Where its jobs or events are claimed."""
         topic = TOPICS.get(row.handler)
-        return self._task(row).settings.queue if topic is None else group_address(topic, GROUP)
+        return self._task(row).settings.queue if topic is None else Address.of_group(topic, GROUP)
 
     async def _name(self) -> str:
         """The server's name and version."""

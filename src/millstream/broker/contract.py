@@ -9,6 +9,7 @@ from millstream.broker.control import ControlChannel
 from millstream.broker.results import ResultStore
 from millstream.broker.roles import Consuming, Operating, Producing, Registering
 from millstream.broker.values import Capabilities
+from millstream.model.address import Address
 
 
 class Broker(Producing, Consuming, Operating, Registering):
@@ -23,7 +24,7 @@ class Broker(Producing, Consuming, Operating, Registering):
     """
 
     capabilities: Capabilities
-    repaired: Callable[[str, str], object] | None = None
+    repaired: Callable[[Address, str], object] | None = None
     """Told of what others had destroyed and a verb has made again: the address, and what it was."""
 
     @property

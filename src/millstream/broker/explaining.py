@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from millstream.broker.why import Standing, Trouble, Why, WhyCode, key_text
-from millstream.model.address import base_name, shard_of, split_address
+from millstream.model.address import Address
 
 if TYPE_CHECKING:
     from millstream.broker.inspector import JobView, QueueState, WorkerInfo
@@ -31,7 +31,7 @@ NAMES = 5
 class Facts:
     """What an explanation rests on, as it was read."""
 
-    address: str
+    address: Address
     view: JobView | None
     """The job; ``None`` if the server does not know it."""
     standing: Standing
@@ -45,7 +45,7 @@ class Facts:
     """Those of the workers that serve its address."""
 
     def __post_init__(self) -> None:
-        serving = [worker for worker in self.workers if base_name(self.address) in worker.queues]
+        serving = [worker for worker in self.workers if self.address.base in worker.queues]
         object.__setattr__(self, "serving", serving)
 
 
@@ -164,9 +164,9 @@ def _ordered(facts: Facts, view: JobView) -> list[Why]:
 
 def _unserved(facts: Facts) -> list[Why]:
     found: list[Why] = []
-    address = base_name(facts.address)
+    address = facts.address.base
     if facts.state.paused:
-        noun = "queues" if split_address(address) is None else "groups"
+        noun = "queues" if address.is_queue else "groups"
         command = f"millstream {noun} resume {shlex.quote(address)}"
         found.append(Why(code="paused", text=f"{named(address)} is paused; resume it: {command}"))
     if not facts.state.consumers or not facts.serving:
@@ -177,13 +177,13 @@ def _unserved(facts: Facts) -> list[Why]:
 
 
 def _unknown_task(facts: Facts, message: Message | None) -> list[Why]:
-    if message is None or split_address(facts.address) is not None or not facts.serving:
+    if message is None or not facts.address.is_queue or not facts.serving:
         return []
     if any(worker.tasks is None or message.task in worker.tasks for worker in facts.serving):
         return []
     theirs = [f"{worker.id} knows {_some(sorted(worker.tasks or ()))}" for worker in facts.serving[:NAMES]]
     more = f" and {len(facts.serving) - NAMES} more workers" if len(facts.serving) > NAMES else ""
-    text = f"no worker of {named(base_name(facts.address))} knows task {message.task!r}: {'; '.join(theirs)}{more}"
+    text = f"no worker of {named(facts.address.base)} knows task {message.task!r}: {'; '.join(theirs)}{more}"
     return [Why(code="unknown_task", text=text, workers=_ids(facts.serving))]
 
 
@@ -195,17 +195,17 @@ def _alone(view: JobView) -> list[Why]:
 
 
 def _busy(facts: Facts, message: Message | None) -> list[Why]:
-    task = "" if message is None or split_address(facts.address) is not None else message.task
+    task = "" if message is None or not facts.address.is_queue else message.task
     able = [worker for worker in facts.serving if not task or worker.tasks is None or task in worker.tasks]
-    if not able or not all(_at_limit(worker, base_name(facts.address), task) for worker in able):
+    if not able or not all(_at_limit(worker, facts.address.base, task) for worker in able):
         return []
     uses = ", ".join(f"{worker.id} runs {_in_use(worker, task)}" for worker in able[:NAMES])
     more = f" and {len(able) - NAMES} more" if len(able) > NAMES else ""
-    text = f"every worker of {named(base_name(facts.address))} that can run it is at its limit: {uses}{more}"
+    text = f"every worker of {named(facts.address.base)} that can run it is at its limit: {uses}{more}"
     return [Why(code="busy", text=text, workers=_ids(able))]
 
 
-def _at_limit(worker: WorkerInfo, address: str, task: str) -> bool:
+def _at_limit(worker: WorkerInfo, address: Address, task: str) -> bool:
     if address in worker.full:
         return True
     in_thread = (worker.tasks or {}).get(task)
@@ -221,17 +221,17 @@ def _in_use(worker: WorkerInfo, task: str) -> str:
 
 def _ready(facts: Facts) -> Why:
     text = (
-        f"it is ready and waits for its turn: {facts.state.ready:,} ready in {named(base_name(facts.address))}, "
+        f"it is ready and waits for its turn: {facts.state.ready:,} ready in {named(facts.address.base)}, "
         f"{_count(len(facts.serving), 'worker')}"
     )
     return Why(code="ready", text=text, workers=_ids(facts.serving))
 
 
 def _stopped(facts: Facts) -> Why:
-    standing, parts = facts.standing, split_address(base_name(facts.address))
+    standing, address = facts.standing, facts.address
     key = key_text(standing.key or b"")
-    of = f"queues clear {shlex.quote(base_name(facts.address))}" if parts is None else f"topics clear {shlex.quote(parts[0])}"
-    group = "" if parts is None else f" --group {shlex.quote(parts[1])}"
+    of = f"{'queues' if address.is_queue else 'topics'} clear {shlex.quote(address.name)}"
+    group = "" if address.is_queue else f" --group {shlex.quote(address.group)}"
     text = (
         f"an earlier message with its key failed ({standing.stopped_by}), so the key is stopped; "
         f"clear it: millstream {of} {shlex.quote(key)}{group}"
@@ -242,14 +242,12 @@ def _stopped(facts: Facts) -> Why:
 # -- words -------------------------------------------------------------------------------------------------------------------
 
 
-def named(address: str) -> str:
+def named(address: Address) -> str:
     """A queue, or a topic's group, in a sentence."""
-    parts = split_address(address)
-    shard = shard_of(address)
-    place = "" if shard is None else f" (shard {shard})"
-    if parts is None:
-        return f"queue {base_name(address)!r}{place}"
-    return f"group {parts[1]!r} of topic {base_name(parts[0])!r}{place}"
+    place = "" if address.shard is None else f" (shard {address.shard})"
+    if address.is_queue:
+        return f"queue {address.name!r}{place}"
+    return f"group {address.group!r} of topic {address.name!r}{place}"
 
 
 def _error(note: ErrorNote) -> str:

@@ -9,6 +9,7 @@ import msgspec
 
 from millstream.broker.why import Standing, Trouble, Why, key_text
 from millstream.errors import BrokerUnavailable
+from millstream.model.address import Address
 from millstream.model.ending import Ending
 from millstream.model.message import Attempt, Message, decode_message
 from millstream.model.outcome import Letter
@@ -183,10 +184,10 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @classmethod
-    def of_ending(cls, queue: str, job_id: str, ending: Ending, expires_at: float) -> JobView:
+    def of_ending(cls, queue: Address, job_id: str, ending: Ending, expires_at: float) -> JobView:
         """A job of which only its ending is left, and until when that is kept."""
         ended_at = expires_at - ending.ttl if ending.ttl and expires_at > 0 else None
-        return cls(id=job_id, queue=queue, status=cast(Status, ending.status), ending=ending, ended_at=ended_at)
+        return cls(id=job_id, queue=str(queue), status=cast(Status, ending.status), ending=ending, ended_at=ended_at)
 
     @property
     def worker(self) -> str:
@@ -278,7 +279,7 @@ class Finding(msgspec.Struct, frozen=True):
 class Inspector(ABC):
     """Reads the truth from the server; nothing is cached."""
 
-    async def why(self, queue: str, job_id: str) -> Why:
+    async def why(self, queue: Address, job_id: str) -> Why:
         """Why a job of a queue, or an event of a group by its address, is not running.
 
         It takes a few short readings, so a job that moves meanwhile may be explained by what was true a moment ago. What
@@ -294,7 +295,7 @@ class Inspector(ABC):
                 raise
             return Why(code=trouble.code, text=trouble.text)
 
-    async def facts(self, queue: str, job_id: str) -> Facts:
+    async def facts(self, queue: Address, job_id: str) -> Facts:
         """What ``why`` rests on, the job among it."""
         from millstream.broker.explaining import Facts
 
@@ -310,7 +311,7 @@ class Inspector(ABC):
         )
 
     @abstractmethod
-    async def standing(self, queue: str, job_id: str) -> Standing:
+    async def standing(self, queue: Address, job_id: str) -> Standing:
         """The time at an address, a job's ordering key there, and who has the key's turn. In O(1)."""
 
     @abstractmethod
@@ -318,7 +319,7 @@ class Inspector(ABC):
         """Why the server refuses writes; ``None`` if it takes them, or if it does not let us ask."""
 
     @abstractmethod
-    async def status(self, queue: str, job_id: str) -> Status:
+    async def status(self, queue: Address, job_id: str) -> Status:
         """Where the job is now; ``unknown`` if it left nothing behind. In O(1)."""
 
     @abstractmethod
@@ -326,7 +327,7 @@ class Inspector(ABC):
         """Every queue ever declared, sorted."""
 
     @abstractmethod
-    async def queue(self, queue: str) -> QueueState:
+    async def queue(self, queue: Address) -> QueueState:
         """One queue in numbers, or one group, by its address."""
 
     @abstractmethod
@@ -338,16 +339,16 @@ class Inspector(ABC):
         """One topic in numbers, with its groups."""
 
     @abstractmethod
-    async def shards(self, address: str) -> int:
+    async def shards(self, address: Address) -> int:
         """How many shards a queue, or a topic by its address, has; 0: none."""
 
     @abstractmethod
-    async def stopped_keys(self, queue: str) -> list[StoppedKey]:
+    async def stopped_keys(self, queue: Address) -> list[StoppedKey]:
         """The keys that are stopped in a queue or group, sorted."""
 
     @abstractmethod
     async def jobs(
-        self, queue: str, status: Listed, *, after: str = "", limit: int = 100, task: str | None = None
+        self, queue: Address, status: Listed, *, after: str = "", limit: int = 100, task: str | None = None
     ) -> list[JobView]:
         """Jobs of one state, after a cursor: at most ``limit``, fewer if they are large; none: there are no more.
 
@@ -360,19 +361,19 @@ class Inspector(ABC):
         """
 
     @abstractmethod
-    async def job(self, queue: str, job_id: str) -> JobView | None:
+    async def job(self, queue: Address, job_id: str) -> JobView | None:
         """All that is known of a job; None if it left nothing behind. In O(1)."""
 
     @abstractmethod
-    async def dead_letters(self, queue: str, *, after: str = "", limit: int = 100) -> list[DeadLetter]:
+    async def dead_letters(self, queue: Address, *, after: str = "", limit: int = 100) -> list[DeadLetter]:
         """Dead letters, oldest first, after a cursor: at most ``limit``, fewer if they are large; none: there are no more."""
 
     @abstractmethod
-    async def dead_letter(self, queue: str, job_id: str) -> DeadLetter | None:
+    async def dead_letter(self, queue: Address, job_id: str) -> DeadLetter | None:
         """One dead letter by its job's id. In O(1)."""
 
     @abstractmethod
-    async def due(self, queue: str) -> int:
+    async def due(self, queue: Address) -> int:
         """How many scheduled jobs are due and not ready yet, since nobody has claimed; in a group also of delayed events."""
 
     @abstractmethod

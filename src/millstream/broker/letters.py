@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from millstream.broker.inspector import DeadLetter
-from millstream.model.address import dead_address
+from millstream.model.address import Address
 from millstream.model.message import Message, encode_message
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -16,4 +16,4 @@ open_letter = msgspec.msgpack.Decoder(DeadLetter).decode
 def enclose(letter: DeadLetter) -> bytes:
     """A dead letter as the body of a message of its own."""
     carried = msgspec.Raw(_encode(letter))
-    return encode_message(Message(letter.id, dead_address(letter.queue), carried, letter.letter.enqueued_ms))
+    return encode_message(Message(letter.id, str(Address(letter.queue).dead), carried, letter.letter.enqueued_ms))

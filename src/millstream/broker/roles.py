@@ -23,7 +23,7 @@ from millstream.broker.values import (
     Receipt,
 )
 from millstream.errors import ShardsInUse
-from millstream.model.address import shard_addresses, split_address
+from millstream.model.address import Address
 from millstream.model.outcome import Outcome
 
 
@@ -31,7 +31,7 @@ class Producing(ABC):
     """Makes queues, topics and groups known, adds messages, and takes back those that wait."""
 
     @abstractmethod
-    async def declare(self, queue: str) -> None:
+    async def declare(self, queue: Address) -> None:
         """Make the queue known by name. Idempotent."""
 
     @abstractmethod
@@ -46,13 +46,13 @@ class Producing(ABC):
     ) -> list[str]:
         """Make the topic known, and those of its groups that do not exist, each at its place; the names of these.
 
-        A group is a queue under its own address (``group_address``) that also claims in the topic's log. An event leaves the
+        A group is a queue under its own address (``Address.of_group``) that also claims in the topic's log. An event leaves the
         log when every group has settled it and, if the topic has retention, it is ``keep`` seconds old or ``keep_count`` came
         after it: by the first claim or ``follow`` a second after the last time. Each of the two holds until it is said anew; 0
         is none of it, None as it is, which in a new topic is none. While there is no group, only retention ends an event, also
         by an emit, and ``max_length`` if the topic is followed, which ``followed`` or the first ``follow`` says for good.
 
-        A group's dead letters can be claimed too, under an address of their own (``dead_address``), as messages that carry them
+        A group's dead letters can be claimed too, under an address of their own (``Address.dead``), as messages that carry them
         (``letters.open_letter``). One that is settled as done leaves the list, with any other outcome it stays and is given no
         more; until then it is in the list, and one that was replayed, purged or too old meanwhile is not there to be given or
         taken off. They are paused with the group.
@@ -67,7 +67,7 @@ class Producing(ABC):
 
     @abstractmethod
     async def publish(
-        self, queue: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
+        self, queue: Address, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
     ) -> list[Receipt]:
         """Accept a batch, in order; one receipt each. What is CREATED survives.
 
@@ -91,11 +91,11 @@ class Producing(ABC):
         """
 
     @abstractmethod
-    async def cancel(self, queue: str, job_id: str, *, request: str = "") -> Cancellation:
+    async def cancel(self, queue: Address, job_id: str, *, request: str = "") -> Cancellation:
         """CANCELLED: it was scheduled, blocked or ready and will never run; its ending is ``cancelled``. In O(1)."""
 
     @abstractmethod
-    async def cancel_many(self, queue: str, job_ids: Sequence[str]) -> list[Cancellation]:
+    async def cancel_many(self, queue: Address, job_ids: Sequence[str]) -> list[Cancellation]:
         """Cancel a batch, one answer each. Server time grows with the batch: at most 200 ids per call."""
 
 
@@ -104,7 +104,7 @@ class Consuming(ABC):
 
     @abstractmethod
     async def join(
-        self, queue: str, consumer: str, lease: float, *, max_consumers: int | None = None, order: OrderRules | None = None
+        self, queue: Address, consumer: str, lease: float, *, max_consumers: int | None = None, order: OrderRules | None = None
     ) -> int:
         """Write the consumer's first lease; also declares the queue. A consumer name is never used again.
 
@@ -114,14 +114,14 @@ class Consuming(ABC):
         """
 
     @abstractmethod
-    async def join_members(self, address: str, member: str, lease: float) -> Membership:
+    async def join_members(self, address: Address, member: str, lease: float) -> Membership:
         """Be one of those who share the shards of an address (the whole's, where nothing is ever claimed): a member for so many
         seconds from now, unless it joins again, is ``renew``ed, or ``leave``s."""
 
     @abstractmethod
     async def claim(
         self,
-        queue: str,
+        queue: Address,
         consumer: str,
         count: int,
         *,
@@ -146,30 +146,30 @@ class Consuming(ABC):
         """
 
     @abstractmethod
-    async def nudge(self, queue: str, consumer: str) -> None:
+    async def nudge(self, queue: Address, consumer: str) -> None:
         """End this consumer's own waiting claim now, if there is one."""
 
     @abstractmethod
-    async def settle(self, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
+    async def settle(self, queue: Address, consumer: str, outcomes: Sequence[Outcome]) -> int:
         """End the deliveries. Returns how many were settled by this call; the others had been settled before.
 
         Raises LeaseLost, changing nothing, if the consumer has no lease.
         """
 
     @abstractmethod
-    async def release(self, queue: str, consumer: str, refs: Sequence[bytes]) -> int:
+    async def release(self, queue: Address, consumer: str, refs: Sequence[bytes]) -> int:
         """Hand back what was claimed and not finished, without counting a crash; others claim it first. Returns how many."""
 
     @abstractmethod
-    async def recover(self, queue: str, consumer: str, holding: Collection[bytes]) -> list[Entry]:
+    async def recover(self, queue: Address, consumer: str, holding: Collection[bytes]) -> list[Entry]:
         """What the server says this consumer has claimed and it does not hold: claims whose reply was lost."""
 
     @abstractmethod
-    async def renew(self, queue: str, leases: Mapping[str, float]) -> set[str]:
+    async def renew(self, queue: Address, leases: Mapping[str, float]) -> set[str]:
         """Extend each consumer's lease by so many seconds from now. Returns those whose lease is gone."""
 
     @abstractmethod
-    async def leave(self, queue: str, consumer: str, *, blameless: bool = False) -> int:
+    async def leave(self, queue: Address, consumer: str, *, blameless: bool = False) -> int:
         """Give up a lease, one's own or a dead child's: what it held can be claimed at once. Returns how much that was.
 
         ``blameless``: it was ended on purpose, no crash is counted.
@@ -198,15 +198,15 @@ class Operating(ABC):
         """Reading."""
 
     @abstractmethod
-    async def pause(self, queue: str) -> None:
+    async def pause(self, queue: Address) -> None:
         """Claims bring nothing until ``resume``; durable. Producers go on."""
 
     @abstractmethod
-    async def resume(self, queue: str) -> None:
+    async def resume(self, queue: Address) -> None:
         """Undo ``pause``."""
 
     @abstractmethod
-    async def seek(self, group: str, to: LogPosition, *, request: str = "") -> bool:
+    async def seek(self, group: Address, to: LogPosition, *, request: str = "") -> bool:
         """Move a group's position in the log, back or forward. False: no such group.
 
         Back: an event that it was given before is given again, as a new delivery, also if somebody holds it; if it is then
@@ -214,7 +214,7 @@ class Operating(ABC):
         """
 
     @abstractmethod
-    async def remove_group(self, group: str, *, request: str = "") -> bool:
+    async def remove_group(self, group: Address, *, request: str = "") -> bool:
         """Remove a group with all it holds; the log keeps nothing for it any more. False: there was none."""
 
     @abstractmethod
@@ -223,7 +223,7 @@ class Operating(ABC):
         nothing was removed."""
 
     @abstractmethod
-    async def clear_key(self, queue: str, key: bytes, *, replay: bool, request: str = "") -> int | None:
+    async def clear_key(self, queue: Address, key: bytes, *, replay: bool, request: str = "") -> int | None:
         """Let a stopped key go on. None: it is not stopped.
 
         With ``replay`` the letter that stopped it, if it is still dead, and those that died as ``stopped`` since become ready
@@ -231,23 +231,23 @@ class Operating(ABC):
         """
 
     @abstractmethod
-    async def note_shards(self, address: str, shards: int, *, anew: bool = False) -> int:
+    async def note_shards(self, address: Address, shards: int, *, anew: bool = False) -> int:
         """How many shards a queue, or a topic by its address, has: what is noted, or if nothing is, or ``anew``, this, which is
         then noted; 0: none."""
 
     @abstractmethod
-    async def fence_shard(self, address: str, shards: int) -> None:
+    async def fence_shard(self, address: Address, shards: int) -> None:
         """From now on only those may publish to this shard, of a queue or of a topic by its address, who say that it is one of
         so many; 0: nobody."""
 
-    async def reshard(self, address: str, shards: int) -> None:
+    async def reshard(self, address: Address, shards: int) -> None:
         """Change how many shards a queue, or a topic by its address, has; 0: it has none any more.
 
         ShardsInUse, changing nothing, if anything is ready, running, scheduled, delayed or blocked in the shards it has, or
         dead in one that would be no more. While it looks nobody can publish; if it is cut off it can be sent again.
         """
         has = await self.inspector.shards(address)
-        before, after = shard_addresses(address, has), shard_addresses(address, shards)
+        before, after = address.shards(has), address.shards(shards)
         fenced = [shard for shard in dict.fromkeys([*before, *after]) if shard != address]
         if has == shards:
             await self._finish_reshard(address, fenced, shards)
@@ -267,7 +267,7 @@ class Operating(ABC):
             await self.fence_shard(shard, shards)
         await self.note_shards(address, shards, anew=True)
 
-    async def _finish_reshard(self, address: str, fenced: Sequence[str], shards: int) -> None:
+    async def _finish_reshard(self, address: Address, fenced: Sequence[Address], shards: int) -> None:
         """It has this number already: nothing moves, so nothing is in the way, and publishers are let in.
 
         A change from no shards notes the number before it looks. If that call was cut off, this one looks, and may undo it.
@@ -279,14 +279,13 @@ class Operating(ABC):
             await self.note_shards(address, 0, anew=True)
             raise ShardsInUse(f"{address!r} has {busy}: the number of shards can only change when nothing is on its way")
 
-    async def what_holds(self, shard: str, *, lasts: bool) -> str:
+    async def what_holds(self, shard: Address, *, lasts: bool) -> str:
         """What is on its way in a shard, or dead in one that does not last; nothing: it can go."""
-        parts = split_address(shard)
-        if parts is None:
+        if shard.is_queue:
             queue = await self.inspector.queue(shard)
             counts = {word: getattr(queue, word) for word in ("ready", "running", "scheduled", "blocked", "dead")}
         else:
-            topic = await self.inspector.topic(parts[0])
+            topic = await self.inspector.topic(shard.log)
             words = ("ready", "running", "scheduled", "blocked", "dead")
             counts = {word: sum(getattr(group, word) for group in topic.groups) for word in words}
             counts["delayed"] = topic.delayed
@@ -299,16 +298,16 @@ class Operating(ABC):
         return ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
 
     @abstractmethod
-    async def promote(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
+    async def promote(self, queue: Address, job_ids: Sequence[str], *, request: str = "") -> list[str]:
         """Make scheduled jobs ready now, whenever they would be due. Returns the ids that were scheduled and are now ready."""
 
     @abstractmethod
-    async def replay(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
+    async def replay(self, queue: Address, job_ids: Sequence[str], *, request: str = "") -> list[str]:
         """Make dead letters ready again under their old ids. Returns the ids that were dead and are now ready, or blocked by an
         older one of their key. Those of a stopped key stay dead: ``clear_key``."""
 
     @abstractmethod
-    async def purge(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
+    async def purge(self, queue: Address, job_ids: Sequence[str], *, request: str = "") -> list[str]:
         """Delete dead letters. Returns the ids that were dead and are now gone."""
 
 

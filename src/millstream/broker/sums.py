@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from itertools import chain
 
 from millstream.broker.inspector import GroupState, QueueState, TopicState
+from millstream.model.address import Address
 
 
-def sum_queues(queue: str, states: Sequence[QueueState]) -> QueueState:
+def sum_queues(queue: Address, states: Sequence[QueueState]) -> QueueState:
     """The shards of a queue, or of a group, as one."""
     return QueueState(
-        queue=queue,
+        queue=str(queue),
         ready=sum(state.ready for state in states),
         running=sum(state.running for state in states),
         scheduled=sum(state.scheduled for state in states),

@@ -17,7 +17,7 @@ from millstream.cli.output import confirm, more_than, print_list, progress, say
 from millstream.cli.table import Column
 from millstream.cli.text import counted, natural
 from millstream.errors import MillstreamError, UsageError
-from millstream.model.address import split_address
+from millstream.model.address import Address
 from millstream.model.types import DeadReason
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Choice:
         if not (self.ids or self.every or self.queue or self.reason or self.task):
             raise UsageError("which? Say ids, a filter (--queue, --reason, --task), or --all")
 
-    async def find(self, app: Millstream) -> dict[str, list[str]]:
+    async def find(self, app: Millstream) -> dict[Address, list[str]]:
         """Their ids by queue, or shard, all of them before the first is moved: one that is replayed may die again.
 
         MillstreamError if there is no letter of a given id.
@@ -196,7 +196,9 @@ def purge_dead(
     say(f"{counted(count, 'dead letter')} deleted")
 
 
-async def _move(chosen: dict[str, list[str]], doing: str, verb: Callable[[str, Sequence[str]], Awaitable[list[str]]]) -> int:
+async def _move(
+    chosen: dict[Address, list[str]], doing: str, verb: Callable[[Address, Sequence[str]], Awaitable[list[str]]]
+) -> int:
     """Move letters page by page; how many there were."""
     moved = 0
     with progress(doing, sum(map(len, chosen.values()))) as advance:
@@ -219,7 +221,7 @@ def _row(letter: DeadJob) -> dict[str, Any]:
         "id": letter.id,
         "task": letter.task,
         "queue": letter.queue,
-        "group": (split_address(letter.queue) or ("", None))[1],
+        "group": Address(letter.queue).group or None,
         "reason": letter.reason,
         "error": f"{letter.error_type}: {letter.error}",
         "traceback": letter.traceback,

@@ -14,7 +14,7 @@ from millstream.cli.output import confirm, more_than, print_details, print_list,
 from millstream.cli.table import Column
 from millstream.cli.text import counted, iso, json_text, moment, natural, unpacked
 from millstream.errors import BrokerError, JobNotFound, MillstreamError, UsageError
-from millstream.model.address import base_name, shard_of
+from millstream.model.address import Address
 from millstream.reporting.printable import line
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def cancel_jobs(ids: JobIds, queue: InQueue = None, yes: Yes = False, url: Url =
     from millstream.cli.target import at
 
     async def cancel(broker: Broker, view: JobView) -> str:
-        answer = await broker.cancel(view.queue, view.id)
+        answer = await broker.cancel(Address(view.queue), view.id)
         if answer is Cancellation.CANCELLED:
             return f"job {view.id} is cancelled"
         why = "it is running" if answer is Cancellation.RUNNING else f"it has ended: it is {view.status}"
@@ -123,7 +123,7 @@ def retry_jobs(ids: JobIds, queue: InQueue = None, url: Url = None, namespace: N
 
     async def retry(broker: Broker, view: JobView) -> str:
         verb = {"dead": broker.replay, "scheduled": broker.promote}.get(view.status)
-        if verb is None or not await verb(view.queue, [view.id]):
+        if verb is None or not await verb(Address(view.queue), [view.id]):
             raise MillstreamError(f"job {view.id!r} is {view.status}: only dead and scheduled jobs can be retried")
         return f"job {view.id} was {view.status} and is ready"
 
@@ -196,7 +196,7 @@ async def _one(app: Millstream, job_id: str, queue: str | None) -> JobView:
             f"there is no job {job_id!r}{where} at {app.where}: it ended and left no result, or its id is another", job_id
         )
     if len(found) > 1:
-        names = ", ".join(base_name(view.queue) for view in found)
+        names = ", ".join(Address(view.queue).base for view in found)
         raise UsageError(f"there is a job {job_id!r} in queues {names}: say --queue")
     return found[0]
 
@@ -219,7 +219,7 @@ def _row(view: JobView) -> dict[str, Any]:
     return {
         "id": view.id or None,
         "task": view.task or None,
-        "queue": base_name(view.queue),
+        "queue": str(Address(view.queue).base),
         "status": view.status,
         "attempt": letter.attempts if letter else message.attempt if message else None,
         "enqueued_at": moment(view.enqueued_ms / 1000) if view.enqueued_ms else None,
@@ -247,7 +247,7 @@ def describe(view: JobView, facts: Facts) -> tuple[dict[str, Any], dict[str, str
     fields: dict[str, Any] = {
         **_row(view),
         "why": {"code": why.code, "text": why.text, "also": list(why.also)},
-        "shard": shard_of(view.queue),
+        "shard": Address(view.queue).shard,
         "key": None if key is None else key_text(key),
         "due_at": moment(view.due_at),
         "expires_at": moment(view.expires_at),

@@ -12,7 +12,7 @@ from millstream.cli.output import confirm, print_list, say
 from millstream.cli.table import Column
 from millstream.cli.text import counted, moment
 from millstream.errors import MillstreamError
-from millstream.model.address import split_address
+from millstream.model.address import Address
 
 if TYPE_CHECKING:
     from millstream.app import Millstream
@@ -62,7 +62,7 @@ def stopped_row(address: str, stopped: StoppedKey) -> dict[str, Any]:
     }
 
 
-async def stopped_rows(app: Millstream, addresses: Sequence[str]) -> list[dict[str, Any]]:
+async def stopped_rows(app: Millstream, addresses: Sequence[Address]) -> list[dict[str, Any]]:
     """The stopped keys at some addresses."""
     return [stopped_row(at, stopped) for at in addresses for stopped in await app.inspector.stopped_keys(at)]
 
@@ -74,13 +74,12 @@ def print_stopped(rows: Sequence[dict[str, Any]]) -> None:
         print_list(rows, STOPPED_COLUMNS, json=False, empty="")
 
 
-def holder(app: Millstream, address: str) -> Queue | Group:
+def holder(app: Millstream, address: Address) -> Queue | Group:
     """What is at an address, to be looked after."""
-    parts = split_address(address)
-    return app.queue(address) if parts is None else app.group(*parts)
+    return app.queue(address) if address.is_queue else app.group(address.log, address.group)
 
 
-async def clear(app: Millstream, addresses: Sequence[str], what: str, key: str, replay: bool) -> int:
+async def clear(app: Millstream, addresses: Sequence[Address], what: str, key: str, replay: bool) -> int:
     """Clear a key wherever it is stopped; how many letters were replayed. MillstreamError if it is stopped nowhere."""
     found = [(at, each) for at in addresses for each in await app.inspector.stopped_keys(at) if key_text(each.key) == key]
     if not found:
@@ -90,7 +89,7 @@ async def clear(app: Millstream, addresses: Sequence[str], what: str, key: str, 
     return sum([await holder(app, at).clear(each.key, replay=replay) for at, each in found])
 
 
-async def reshard(app: Millstream, address: str, sharded: Queue | Topic[Any], shards: int, yes: bool) -> None:
+async def reshard(app: Millstream, address: Address, sharded: Queue | Topic[Any], shards: int, yes: bool) -> None:
     """Change how many shards a queue has, or a topic by its address."""
     now = await app.inspector.shards(address)
     what = f"{type(sharded).__name__.lower()} {sharded.name}"

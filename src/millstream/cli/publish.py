@@ -14,7 +14,7 @@ from millstream.cli.order import given_key
 from millstream.cli.output import say
 from millstream.cli.text import json_text
 from millstream.errors import UsageError
-from millstream.model.address import topic_address
+from millstream.model.address import Address
 
 if TYPE_CHECKING:
     from millstream.app import Millstream
@@ -70,7 +70,7 @@ def _known(app: Millstream, topic: str) -> Topic[Any]:
 
 async def _unchecked(app: Millstream, topic: str, key: str | None) -> Topic[Any]:
     """A topic of that name which takes anything, in the order that there is."""
-    anything, shards = cast(type[Any], Any), await app.inspector.shards(topic_address(topic))
+    anything, shards = cast(type[Any], Any), await app.inspector.shards(Address.of_topic(topic))
     if not shards:
         if key is not None:
             raise UsageError(f"--key {key}: topic {topic!r} has no order")

@@ -16,7 +16,6 @@ from millstream.cli.order import (
     Replay,
     clear,
     cleared,
-    holder,
     print_stopped,
     reshard,
     stopped_rows,
@@ -25,7 +24,7 @@ from millstream.cli.order import (
 from millstream.cli.output import confirm, note, print_details, print_list, progress, say
 from millstream.cli.table import Column
 from millstream.cli.text import counted, moment
-from millstream.model.address import base_name
+from millstream.model.address import Address
 
 if TYPE_CHECKING:
     from millstream.app import Millstream
@@ -104,7 +103,7 @@ def reshard_queue(queue: QueueName, shards: Number, yes: Yes = False, url: Url =
 
     async def change(app: Millstream) -> None:
         await queues_of(app, queue)
-        await reshard(app, queue, app.queue(queue), shards, yes)
+        await reshard(app, Address(queue), app.queue(queue), shards, yes)
 
     at(url, namespace, change)
     say(f"queue {queue} has {counted(shards, 'shard') if shards else 'no shards'}")
@@ -117,7 +116,7 @@ def pause_queue(queue: QueueName, url: Url = None, namespace: Namespace = None) 
 
     async def pause(app: Millstream) -> None:
         await queues_of(app, queue)
-        await holder(app, queue).pause()
+        await app.queue(queue).pause()
 
     at(url, namespace, pause)
     say(f"queue {queue} is paused")
@@ -130,7 +129,7 @@ def resume_queue(queue: QueueName, url: Url = None, namespace: Namespace = None)
 
     async def resume(app: Millstream) -> None:
         await queues_of(app, queue)
-        await holder(app, queue).resume()
+        await app.queue(queue).resume()
 
     at(url, namespace, resume)
     say(f"queue {queue} is resumed")
@@ -151,13 +150,13 @@ def purge_queue(queue: QueueName, yes: Yes = False, url: Url = None, namespace: 
 
 async def _rows(app: Millstream) -> list[dict[str, Any]]:
     names = await app.inspector.queues()
-    served = [queue for worker in await app.inspector.workers() for queue in {base_name(queue) for queue in worker.queues}]
+    served = [queue for worker in await app.inspector.workers() for queue in {Address(name).base for name in worker.queues}]
     rows: list[dict[str, Any]] = []
     for start in range(0, len(names), AT_ONCE):
         for state in await asyncio.gather(*map(app.inspector.queue, names[start : start + AT_ONCE])):
             row = {column.field: getattr(state, column.field) for column in COLUMNS[:-1]}
             order = {field: getattr(state, field) for field in _OF_ORDER}
-            rows.append({**row, "workers": served.count(state.queue), **order})
+            rows.append({**row, "workers": served.count(Address(state.queue)), **order})
     return rows
 
 
@@ -167,7 +166,9 @@ async def _details(app: Millstream, queue: str) -> dict[str, Any]:
     await queues_of(app, queue)
     inspector = app.inspector
     state = await inspector.queue(queue)
-    workers = [worker.id for worker in await inspector.workers() if queue in map(base_name, worker.queues)]
+    workers = [
+        worker.id for worker in await inspector.workers() if Address(queue) in (Address(name).base for name in worker.queues)
+    ]
     ready = [view.message for view in await inspector.jobs(queue, "ready", limit=1)]
     scheduled = await inspector.jobs(queue, "scheduled", limit=1)
     return {
@@ -177,7 +178,7 @@ async def _details(app: Millstream, queue: str) -> dict[str, Any]:
         "next_ready_since": moment(ready[0].enqueued_ms / 1000) if ready and ready[0] else None,
         "next_due_at": moment(scheduled[0].due_at) if scheduled else None,
         "totals": state.totals,
-        "stopped_keys": await stopped_rows(app, [queue]),
+        "stopped_keys": await stopped_rows(app, [Address(queue)]),
     }
 
 
@@ -204,7 +205,7 @@ async def _purge(app: Millstream, queue: str, yes: bool) -> int:
     return cancelled
 
 
-async def _purge_at(broker: Broker, queue: str, advance: Advance) -> tuple[int, int]:
+async def _purge_at(broker: Broker, queue: Address, advance: Advance) -> tuple[int, int]:
     """Of a queue, or one of its shards: how many were cancelled, and how many were no jobs."""
     cancelled = strange = 0
     states: tuple[Listed, ...] = ("blocked", "scheduled", "ready")  # blocked ones first: they would follow those they wait for
@@ -222,7 +223,7 @@ async def _purge_at(broker: Broker, queue: str, advance: Advance) -> tuple[int, 
     return cancelled, strange
 
 
-async def _cancel(broker: Broker, queue: str, ids: list[str]) -> int:
+async def _cancel(broker: Broker, queue: Address, ids: list[str]) -> int:
     """Cancel jobs in several short calls, all in flight together, so that no other caller waits for the whole."""
     from millstream.broker import Cancellation
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from millstream.app import Millstream
 from millstream.errors import BrokerUnavailable, MillstreamError, UsageError
+from millstream.model.address import Address
 
 T = TypeVar("T")
 
@@ -73,7 +74,7 @@ def check_reach(app: Millstream) -> None:
         raise UsageError("memory:// is inside one process and cannot be seen from another: say --url, or set MILLSTREAM_URL")
 
 
-async def queues_of(app: Millstream, queue: str | None) -> list[str]:
+async def queues_of(app: Millstream, queue: str | None) -> list[Address]:
     """The one queue asked for, or all; MillstreamError if there is no such queue."""
     names = await app.inspector.addresses()
     if queue is None:
@@ -82,4 +83,4 @@ async def queues_of(app: Millstream, queue: str | None) -> list[str]:
         raise MillstreamError(
             f"there is no queue {queue!r}; {'there are ' + ', '.join(names) if names else 'there is none yet'} (at {app.where})"
         )
-    return [queue]
+    return [Address(queue)]

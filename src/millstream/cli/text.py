@@ -68,7 +68,11 @@ def counted(count: int, noun: str) -> str:
 
 def json_text(value: Any) -> str:
     """JSON, two blanks deep; moments as in ``iso``."""
-    return msgspec.json.format(msgspec.json.encode(_jsonable(value), enc_hook=repr), indent=2).decode()
+    return msgspec.json.format(msgspec.json.encode(_jsonable(value), enc_hook=_as_text), indent=2).decode()
+
+
+def _as_text(value: object) -> str:
+    return str(value) if isinstance(value, str) else repr(value)
 
 
 def _jsonable(value: Any) -> Any:

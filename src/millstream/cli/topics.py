@@ -26,7 +26,7 @@ from millstream.cli.order import (
 from millstream.cli.output import print_details, print_list, say
 from millstream.cli.table import Column
 from millstream.cli.text import counted
-from millstream.model.address import group_address, shard_addresses, topic_address
+from millstream.model.address import Address
 
 if TYPE_CHECKING:
     from millstream.app import Millstream
@@ -66,9 +66,9 @@ def show_topic(topic: TopicName, json: Json = False, url: Url = None, namespace:
 
     async def look(app: Millstream) -> tuple[TopicState, list[dict[str, Any]], list[dict[str, Any]]]:
         (state,) = await topics_of(app, topic)
-        names = shard_addresses(topic, state.shards) if state.shards else []
+        names = [shard.log for shard in Address.of_topic(topic).shards(state.shards)] if state.shards else []
         shards = [{**_topic_row(await app.inspector.topic(name)), "shard": name} for name in names]
-        stopped = [group_address(topic, group.name) for group in state.groups if group.stopped]
+        stopped = [Address.of_group(topic, group.name) for group in state.groups if group.stopped]
         return state, shards, await stopped_rows(app, stopped)
 
     state, shards, stopped = at(url, namespace, look)
@@ -107,7 +107,7 @@ def clear_key(
         names = [each.name for each in state.groups]
         if group is not None:
             check_group(topic, group, names)
-        return await clear(app, [group_address(topic, name) for name in names if group in (None, name)], what, key, replay)
+        return await clear(app, [Address.of_group(topic, name) for name in names if group in (None, name)], what, key, replay)
 
     cleared(what, key, at(url, namespace, clear_it), replay)
 
@@ -123,7 +123,7 @@ def reshard_topic(topic: TopicName, shards: Number, yes: Yes = False, url: Url =
 
     async def change(app: Millstream) -> None:
         await topics_of(app, topic)
-        await reshard(app, topic_address(topic), app.topic(topic, cast(type[Any], Any)), shards, yes)
+        await reshard(app, Address.of_topic(topic), app.topic(topic, cast(type[Any], Any)), shards, yes)
 
     at(url, namespace, change)
     say(f"topic {topic} has {counted(shards, 'shard') if shards else 'no shards'}")

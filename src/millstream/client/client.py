@@ -18,10 +18,9 @@ from millstream.aio.shared_attempt import SharedAttempt
 from millstream.broker import Broker, Post, Receipt
 from millstream.client.opening import Opening, PrefixDeclaration, TopicDeclaration, shards_changed, share
 from millstream.client.outbox import PATIENCE_SECONDS, Outbox
-from millstream.client.shards import addresses_of, base
 from millstream.client.template import Template
 from millstream.errors import BrokerError, BrokerUnavailable, IdConflict, QueueFull, ShardsChanged, TopicFull
-from millstream.model.address import base_name, shard_addresses, shard_of, split_address
+from millstream.model.address import Address
 from millstream.model.settings import QueueSettings
 from millstream.model.types import Status
 from millstream.reporting import logs
@@ -67,7 +66,7 @@ class Client:
         backend: Backend,
         queues: Mapping[str, QueueSettings],
         topics: Mapping[str, TopicDeclaration],
-        prefixes: Mapping[str, PrefixDeclaration],
+        prefixes: Mapping[Address, PrefixDeclaration],
         observers: Observers | None = None,
         *,
         clock: Callable[[], float] = time.time,
@@ -81,7 +80,7 @@ class Client:
         self._queues = queues
         self._topics = topics
         self.opening = Opening(queues, topics, prefixes)
-        self._spreads: dict[str, Sequence[str]] = {}
+        self._spreads: dict[Address, Sequence[Address]] = {}
         """The addresses of shards."""
         self._turns: Iterator[int] | None = None
         """Which shard is next for what has no key; they do not all begin with the first."""
@@ -91,7 +90,7 @@ class Client:
         self._connecting = SharedAttempt(self._connect, self._why_closed)
         self._failed: BrokerUnavailable | None = None
         """Why the last attempt to connect failed; ``None`` after one that did not."""
-        self._outboxes: dict[str, Outbox] = {}
+        self._outboxes: dict[Address, Outbox] = {}
         self._until_shutdown: AsyncGenerator[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._beside: set[asyncio.Task[None]] = set()
@@ -131,14 +130,14 @@ class Client:
             raise
         return broker
 
-    async def open_declared(self, addresses: Sequence[str]) -> Broker:
+    async def open_declared(self, addresses: Sequence[Address]) -> Broker:
         """The broker, open, with all topics, groups and prefixes that the app declares by now, for a worker that serves these
         addresses. ShardsChanged if one of them has another number of shards than is declared."""
         broker = await self.broker()
         await self.opening.to_serve(broker, addresses)
         return broker
 
-    def _repaired(self, address: str, what: str) -> None:
+    def _repaired(self, address: Address, what: str) -> None:
         self.reporter.tell("maintenance", address, BrokerError(what))
 
     async def ask(self, verb: Callable[[Broker], Awaitable[T]]) -> T:
@@ -183,7 +182,7 @@ class Client:
 
     # -- sending -----------------------------------------------------------------------------------------------------------
 
-    async def send(self, template: Template, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, bool, str]:
+    async def send(self, template: Template, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, bool, Address]:
         """Enqueue one job; its id, whether this call created it, and its address. What goes wrong concerns this job alone."""
         payload = template.pack(args, kwargs)
         key, address = None, template.queue
@@ -197,20 +196,20 @@ class Client:
             raise answer
         return post.id, self.created(address, post, answer[0]), address
 
-    def spread(self, address: str) -> Sequence[str] | None:
+    def spread(self, address: Address) -> Sequence[Address] | None:
         """The addresses of the shards that the app declares of a queue, or of a topic by its address; None: it has none."""
         found = self._spreads.get(address)
         if found is None:
             queue = self._queues.get(address)
             shards = queue.shards if queue is not None else self.opening.declared_shards(address)
-            if not shards and split_address(address) is None:
+            if not shards and address.is_queue:
                 return None  # a queue may be declared again, with shards
-            found = self._spreads[address] = shard_addresses(address, shards) if shards else ()
+            found = self._spreads[address] = address.shards(shards) if shards else ()
         return found or None
 
     def route(
-        self, template: Template, args: tuple[Any, ...], kwargs: dict[str, Any], spread: Sequence[str] | None
-    ) -> tuple[bytes | None, str]:
+        self, template: Template, args: tuple[Any, ...], kwargs: dict[str, Any], spread: Sequence[Address] | None
+    ) -> tuple[bytes | None, Address]:
         """The key of what is sent, and the address it goes to. TypeError if the user's function has no key for it."""
         key = None if template.key is None else template.key(args, kwargs)
         if spread is None:
@@ -219,36 +218,38 @@ class Client:
             self._turns = count(crc32(self._new_sender().encode()))
         return key, spread[template.shard(key, len(spread), self._turns)]
 
-    async def addresses(self, address: str) -> Sequence[str]:
+    async def addresses(self, address: Address) -> list[Address]:
         """Where the messages of a queue or group are: its own address, or those of its shards, as many as the server knows."""
 
-        async def look(broker: Broker) -> Sequence[str]:
-            await self.opening.note(broker, base(address))
-            return await addresses_of(broker, address)
+        async def look(broker: Broker) -> list[Address]:
+            await self.opening.note(broker, address.sharded)
+            if address.shard is not None:
+                return [address]
+            return address.shards(await broker.inspector.shards(address.sharded))
 
         return await self.ask(look)
 
-    async def find_job(self, addresses: Sequence[str], job_id: str) -> str | None:
+    async def find_job(self, addresses: Sequence[Address], job_id: str) -> Address | None:
         """At which of these addresses a job is known; None: at none."""
         statuses = await asyncio.gather(*(self.ask(partial(_status, address, job_id)) for address in addresses))
         return next((address for address, status in zip(addresses, statuses, strict=True) if status != "unknown"), None)
 
-    async def find_everywhere(self, job_id: str) -> list[str]:
+    async def find_everywhere(self, job_id: str) -> list[Address]:
         """The addresses of all queues of the namespace, or of their shards, that know a job."""
         names = await self.ask(lambda broker: broker.inspector.queues())
-        found: list[str] = []
+        found: list[Address] = []
         for start in range(0, len(names), AT_ONCE):
-            spreads = await asyncio.gather(*map(self.addresses, names[start : start + AT_ONCE]))
+            spreads = await asyncio.gather(*(self.addresses(Address(name)) for name in names[start : start + AT_ONCE]))
             known = await asyncio.gather(*(self.find_job(addresses, job_id) for addresses in spreads))
             found += [address for address in known if address is not None]
         return found
 
-    async def of_all(self, address: str, verb: Callable[[str, Broker], Awaitable[T]]) -> list[T]:
+    async def of_all(self, address: Address, verb: Callable[[Address, Broker], Awaitable[T]]) -> list[T]:
         """Do one thing to a queue or group: once, or to each of its shards, all at the same time; what came of it, in their
         order."""
         return await asyncio.gather(*(self.ask(partial(verb, each)) for each in await self.addresses(address)))
 
-    def created(self, queue: str, post: Post, receipt: Receipt) -> bool:
+    def created(self, queue: Address, post: Post, receipt: Receipt) -> bool:
         """Whether the job is new; raises what refused it."""
         if receipt is Receipt.CREATED:
             return True
@@ -257,16 +258,15 @@ class Client:
             return post.serial > 0
         if receipt is Receipt.CONFLICT:
             raise IdConflict(f"id {post.id!r} in queue {queue!r} is that of a job of another task than {post.task!r}")
-        parts = split_address(base_name(queue))
         most = self.max_length(queue)
-        part = "" if shard_of(queue) is None else f", its share, in shard {shard_of(queue)}"
-        if parts is not None:
+        part = "" if queue.shard is None else f", its share, in shard {queue.shard}"
+        if not queue.is_queue:
             raise TopicFull(
-                f"topic {parts[0]!r} keeps max_length={most} events{part} that are not all handled; nothing was written"
+                f"topic {queue.name!r} keeps max_length={most} events{part} that are not all handled; nothing was written"
             )
-        raise QueueFull(f"queue {base_name(queue)!r} holds max_length={most} jobs{part}; nothing was written")
+        raise QueueFull(f"queue {queue.name!r} holds max_length={most} jobs{part}; nothing was written")
 
-    def outbox(self, queue: str) -> Outbox:
+    def outbox(self, queue: Address) -> Outbox:
         """This client's one outbox for a queue."""
         outbox = self._outboxes.get(queue)
         if outbox is None:
@@ -284,14 +284,12 @@ class Client:
         """This machine's wall clock, shown to people."""
         return int(self._clock() * 1000)
 
-    def max_length(self, address: str) -> int | None:
+    def max_length(self, address: Address) -> int | None:
         """The bound the app declared for a queue, or for a topic by its address; for a shard its part of that."""
-        name = base_name(address)
-        parts = split_address(name)
-        settings = self._queues.get(name) if parts is None else self._topics[parts[0]].settings
+        settings = self._queues.get(address.name) if address.is_queue else self._topics[address.name].settings
         return None if settings is None else share(settings.max_length, settings.shards)
 
-    async def _publish(self, queue: str, posts: list[Post], sender: str) -> list[Receipt]:
+    async def _publish(self, queue: Address, posts: list[Post], sender: str) -> list[Receipt]:
         try:
             broker = self._broker or await self.broker()
             receipts = await self._send(broker, queue, posts, sender)
@@ -302,29 +300,29 @@ class Client:
             self.reporter.heal("publish", queue)
         return receipts
 
-    def _unpublished(self, queue: str, error: BrokerError) -> None:
+    def _unpublished(self, queue: Address, error: BrokerError) -> None:
         """Callers are told by what is raised when their patience ends; this is for those who watch."""
         self.reporter.fail("publish", queue, error, "publishing to %r failed: %s", queue, error)
 
-    async def _send(self, broker: Broker, address: str, posts: list[Post], sender: str) -> list[Receipt]:
-        parts, most = split_address(address), self.max_length(address)
-        shards = 0 if shard_of(address) is None else self.opening.declared_shards(base_name(address))
-        if parts is not None:
-            await self.opening.topic(broker, self._topics[base_name(parts[0])])
+    async def _send(self, broker: Broker, address: Address, posts: list[Post], sender: str) -> list[Receipt]:
+        most = self.max_length(address)
+        shards = 0 if address.shard is None else self.opening.declared_shards(address.base)
+        if not address.is_queue:
+            await self.opening.topic(broker, self._topics[address.name])
         elif address not in self.opening.queues:
             await self.opening.queue(broker, address)
         try:
-            if parts is None:
+            if address.is_queue:
                 return await broker.publish(address, posts, sender=sender, max_length=most, shards=shards)
-            return await broker.emit(parts[0], posts, sender=sender, max_length=most, shards=shards)
+            return await broker.emit(address.log, posts, sender=sender, max_length=most, shards=shards)
         except ShardsChanged:
-            noted = await broker.inspector.shards(base_name(address))
+            noted = await broker.inspector.shards(address.base)
             if noted == shards:  # somebody looks whether it can be changed: that ends
                 raise BrokerUnavailable(
-                    f"the number of shards of {base_name(address)!r} at {self._backend.where} is being changed, so nothing was "
+                    f"the number of shards of {address.base!r} at {self._backend.where} is being changed, so nothing was "
                     "written. Publish again when the change is complete"
                 ) from None
-            raise shards_changed(base_name(address), noted, shards) from None
+            raise shards_changed(address.base, noted, shards) from None
 
     # -- closing -----------------------------------------------------------------------------------------------------------
 
@@ -387,5 +385,5 @@ class Client:
             await self._disconnect()  # and not for good: the loop may be run again
 
 
-def _status(address: str, job_id: str, broker: Broker) -> Awaitable[Status]:
+def _status(address: Address, job_id: str, broker: Broker) -> Awaitable[Status]:
     return broker.inspector.status(address, job_id)

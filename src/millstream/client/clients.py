@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from millstream.client.client import Backend, Client
 from millstream.client.opening import PrefixDeclaration, TopicDeclaration
+from millstream.model.address import Address
 from millstream.model.settings import QueueSettings
 from millstream.reporting.observers import Observers
 
@@ -29,7 +30,7 @@ class Clients:
         choose_backend: Callable[[], Backend],
         queues: Mapping[str, QueueSettings],
         topics: Mapping[str, TopicDeclaration],
-        prefixes: Mapping[str, PrefixDeclaration],
+        prefixes: Mapping[Address, PrefixDeclaration],
         observers: Observers,
     ) -> None:
         self._choose_backend = choose_backend

@@ -23,7 +23,7 @@ from millstream.broker.sums import sum_queues, sum_topics
 from millstream.client.background import sync_version
 from millstream.client.clients import Clients
 from millstream.client.pages import merged
-from millstream.model.address import group_address, topic_address
+from millstream.model.address import Address
 from millstream.model.types import Status
 
 if TYPE_CHECKING:
@@ -44,21 +44,21 @@ class ClientInspector(Inspector):
         self._clients = clients
 
     async def status(self, queue: str, job_id: str) -> Status:
-        found = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.status(at, job_id))
+        found = await self._clients.here().of_all(Address(queue), lambda at, broker: broker.inspector.status(at, job_id))
         known: list[Status] = [status for status in found if status != "unknown"]
         return known[0] if known else "unknown"
 
     async def why(self, queue: str, job_id: str) -> Why:
         """Why a job is not running; see ``Inspector.why``. Of a queue with shards, the one that knows the job answers."""
-        found = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.why(at, job_id))
+        found = await self._clients.here().of_all(Address(queue), lambda at, broker: broker.inspector.why(at, job_id))
         return next((why for why in found if why.code != "unknown"), found[0])
 
     async def facts(self, queue: str, job_id: str) -> Facts:
-        found = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.facts(at, job_id))
+        found = await self._clients.here().of_all(Address(queue), lambda at, broker: broker.inspector.facts(at, job_id))
         return next((facts for facts in found if facts.view is not None), found[0])
 
     async def standing(self, queue: str, job_id: str) -> Standing:
-        found = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.standing(at, job_id))
+        found = await self._clients.here().of_all(Address(queue), lambda at, broker: broker.inspector.standing(at, job_id))
         return next((standing for standing in found if standing.key is not None), found[0])
 
     async def trouble(self) -> Trouble | None:
@@ -68,37 +68,37 @@ class ClientInspector(Inspector):
         return await self._clients.here().ask(lambda broker: broker.inspector.queues())
 
     async def queue(self, queue: str) -> QueueState:
-        states = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.queue(at))
-        return states[0] if states[0].queue == queue else sum_queues(queue, states)
+        states = await self._clients.here().of_all(Address(queue), lambda at, broker: broker.inspector.queue(at))
+        return states[0] if states[0].queue == queue else sum_queues(Address(queue), states)
 
     async def topics(self) -> list[str]:
         return await self._clients.here().ask(lambda broker: broker.inspector.topics())
 
     async def topic(self, topic: str) -> TopicState:
-        names = [at.removesuffix(topic_address("")) for at in await self._clients.here().addresses(topic_address(topic))]
+        names = [shard.log for shard in await self._clients.here().addresses(Address.of_topic(topic))]
         states = await asyncio.gather(*map(self._topic, names))
         return states[0] if names == [topic] else sum_topics(topic, states)
 
     async def _topic(self, name: str) -> TopicState:
         return await self._clients.here().ask(lambda broker: broker.inspector.topic(name))
 
-    async def addresses(self) -> list[str]:
+    async def addresses(self) -> list[Address]:
         """Every queue by its name, then every group by its topic's and its own: ``topic/group``."""
-        names, groups = await self.topics(), list[str]()
+        names, groups = await self.topics(), list[Address]()
         for start in range(0, len(names), AT_ONCE):
             topics = await asyncio.gather(*map(self.topic, names[start : start + AT_ONCE]))
-            groups += [group_address(topic.name, group.name) for topic in topics for group in topic.groups]
-        return [*await self.queues(), *groups]
+            groups += [Address.of_group(topic.name, group.name) for topic in topics for group in topic.groups]
+        return [*map(Address, await self.queues()), *groups]
 
-    async def spread(self, address: str) -> list[str]:
+    async def spread(self, address: str) -> list[Address]:
         """Where the messages of a queue or group are: the addresses of its shards, or its own if it has none."""
-        return list(await self._clients.here().addresses(address))
+        return await self._clients.here().addresses(Address(address))
 
     async def shards(self, address: str) -> int:
-        return await self._clients.here().ask(lambda broker: broker.inspector.shards(address))
+        return await self._clients.here().ask(lambda broker: broker.inspector.shards(Address(address)))
 
     async def stopped_keys(self, queue: str) -> list[StoppedKey]:
-        found = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.stopped_keys(at))
+        found = await self._clients.here().of_all(Address(queue), lambda at, broker: broker.inspector.stopped_keys(at))
         return sorted((stopped for each in found for stopped in each), key=lambda stopped: stopped.key)
 
     async def jobs(
@@ -106,29 +106,29 @@ class ClientInspector(Inspector):
     ) -> list[JobView]:
         client = self._clients.here()
 
-        async def read(at: str, after: str, limit: int) -> list[JobView]:
+        async def read(at: Address, after: str, limit: int) -> list[JobView]:
             return await client.ask(lambda broker: broker.inspector.jobs(at, status, after=after, limit=limit, task=task))
 
-        return await merged(await client.addresses(queue), read, _rank, after, limit)
+        return await merged(await client.addresses(Address(queue)), read, _rank, after, limit)
 
     async def job(self, queue: str, job_id: str) -> JobView | None:
-        found = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.job(at, job_id))
+        found = await self._clients.here().of_all(Address(queue), lambda at, broker: broker.inspector.job(at, job_id))
         return next((view for view in found if view is not None), None)
 
     async def dead_letters(self, queue: str, *, after: str = "", limit: int = 100) -> list[DeadLetter]:
         client = self._clients.here()
 
-        async def read(at: str, after: str, limit: int) -> list[DeadLetter]:
+        async def read(at: Address, after: str, limit: int) -> list[DeadLetter]:
             return await client.ask(lambda broker: broker.inspector.dead_letters(at, after=after, limit=limit))
 
-        return await merged(await client.addresses(queue), read, lambda letter: letter.died_at, after, limit)
+        return await merged(await client.addresses(Address(queue)), read, lambda letter: letter.died_at, after, limit)
 
     async def dead_letter(self, queue: str, job_id: str) -> DeadLetter | None:
-        found = await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.dead_letter(at, job_id))
+        found = await self._clients.here().of_all(Address(queue), lambda at, broker: broker.inspector.dead_letter(at, job_id))
         return next((letter for letter in found if letter is not None), None)
 
     async def due(self, queue: str) -> int:
-        return sum(await self._clients.here().of_all(queue, lambda at, broker: broker.inspector.due(at)))
+        return sum(await self._clients.here().of_all(Address(queue), lambda at, broker: broker.inspector.due(at)))
 
     async def workers(self) -> list[WorkerInfo]:
         return await self._clients.here().ask(lambda broker: broker.inspector.workers())

@@ -11,11 +11,11 @@ from millstream.broker.why import key_text
 from millstream.client.client import Client
 from millstream.client.template import new_request
 from millstream.errors import ShardsInUse, UsageError
-from millstream.model.address import group_address, shard_addresses, split_address, split_group, topic_at
+from millstream.model.address import Address
 from millstream.model.ordering import Key, key_bytes
 
 
-async def clear_key(client: Client, address: str, what: str, key: Key, replay: bool) -> int:
+async def clear_key(client: Client, address: Address, what: str, key: Key, replay: bool) -> int:
     """Let a stopped key of a queue or group go on; how many letters were replayed. UsageError if it is not stopped."""
     data = key_bytes(key, f"clear of {what}")
     for answer in await client.of_all(address, partial(_clear, key=data, replay=replay, request=new_request())):
@@ -24,11 +24,11 @@ async def clear_key(client: Client, address: str, what: str, key: Key, replay: b
     raise UsageError(f"key {key_text(data)!r} of {what} is not stopped: stopped_keys() says which are")
 
 
-def _clear(address: str, broker: Operating, *, key: bytes, replay: bool, request: str) -> Awaitable[int | None]:
+def _clear(address: Address, broker: Operating, *, key: bytes, replay: bool, request: str) -> Awaitable[int | None]:
     return broker.clear_key(address, key, replay=replay, request=request)
 
 
-async def seek(client: Client, group: str, what: str, to: LogPosition) -> None:
+async def seek(client: Client, group: Address, what: str, to: LogPosition) -> None:
     """Move a group's position in the log, or in the logs of all shards. UsageError: no such group, or no such position."""
     addresses = await client.addresses(group)
     if len(addresses) > 1 and isinstance(to, str) and to not in (BEGINNING, END):
@@ -38,11 +38,10 @@ async def seek(client: Client, group: str, what: str, to: LogPosition) -> None:
         )
     request = new_request()
     if not any(await client.of_all(group, lambda at, broker: broker.seek(at, to, request=request))):
-        topic, name = split_group(group)
-        raise UsageError(f"topic {topic!r} has no group {name!r}")
+        raise UsageError(f"topic {group.log!r} has no group {group.group!r}")
 
 
-async def reshard(client: Client, address: str, shards: int) -> None:
+async def reshard(client: Client, address: Address, shards: int) -> None:
     """Change how many shards a queue, or a topic by its address, has; 0: none. ShardsInUse if something is on its way, or a key
     is stopped: it would go on in another shard.
 
@@ -55,37 +54,36 @@ async def reshard(client: Client, address: str, shards: int) -> None:
     client.opening.forget(address)
 
 
-async def _prepare(broker: Broker, *, address: str, before: Sequence[str], shards: int) -> None:
-    if list(before) == list(shard_addresses(address, shards)):
+async def _prepare(broker: Broker, *, address: Address, before: Sequence[Address], shards: int) -> None:
+    if list(before) == address.shards(shards):
         return  # it has that number already: nothing moves
-    new = [each for each in shard_addresses(address, shards) if each not in before]
-    parts = split_address(address)
-    if parts is None:
+    new = [each for each in address.shards(shards) if each not in before]
+    if address.is_queue:
         states = [await broker.inspector.queue(each) for each in before]
         _refuse_stopped(address, sum(state.stopped for state in states))
         for each in new if any(state.paused for state in states) else ():
             await broker.pause(each)
         return
-    topics = [await broker.inspector.topic(topic_at(each)) for each in before]
+    topics = [await broker.inspector.topic(each.log) for each in before]
     _refuse_stopped(address, sum(group.stopped for topic in topics for group in topic.groups))
     groups = {group.name: BEGINNING for topic in topics for group in topic.groups}
     paused = {group.name for topic in topics for group in topic.groups if group.paused}
-    for name in (topic_at(each) for each in new):
+    for name in (each.log for each in new):
         await broker.open_topic(name, groups, followed=any(topic.followed for topic in topics))
         for group in paused:
-            await broker.pause(group_address(name, group))
+            await broker.pause(Address.of_group(name, group))
 
 
-def _refuse_stopped(address: str, stopped: int) -> None:
+def _refuse_stopped(address: Address, stopped: int) -> None:
     if stopped:
         raise ShardsInUse(f"{address!r} has {stopped:,} stopped keys, which would go on in other shards: clear them first")
 
 
-async def _clean(broker: Operating, *, address: str, before: Sequence[str], shards: int) -> None:
+async def _clean(broker: Operating, *, address: Address, before: Sequence[Address], shards: int) -> None:
     """Nothing is kept for groups where nothing is published any more."""
-    after = shard_addresses(address, shards)
-    for each in before if split_address(address) is not None else ():
+    after = address.shards(shards)
+    for each in before if not address.is_queue else ():
         if each not in after:
-            name = topic_at(each)
+            name = each.log
             for group in (await broker.inspector.topic(name)).groups:
-                await broker.remove_group(group_address(name, group.name))
+                await broker.remove_group(Address.of_group(name, group.name))

@@ -9,7 +9,7 @@ from typing import Protocol
 from millstream.broker import Broker
 from millstream.broker.values import LogPosition
 from millstream.errors import ShardsChanged
-from millstream.model.address import base_name, shard_addresses, split_address, topic_address
+from millstream.model.address import Address
 from millstream.model.settings import QueueSettings, TopicSettings
 
 
@@ -49,7 +49,7 @@ class Opening:
         self,
         queues: Mapping[str, QueueSettings],
         topics: Mapping[str, TopicDeclaration],
-        prefixes: Mapping[str, PrefixDeclaration],
+        prefixes: Mapping[Address, PrefixDeclaration],
     ) -> None:
         self._declared = queues
         self._topics = topics
@@ -57,9 +57,9 @@ class Opening:
         self._opened: dict[str, int] = {}
         """How many groups and broadcasts each topic had when it was opened."""
         self._opened_prefixes: set[str] = set()
-        self.queues: set[str] = set()
+        self.queues: set[Address] = set()
         """Queues and shards that were made known."""
-        self._checked: set[str] = set()
+        self._checked: set[Address] = set()
         """Queues whose number of shards is as it is declared."""
 
     def begin_anew(self) -> None:
@@ -68,26 +68,24 @@ class Opening:
         self._opened_prefixes.clear()
         self._checked.clear()
 
-    def forget(self, address: str) -> None:
+    def forget(self, address: Address) -> None:
         """The number of shards of a queue, or of a topic by its address, has changed."""
-        parts = split_address(address)
-        if parts is None:
+        if address.is_queue:
             self._checked.discard(address)
-            self.queues -= {queue for queue in self.queues if base_name(queue) == address}
+            self.queues -= {queue for queue in self.queues if queue.base == address}
         else:
-            self._opened.pop(parts[0], None)
+            self._opened.pop(address.name, None)
 
-    def declares(self, queue: str) -> bool:
+    def declares(self, queue: Address) -> bool:
         """Whether the app declares this queue, and so knows how many shards it has."""
         return queue in self._declared
 
-    def declared_shards(self, address: str) -> int:
+    def declared_shards(self, address: Address) -> int:
         """How many shards the app declares of a queue, or of a topic by its address; 0: none."""
-        parts = split_address(address)
-        if parts is None:
+        if address.is_queue:
             queue = self._declared.get(address)
             return 0 if queue is None else queue.shards
-        topic = self._topics.get(parts[0])
+        topic = self._topics.get(address.name)
         return 0 if topic is None else topic.settings.shards
 
     async def declarations(self, broker: Broker) -> None:
@@ -104,27 +102,26 @@ class Opening:
                 await broker.open_prefix(prefix.prefix, prefix.group, prefix.start)
                 self._opened_prefixes.add(address)
 
-    async def to_serve(self, broker: Broker, addresses: Sequence[str]) -> None:
+    async def to_serve(self, broker: Broker, addresses: Sequence[Address]) -> None:
         """``declarations``; ShardsChanged if one of these has another number of shards than is declared."""
         await self.declarations(broker)
-        for name in dict.fromkeys(base_name(address) for address in addresses):
-            parts = split_address(name)
-            if parts is None:
+        for name in dict.fromkeys(address.base for address in addresses):
+            if name.is_queue:
                 await self._check(broker, name)
-            elif parts[0] in self._topics:
-                await self.topic(broker, self._topics[parts[0]])
+            elif name.name in self._topics:
+                await self.topic(broker, self._topics[name.name])
 
-    async def note(self, broker: Broker, address: str) -> None:
+    async def note(self, broker: Broker, address: Address) -> None:
         """Make known how many shards a queue, or a topic by its address, has, if the app declares some and none are known."""
-        parts, declared = split_address(address), self.declared_shards(address)
+        declared = self.declared_shards(address)
         if declared:
             with suppress(ShardsChanged):  # it has others, and whoever looks after it means these
-                await (self._check(broker, address) if parts is None else self.topic(broker, self._topics[parts[0]]))
+                await (self._check(broker, address) if address.is_queue else self.topic(broker, self._topics[address.name]))
                 await broker.note_shards(address, declared)  # all may have been flushed since
 
-    async def queue(self, broker: Broker, queue: str) -> None:
+    async def queue(self, broker: Broker, queue: Address) -> None:
         """Make a queue known, or a shard of one. ShardsChanged."""
-        await self._check(broker, base_name(queue))
+        await self._check(broker, queue.base)
         await broker.declare(queue)
         self.queues.add(queue)
 
@@ -138,7 +135,7 @@ class Opening:
         await open_topic(broker, settings, starts, followed=followed > 0)
         self._opened[settings.name] = declared
 
-    async def _check(self, broker: Broker, queue: str) -> None:
+    async def _check(self, broker: Broker, queue: Address) -> None:
         if queue not in self._checked:
             await check_shards(broker, queue, self.declared_shards(queue))
             self._checked.add(queue)
@@ -148,13 +145,14 @@ async def open_topic(
     broker: Broker, settings: TopicSettings, starts: Mapping[str, LogPosition], *, followed: bool = False
 ) -> None:
     """Make a topic known with these groups, or each of its shards. ShardsChanged if it has another number of them."""
-    await check_shards(broker, topic_address(settings.name), settings.shards)
-    for name in shard_addresses(settings.name, settings.shards):
+    address = Address.of_topic(settings.name)
+    await check_shards(broker, address, settings.shards)
+    for shard in address.shards(settings.shards):
         count = share(settings.keep_count, settings.shards)
-        await broker.open_topic(name, starts, keep=settings.keep, keep_count=count, followed=followed)
+        await broker.open_topic(shard.log, starts, keep=settings.keep, keep_count=count, followed=followed)
 
 
-async def check_shards(broker: Broker, address: str, declared: int) -> None:
+async def check_shards(broker: Broker, address: Address, declared: int) -> None:
     """ShardsChanged unless a queue, or a topic by its address, has so many shards; what has none and is empty gets them."""
     noted = await broker.inspector.shards(address)
     if noted == declared:
@@ -168,10 +166,9 @@ async def check_shards(broker: Broker, address: str, declared: int) -> None:
         raise shards_changed(address, noted, declared)
 
 
-def shards_changed(address: str, noted: int, declared: int, held: str = "") -> ShardsChanged:
+def shards_changed(address: Address, noted: int, declared: int, held: str = "") -> ShardsChanged:
     """What there is, what is declared, and the way out."""
-    parts = split_address(address)
-    noun, name = ("queues", address) if parts is None else ("topics", parts[0])
+    noun, name = "queues" if address.is_queue else "topics", address.name
     return ShardsChanged(
         f"{noun[:-1]} {name!r} has {noted or 'no'} shards{held}, and this app declares {declared or 'none'}: with these, keys "
         f"would change their shards and lose their order. Declare it as it is, or change it when nothing is on its way: "

@@ -15,6 +15,7 @@ from typing import Any
 from millstream.aio.backoff import pauses
 from millstream.broker import Post, Receipt
 from millstream.errors import BrokerUnavailable
+from millstream.model.address import Address
 
 PATIENCE_SECONDS = 5.0
 """A call that finds the server away is tried again for this long, then raises BrokerUnavailable."""
@@ -61,7 +62,7 @@ class Outbox:
 
     def __init__(
         self,
-        queue: str,
+        queue: Address,
         sender: str,
         publish: Publish,
         silent: Callable[[BrokerUnavailable], None] | None = None,

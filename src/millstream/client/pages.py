@@ -8,6 +8,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from millstream.model.address import Address
+
 
 class Listed(Protocol):
     """What a page holds: each knows where the list goes on after it."""
@@ -18,14 +20,14 @@ class Listed(Protocol):
 
 L = TypeVar("L", bound=Listed)
 
-Read = Callable[[str, str, int], Awaitable[list[L]]]
+Read = Callable[[Address, str, int], Awaitable[list[L]]]
 """Reads a page at an address, after a cursor, of at most so many."""
 
 _write = msgspec.json.Encoder().encode
 _read = msgspec.json.Decoder(list[str]).decode
 
 
-async def merged(addresses: Sequence[str], read: Read[L], rank: Callable[[L], Any], after: str, limit: int) -> list[L]:
+async def merged(addresses: Sequence[Address], read: Read[L], rank: Callable[[L], Any], after: str, limit: int) -> list[L]:
     """A page of all shards together, by rank; each with a cursor that says how far every shard was read.
 
     It ends where one of the shards would have to be read again: what comes next may be that one's. Not the last page if it has

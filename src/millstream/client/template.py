@@ -11,6 +11,7 @@ from msgspec import Raw
 from millstream.broker import Post
 from millstream.client.outbox import Outbox
 from millstream.errors import PayloadTooLarge
+from millstream.model.address import Address
 from millstream.model.message import CallOverrides, EventFields, Message, encode_message
 from millstream.model.ordering import shard_of_key
 
@@ -54,7 +55,7 @@ class Template:
         self,
         *,
         task: str,
-        queue: str,
+        queue: Address,
         arguments: Packs,
         max_payload_bytes: int | None,
         id: str = "",

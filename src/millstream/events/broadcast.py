@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from millstream.codec import EventCodec, ResultCodec
 from millstream.events.delivery import Delivery
 from millstream.events.subscription import EventArguments, no_result, takes_delivery
-from millstream.model.address import topic_address
+from millstream.model.address import Address
 from millstream.model.handler import is_coroutine
 from millstream.model.policy import RetryPolicy
 from millstream.model.settings import AppSettings, TaskSettings, integer
@@ -35,7 +35,7 @@ class Broadcast:
     ) -> None:
         refuse_unknown(options, BroadcastOptions.__annotations__, "broadcast")
         self.topic = topic
-        self.address = topic_address(topic)
+        self.address = Address.of_topic(topic)
         self.name = f"{self.address}/{getattr(fn, '__name__', type(fn).__name__)}"
         self.fn = fn
         self.is_async = is_coroutine(fn)

@@ -18,7 +18,7 @@ from millstream.codec import EventCodec, ResultCodec
 from millstream.codec.encoder import Payload
 from millstream.errors import MalformedEvent, UsageError
 from millstream.jobs.dead import DeadJob, DeadLetters
-from millstream.model.address import dead_address, group_address
+from millstream.model.address import Address
 from millstream.model.handler import Letters, is_coroutine
 from millstream.model.invalid import InvalidArguments
 from millstream.model.message import EventFields, Message, decode_message
@@ -108,7 +108,7 @@ class DeadHandler:
         refuse_unknown(options, DeadOptions.__annotations__, "on_dead")
         self.topic = topic
         self.group = checked_name(group, "group")
-        self.name = self.address = dead_address(group_address(topic, group))
+        self.name = self.address = Address.of_group(topic, group).dead
         _check_function(fn, topic, group)
         self.fn = fn
         self.is_async = is_coroutine(fn)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from millstream.errors import UsageError
 from millstream.jobs.current import is_current
-from millstream.model.address import base_name, split_address
 from millstream.model.message import EventFields
 from millstream.model.outcome import SETTLED, Said
 from millstream.model.settings import seconds
@@ -191,8 +190,8 @@ class Delivery:
 
     @property
     def _names(self) -> tuple[str, str]:
-        queue = base_name(self._job.lane.queue)
-        return split_address(queue) or (queue, "")
+        address = self._job.lane.queue
+        return address.name, address.group
 
     def __repr__(self) -> str:
         whom = f"to group {self.group!r}, attempt {self.attempt}" if self.group else "to all"

@@ -15,7 +15,7 @@ from millstream.codec import EventCodec, ResultCodec
 from millstream.codec.encoder import Payload
 from millstream.events.batch import Batch
 from millstream.events.dead_event import letter_settings, read_message
-from millstream.model.address import dead_address, group_address, shard_addresses, topic_address
+from millstream.model.address import Address
 from millstream.model.handler import Letters
 from millstream.model.invalid import InvalidArguments
 from millstream.model.message import EventFields, Message, encode_message
@@ -64,7 +64,7 @@ class Forwarder:
         self.topic = topic
         self.group = group
         self.target = target
-        self.name = self.address = dead_address(group_address(topic, group))
+        self.name = self.address = Address.of_group(topic, group).dead
         self.fn = self.move
         self.settings = letter_settings(self.name, timeout=app.timeout, max_crashes=FOR_EVER)
         self.arguments = _Letters()
@@ -76,7 +76,7 @@ class Forwarder:
 
     async def move(self, jobs: list[InFlight], letters: list[DeadLetter]) -> None:
         """Publish them, and say of each whether it goes, stays, or is to be tried again."""
-        posts: dict[InFlight, tuple[str, Post]] = {}
+        posts: dict[InFlight, tuple[Address, Post]] = {}
         for job, letter in zip(jobs, letters, strict=True):
             try:
                 posts[job] = self._post(letter)
@@ -98,7 +98,7 @@ class Forwarder:
         self._failures += 1
         await asyncio.sleep(PAUSES[min(self._failures, len(PAUSES)) - 1])
 
-    async def _publish(self, posts: dict[InFlight, tuple[str, Post]]) -> str:
+    async def _publish(self, posts: dict[InFlight, tuple[Address, Post]]) -> str:
         """What kept some of them from being accepted, if anything did."""
         client = self._clients.here()
         answers = await asyncio.gather(*(client.outbox(address).send(post) for address, post in posts.values()))
@@ -114,7 +114,7 @@ class Forwarder:
             job.said = Said("retry")
         return refused
 
-    def _post(self, letter: DeadLetter) -> tuple[str, Post]:
+    def _post(self, letter: DeadLetter) -> tuple[Address, Post]:
         """What is published, and where."""
         message = read_message(letter)
         if message is None or letter.letter.reason == "oversize":
@@ -137,16 +137,16 @@ class Forwarder:
         address, key = self._route(payload)
         return address, Post(event_id, encode_message(moved), self.target.name, key=key)
 
-    def _route(self, payload: bytes) -> tuple[str, bytes | None]:
+    def _route(self, payload: bytes) -> tuple[Address, bytes | None]:
         """Where an event of the other topic goes, and its key there, if that has an order."""
-        address, key_of = topic_address(self.target.name), self.target.key_of
+        address, key_of = Address.of_topic(self.target.name), self.target.key_of
         if key_of is None:
             return address, None
         try:
             key = key_of.of_event((self.target.wire.decode(payload),), {})
         except TypeError as error:
             raise _Unmovable(str(error)) from error
-        shards = shard_addresses(address, self.target.settings.shards)
+        shards = address.shards(self.target.settings.shards)
         return shards[shard_of_key(key, len(shards))], key
 
     def _fields(self, carried: EventFields, letter: DeadLetter) -> EventFields:
@@ -184,7 +184,7 @@ class _Letters:
 
 def _id_of(letter: DeadLetter) -> str:
     """The same for the same letter, and for no other: by its group, its entry and when it died."""
-    whole = msgspec.msgpack.encode((letter.queue, letter.cursor, letter.id, letter.died_at))
+    whole = msgspec.msgpack.encode((str(letter.queue), letter.cursor, letter.id, letter.died_at))
     return f"dead-{hashlib.blake2b(whole, digest_size=12).hexdigest()}"
 
 

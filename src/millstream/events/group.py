@@ -8,7 +8,7 @@ from millstream.broker import StoppedKey
 from millstream.broker.values import BEGINNING, END
 from millstream.client import ClientInspector, Clients, clear_key, new_request, seek, sync_version
 from millstream.jobs.dead import DeadLetters
-from millstream.model.address import group_address
+from millstream.model.address import Address
 from millstream.model.ordering import Key
 from millstream.options import log_position
 
@@ -19,7 +19,7 @@ class Group:
     def __init__(self, topic: str, name: str, clients: Clients) -> None:
         self.topic = topic
         self.name = name
-        self.address = group_address(topic, name)
+        self.address = Address.of_group(topic, name)
         self._clients = clients
         self.dead = DeadLetters(clients, queue=self.address)
         """Its dead letters; replayed ones go to this group only."""

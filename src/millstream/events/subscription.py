@@ -15,7 +15,7 @@ from millstream.errors import UsageError
 from millstream.events.batch import Batch
 from millstream.events.delivery import Delivery, ManualDelivery
 from millstream.jobs.current import in_flight
-from millstream.model.address import group_address, is_dead_address, prefix_address, split_address
+from millstream.model.address import Address
 from millstream.model.handler import Letters, is_coroutine
 from millstream.model.ordering import OnFailure, consumers_option, order_rules
 from millstream.model.policy import RetryPolicy
@@ -107,7 +107,7 @@ class Subscription:
         refuse_unknown(options, ("batch", "dead_letter", *SubscribeOptions.__annotations__), "subscribe")
         self.topic = topic
         self.group = checked_name(group, "group")
-        self.name = self.address = group_address(topic, group)
+        self.name = self.address = Address.of_group(topic, group)
         self.fn = fn
         self.ack = options.get("ack", "on_success")
         if self.ack not in get_args(Ack):
@@ -173,7 +173,7 @@ class PrefixSubscription:
     def __init__(self, prefix: str, group: str, make: Callable[[str], Subscription]) -> None:
         self.prefix = prefix
         self.group = group
-        self.address = prefix_address(prefix, group)
+        self.address = Address.of_prefix(prefix, group)
         """Stands for those of all its groups."""
         self._make = make
         example = make(prefix)  # what is wrong with it shows here
@@ -185,10 +185,9 @@ class PrefixSubscription:
         """The subscription to one of these topics."""
         return self._make(topic)
 
-    def serves(self, address: str) -> bool:
+    def serves(self, address: Address) -> bool:
         """Whether this is a group of it."""
-        topic, group = split_address(address) or ("", "")
-        return group == self.group and topic.startswith(self.prefix) and not is_dead_address(address)
+        return address.is_group and address.group == self.group and address.log.startswith(self.prefix)
 
     def __repr__(self) -> str:
         return f"<subscription of group {self.group!r} to topics {self.prefix!r}…>"

@@ -19,7 +19,7 @@ from millstream.events.subscription import BatchSubscriber, HandlerReturn, Subsc
 from millstream.jobs.bulk import Bulk
 from millstream.jobs.call import Call
 from millstream.jobs.job import Job, Origin
-from millstream.model.address import shard_addresses, topic_address
+from millstream.model.address import Address
 from millstream.model.message import EventFields
 from millstream.model.ordering import Key, KeyOf
 from millstream.model.settings import AppSettings, TopicSettings, integer, seconds
@@ -100,6 +100,11 @@ class Topic(Generic[T]):
         return self.settings.name
 
     @property
+    def address(self) -> Address:
+        """Where its events are published to, as the engine names it."""
+        return Address.of_topic(self.name)
+
+    @property
     def stream(self) -> str:
         """What its log is called on the server: other programs may read it, and with ``codec="fields"`` write to it by XADD.
         UsageError if it has shards: ``streams``."""
@@ -113,8 +118,7 @@ class Topic(Generic[T]):
         which of them is that of a key."""
         from millstream.backends.redis.keys import topic_keys  # an app alone loads no backend
 
-        names = shard_addresses(self.name, self.settings.shards)
-        return [topic_keys(self._app.namespace, name)["log"] for name in names]
+        return [topic_keys(self._app.namespace, shard.log)["log"] for shard in self.address.shards(self.settings.shards)]
 
     @property
     def order_by(self) -> Callable[[T], Key] | None:
@@ -348,8 +352,8 @@ class Topic(Generic[T]):
         """
 
         def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
-            for name in shard_addresses(self.name, self.settings.shards):
-                self.broadcasts.append(Broadcast(fn, name, self._codec, cast(BroadcastOptions, options), self._app))
+            for shard in self.address.shards(self.settings.shards):
+                self.broadcasts.append(Broadcast(fn, shard.log, self._codec, cast(BroadcastOptions, options), self._app))
             return fn
 
         if not fn:
@@ -370,7 +374,7 @@ class Topic(Generic[T]):
         shard that would be no more, or a key is stopped. While it looks nobody can publish. What ``retention`` keeps, and what
         is dead, stays in the shard that it was published to; what was kept goes with a shard that is no more.
         """
-        await reshard(self._clients.here(), topic_address(self.name), integer(shards, "shards", minimum=0))
+        await reshard(self._clients.here(), Address.of_topic(self.name), integer(shards, "shards", minimum=0))
 
     reshard_sync = sync_version(reshard)
 
@@ -394,7 +398,7 @@ class _Sender:
             raise UsageError(f"expires={until!r} is not after the event is due, in {delay:g} s: it could never be handled")
         self.template = Template(
             task=name,
-            queue=topic_address(name),
+            queue=Address.of_topic(name),
             arguments=codec,
             max_payload_bytes=most,
             id="" if (given := options.get("id")) is None else job_id(given),

@@ -19,6 +19,7 @@ from millstream.errors import BrokerError, BrokerUnavailable, MillstreamError, S
 from millstream.jobs.call import Call
 from millstream.jobs.job import Job, Origin
 from millstream.jobs.task import Task
+from millstream.model.address import Address
 
 ROUNDS_IN_FLIGHT = 2
 """One at the server, one ready to follow it: Python works while the server does."""
@@ -37,7 +38,7 @@ class Lot:
 
     __slots__ = ("answer", "origins", "outbox", "places", "posts", "queue", "size")
 
-    def __init__(self, queue: str, outbox: Outbox) -> None:
+    def __init__(self, queue: Address, outbox: Outbox) -> None:
         self.queue = queue
         self.outbox = outbox
         self.posts: list[Post] = []
@@ -64,7 +65,7 @@ class Bulk:
         self._client = clients.here()
         wide = min(max(1, shards), WIDEST)
         self._at_once, self._bytes_at_once = wide * MAX_POSTS, wide * MAX_BYTES
-        self._gone: dict[str, BrokerError] = {}
+        self._gone: dict[Address, BrokerError] = {}
         """Queues whose server was away for a whole call's patience: the rest is not sent, or each call would wait as long."""
         self.results: list[Result] = []
         self.refused = 0
@@ -90,11 +91,11 @@ class Bulk:
         now_ms = self._client.now_ms()
         results = self.results
         start = len(results)
-        lots: dict[str, Lot] = {}
+        lots: dict[Address, Lot] = {}
         full: list[Lot] = []
         task: Task[..., Any] | None = None
         lot: Lot | None = None
-        spread: Sequence[str] | None = None
+        spread: Sequence[Address] | None = None
         size = 0
         for call in islice(remaining, self._at_once):
             try:
@@ -134,7 +135,7 @@ class Bulk:
             each.send()
         return sent, size >= self._bytes_at_once or len(results) - start == self._at_once
 
-    def _lot(self, task: Task[..., Any], lots: dict[str, Lot], queue: str) -> Lot:
+    def _lot(self, task: Task[..., Any], lots: dict[Address, Lot], queue: Address) -> Lot:
         """The lot of this round that a task's calls to this queue, or shard, go into."""
         if task.origin.clients is not self._clients:
             raise UsageError(

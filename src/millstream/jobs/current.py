@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from millstream.errors import UsageError
-from millstream.model.address import base_name
 
 if TYPE_CHECKING:
     from millstream.worker.hot.in_flight import InFlight
@@ -35,7 +34,7 @@ class CurrentJob:
     @property
     def queue(self) -> str:
         """The queue's name; of one with shards its base name."""
-        return base_name(self._job.lane.queue)
+        return self._job.lane.queue.base
 
     @property
     def attempt(self) -> int:

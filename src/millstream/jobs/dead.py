@@ -12,7 +12,7 @@ from typing import Protocol, get_args
 from millstream.broker import Broker, DeadLetter
 from millstream.client import ClientInspector, Clients, new_request, sync_version
 from millstream.errors import UsageError
-from millstream.model.address import base_name, shard_of, whose_dead
+from millstream.model.address import Address
 from millstream.model.message import Attempt
 from millstream.model.settings import integer
 from millstream.model.types import DeadReason
@@ -54,7 +54,7 @@ class DeadJob:
         return cls(
             id=stored.id,
             task=stored.task,
-            queue=base_name(stored.queue),
+            queue=str(Address(stored.queue).base),
             reason=letter.reason,
             error_type=letter.error.type,
             error=letter.error.message,
@@ -65,7 +65,7 @@ class DeadJob:
             died_at=datetime.fromtimestamp(stored.died_at, UTC),
             entry=stored.source,
             order_key=stored.key,
-            shard=shard_of(stored.queue),
+            shard=Address(stored.queue).shard,
             failures=letter.failures,
         )
 
@@ -73,12 +73,13 @@ class DeadJob:
 DeadJobs = list[DeadJob]
 Letters = list[DeadLetter]
 Ids = list[str]
+Addresses = list[Address]
 
 
 class Move(Protocol):
     """Moves dead letters of one queue; returns the ids of those it moved."""
 
-    def __call__(self, broker: Broker, queue: str, ids: Ids, request: str) -> Awaitable[Ids]: ...
+    def __call__(self, broker: Broker, queue: Address, ids: Ids, request: str) -> Awaitable[Ids]: ...
 
 
 class DeadLetters:
@@ -87,7 +88,7 @@ class DeadLetters:
     def __init__(self, clients: Clients, *, queue: str | None = None) -> None:
         """``queue``: of that one only."""
         self._clients = clients
-        self._only = queue
+        self._only = None if queue is None else Address(queue)
         self._inspector = ClientInspector(clients)
 
     async def list(
@@ -151,19 +152,19 @@ class DeadLetters:
     replay_sync = sync_version(replay)
     purge_sync = sync_version(purge)
 
-    async def _queues(self, queue: str | None) -> Ids:
+    async def _queues(self, queue: str | None) -> Addresses:
         """Where they are: each shard of what has some."""
         if self._only is not None:
             names = [self._only]
         else:
-            names = [whose_dead(queue)] if queue is not None else await self._inspector.addresses()
+            names = await self._inspector.addresses() if queue is None else [Address(queue).owner]
         client = self._clients.here()
         return [address for each in await asyncio.gather(*map(client.addresses, names)) for address in each]
 
-    async def _letter(self, address: str, id: str) -> DeadLetter | None:
+    async def _letter(self, address: Address, id: str) -> DeadLetter | None:
         return await self._clients.here().ask(lambda broker: broker.inspector.dead_letter(address, id))
 
-    async def _matching(self, queue: str, reason: DeadReason | None, task: str | None) -> AsyncIterator[DeadLetter]:
+    async def _matching(self, queue: Address, reason: DeadReason | None, task: str | None) -> AsyncIterator[DeadLetter]:
         after = ""
         while letters := await self._clients.here().ask(partial(_page, queue=queue, after=after)):
             for letter in letters:
@@ -194,7 +195,7 @@ class DeadLetters:
                 moved += await client.ask(partial(move, queue=name, ids=page, request=new_request()))
         return moved
 
-    async def _choose(self, queue: str, wanted: Ids | None, reason: DeadReason | None, task: str | None) -> Ids:
+    async def _choose(self, queue: Address, wanted: Ids | None, reason: DeadReason | None, task: str | None) -> Ids:
         if wanted is None:
             return [letter.id async for letter in self._matching(queue, reason, task)]
         if reason is None and task is None:
@@ -203,15 +204,15 @@ class DeadLetters:
         return [letter.id for letter in letters if letter is not None and _fits(letter, reason, task)]
 
 
-def _page(broker: Broker, *, queue: str, after: str) -> Awaitable[Letters]:
+def _page(broker: Broker, *, queue: Address, after: str) -> Awaitable[Letters]:
     return broker.inspector.dead_letters(queue, after=after, limit=PAGE)
 
 
-def _replay(broker: Broker, queue: str, ids: Ids, request: str) -> Awaitable[Ids]:
+def _replay(broker: Broker, queue: Address, ids: Ids, request: str) -> Awaitable[Ids]:
     return broker.replay(queue, ids, request=request)
 
 
-def _purge(broker: Broker, queue: str, ids: Ids, request: str) -> Awaitable[Ids]:
+def _purge(broker: Broker, queue: Address, ids: Ids, request: str) -> Awaitable[Ids]:
     return broker.purge(queue, ids, request=request)
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from millstream.broker import JobView, Why
 from millstream.broker.explaining import Facts, explain
-from millstream.model.address import base_name, shard_of
+from millstream.model.address import Address
 from millstream.model.message import Attempt
 from millstream.model.types import Status
 
@@ -57,7 +57,7 @@ class JobInfo:
         return cls(
             id=view.id,
             task=view.task,
-            queue=base_name(view.queue),
+            queue=str(Address(view.queue).base),
             status=view.status,
             why=explain(facts),
             attempt=letter.attempts if letter is not None else message.attempt if message is not None else None,
@@ -70,7 +70,7 @@ class JobInfo:
             started_at=moment(view.since),
             ended_at=moment(view.ended_at),
             worker=view.worker,
-            shard=shard_of(view.queue),
+            shard=Address(view.queue).shard,
             order_key=facts.standing.key,
             headers={} if message is None or message.event is None else message.event.headers,
         )

@@ -26,7 +26,7 @@ from millstream.errors import (
     UsageError,
 )
 from millstream.jobs.info import JobInfo
-from millstream.model.address import base_name
+from millstream.model.address import Address
 from millstream.model.ending import Ending, decode_ending
 from millstream.model.invalid import InvalidResult
 from millstream.model.outcome import Letter
@@ -63,8 +63,8 @@ class Origin:
     decode: Callable[[bytes | msgspec.Raw], Any]
     """Reads a kept result; InvalidResult if it is of another type."""
     keeps_results: bool
-    address: str = ""
-    """The shard of the queue that it is in. Empty: the queue itself, or if it has shards any of them."""
+    address: Address | None = None
+    """The shard of the queue that it is in. None: the queue itself, or if it has shards any of them."""
     looked_up: bool = False
     """Known by its id alone, so there may be no such job."""
 
@@ -163,25 +163,26 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
     cancel_sync = sync_version(cancel)
     info_sync = sync_version(info)
 
-    async def _find(self) -> str | None:
+    async def _find(self) -> Address | None:
         """The address of the queue, or of the shard, that knows it; None if none does. UsageError if several queues do.
 
         A queue without shards is not asked.
         """
         origin = self._origin
-        if origin.address:
+        if origin.address is not None:
             return origin.address
         client = origin.clients.here()
         if not origin.queue:
             found = await client.find_everywhere(self.id)
             if len(found) > 1:
-                names = ", ".join(repr(base_name(address)) for address in found)
+                names = ", ".join(repr(address.name) for address in found)
                 raise UsageError(f"there is a job {self.id!r} in several queues, {names}: choose one with app.job(id, queue=…)")
             return found[0] if found else None
-        if client.opening.declares(origin.queue):
-            addresses = client.spread(origin.queue) or [origin.queue]
+        queue = Address(origin.queue)
+        if client.opening.declares(queue):
+            addresses = client.spread(queue) or [queue]
         else:
-            addresses = await client.addresses(origin.queue)
+            addresses = await client.addresses(queue)
         return addresses[0] if len(addresses) == 1 else await client.find_job(addresses, self.id)
 
     async def _tell_what_holds_it_up(self) -> None:

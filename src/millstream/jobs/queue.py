@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from millstream.broker import StoppedKey
 from millstream.client import ClientInspector, Clients, clear_key, reshard, sync_version
+from millstream.model.address import Address
 from millstream.model.ordering import Key
 from millstream.model.settings import QueueSettings, integer
 
@@ -21,6 +22,11 @@ class Queue:
         return self.settings.name
 
     @property
+    def address(self) -> Address:
+        """Where its jobs are, as the engine names it."""
+        return Address(self.name)
+
+    @property
     def max_length(self) -> int | None:
         """How many ready, running, scheduled and blocked jobs it takes before ``enqueue`` raises QueueFull; None: no bound."""
         return self.settings.max_length
@@ -35,11 +41,11 @@ class Queue:
 
         A worker learns of it with its next claim: jobs that it holds already may start for about 0.25 s more.
         """
-        await self._clients.here().of_all(self.name, lambda at, broker: broker.pause(at))
+        await self._clients.here().of_all(self.address, lambda at, broker: broker.pause(at))
 
     async def resume(self) -> None:
         """Undo ``pause``."""
-        await self._clients.here().of_all(self.name, lambda at, broker: broker.resume(at))
+        await self._clients.here().of_all(self.address, lambda at, broker: broker.resume(at))
 
     async def stopped_keys(self) -> list[StoppedKey]:
         """The keys of ordered jobs that go on only when they are cleared (``on_failure="stop"``), sorted."""
@@ -51,7 +57,7 @@ class Queue:
         With ``replay`` the job that stopped it and those that died as ``stopped`` since are ready again, in their order and
         before newer ones; otherwise they stay dead. Returns how many were replayed.
         """
-        return await clear_key(self._clients.here(), self.name, repr(self), key, replay)
+        return await clear_key(self._clients.here(), self.address, repr(self), key, replay)
 
     async def reshard(self, shards: int) -> None:
         """Change how many shards it has; 0: none. Every app must then declare that number; those that declare another one are
@@ -60,7 +66,7 @@ class Queue:
         ShardsInUse, changing nothing, if a job is ready, running, scheduled or blocked, or dead in a shard that would be no
         more, or a key is stopped. While it looks nobody can enqueue.
         """
-        await reshard(self._clients.here(), self.name, integer(shards, "shards", minimum=0))
+        await reshard(self._clients.here(), self.address, integer(shards, "shards", minimum=0))
 
     pause_sync = sync_version(pause)
     resume_sync = sync_version(resume)

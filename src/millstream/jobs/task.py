@@ -16,6 +16,7 @@ from millstream.codec import ArgumentCodec, ResultCodec
 from millstream.errors import UsageError
 from millstream.jobs.call import Call
 from millstream.jobs.job import Job, Origin
+from millstream.model.address import Address
 from millstream.model.ordering import KeyFunction, KeyOf
 from millstream.model.policy import RetryPolicy
 from millstream.model.settings import TaskSettings
@@ -109,7 +110,7 @@ class Task(Generic[P, R]):
         """
         return Job(job_id(id), False, replace(self.origin, looked_up=True))
 
-    def origin_at(self, address: str) -> Origin:
+    def origin_at(self, address: Address) -> Origin:
         """What the jobs that went to one shard of its queue have in common."""
         found = self._origins.get(address)
         if found is None:
@@ -131,7 +132,7 @@ class Task(Generic[P, R]):
         call = call_settings(self._options, self.settings, self._queues, self._clock())
         self.template = Template(
             task=self.name,
-            queue=call.queue,
+            queue=Address(call.queue),
             arguments=self.arguments,
             max_payload_bytes=self.settings.max_payload_bytes,
             id=call.id,
@@ -144,7 +145,7 @@ class Task(Generic[P, R]):
             id_ttl=call.id_ttl,
             key=None if self._key_of is None else self._key_of.of_call,
         )
-        self._origins: dict[str, Origin] = {}
+        self._origins: dict[Address, Origin] = {}
         self.origin = Origin(self._clients, call.queue, self.name, self.returns.decode, call.result_ttl > 0)
 
     if not TYPE_CHECKING:  # or type checkers would take any name for an attribute

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from millstream.model.address import base_name, split_address
+from millstream.model.address import Address
 
 During = Literal["read", "reclaim", "renew", "promote", "settle", "publish", "decode", "handler", "maintenance", "unclosed"]
 """What was being done.
@@ -52,16 +52,21 @@ class Problem:
     @property
     def queue(self) -> str | None:
         """The queue, if it is about one; of a shard, the whole's name."""
-        return None if self.address is None or split_address(self.address) is not None else base_name(self.address)
+        address = self._address
+        return None if address is None or not address.is_queue else address.name
 
     @property
     def topic(self) -> str | None:
         """The topic, if it is about one or about a group of it; of a shard, the whole's name."""
-        parts = None if self.address is None else split_address(base_name(self.address))
-        return None if parts is None else parts[0]
+        address = self._address
+        return None if address is None or address.is_queue else address.name
 
     @property
     def group(self) -> str | None:
         """The group of the topic, if it is about one."""
-        parts = None if self.address is None else split_address(self.address)
-        return (parts[1] or None) if parts is not None else None
+        address = self._address
+        return None if address is None else address.group or None
+
+    @property
+    def _address(self) -> Address | None:
+        return None if self.address is None else Address(self.address)

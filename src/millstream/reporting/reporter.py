@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
+from millstream.model.address import Address
 from millstream.reporting.problem import During, Problem
 
 STRAGGLER_SECONDS = 1.0
@@ -53,7 +54,7 @@ class Reporter:
     def tell(
         self,
         during: During,
-        address: str | None,
+        address: Address | None,
         error: BaseException,
         *,
         job_id: str | None = None,
@@ -80,7 +81,7 @@ class Reporter:
     def fail(
         self,
         during: During,
-        address: str | None,
+        address: Address | None,
         error: BaseException,
         text: str,
         *values: object,
@@ -92,11 +93,11 @@ class Reporter:
         news = self._count(during, address, error, level, crash=crash)
         self._log.log(level if news else logging.DEBUG, text, *values, exc_info=error if crash else None)
 
-    def heal(self, during: During, address: str | None) -> None:
+    def heal(self, during: During, address: Address | None) -> None:
         """It works, again or still."""
         self._rows.pop((during, address), None)
 
-    def miss(self, during: During, address: str | None, error: BaseException) -> None:
+    def miss(self, during: During, address: Address | None, error: BaseException) -> None:
         """A worker did not reach the server. It is away for all of it at once, and that is logged once each way: whoever first
         misses it begins the outage, whoever first reaches it again ends it."""
         self._count(during, address, error, logging.WARNING)
@@ -110,7 +111,7 @@ class Reporter:
         else:
             self._log.debug("the server is still away: %s", error)
 
-    def reach(self, during: During, address: str | None) -> None:
+    def reach(self, during: During, address: Address | None) -> None:
         """It reached the server again."""
         self.heal(during, address)
         if self._away_since is not None:
@@ -124,7 +125,7 @@ class Reporter:
         if self._audience is not None:
             self._audience.tell(problem)
 
-    def _count(self, during: During, address: str | None, error: BaseException, level: int, *, crash: bool = False) -> bool:
+    def _count(self, during: During, address: Address | None, error: BaseException, level: int, *, crash: bool = False) -> bool:
         """One more of a row; whether it is louder than all before it."""
         before, loudest = self._rows.get((during, address), (0, logging.NOTSET))
         self._rows[during, address] = before + 1, max(loudest, level)

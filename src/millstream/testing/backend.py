@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self, TypeVar, cast
 import msgspec
 
 from millstream.broker import Broker, Claim, Entry, Post, Receipt
+from millstream.model.address import Address
 from millstream.model.ending import Ending, encode_ending
 from millstream.model.message import Attempt, ErrorNote
 from millstream.model.outcome import Kind, Letter, Outcome
@@ -23,7 +24,7 @@ PATIENCE = 30.0
 # a wait that no test sits out: it ends because something woke it, or the test fails
 LONG = 4 * PATIENCE
 
-QUEUE = "q"
+QUEUE, OTHER_QUEUE = Address("q"), Address("q2")
 
 DONE_ENDING = encode_ending(Ending("done", msgspec.Raw(b"\x07")))
 LETTER = Letter(
@@ -46,7 +47,9 @@ class _Clocked(Protocol):
 class BackendUnderTest:
     """One test's broker. Ids are bodies, so that entries of every backend can be told apart by ``ids``."""
 
-    def __init__(self, make_broker: Callable[..., Broker], queue: str = QUEUE, other_queue: str = "q2", **options: Any) -> None:
+    def __init__(
+        self, make_broker: Callable[..., Broker], queue: Address = QUEUE, other_queue: Address = OTHER_QUEUE, **options: Any
+    ) -> None:
         self.queue = queue
         self.other_queue = other_queue
         self._make_broker = make_broker
@@ -85,36 +88,40 @@ class BackendUnderTest:
         for broker in self._brokers:
             cast(_Clocked, broker).set_clock(self._time)
 
-    async def publish(self, *ids: str, queue: str = "", max_length: int | None = None, **fields: Any) -> list[Receipt]:
+    async def publish(
+        self, *ids: str, queue: Address | None = None, max_length: int | None = None, **fields: Any
+    ) -> list[Receipt]:
         """Jobs whose ids the caller gave."""
         fields.setdefault("task", "t")
         return await self.broker.publish(
             queue or self.queue, [Post(i, i.encode(), **fields) for i in ids], max_length=max_length
         )
 
-    async def send(self, sender: str, *serials: int, queue: str = "", max_length: int | None = None) -> list[Receipt]:
+    async def send(
+        self, sender: str, *serials: int, queue: Address | None = None, max_length: int | None = None
+    ) -> list[Receipt]:
         """Jobs with generated ids."""
         posts = [Post(f"{sender}-{n}", f"{sender}-{n}".encode(), serial=n) for n in serials]
         return await self.broker.publish(queue or self.queue, posts, sender=sender, max_length=max_length)
 
-    async def join(self, *consumers: str, lease: float = 30.0, queue: str = "") -> None:
+    async def join(self, *consumers: str, lease: float = 30.0, queue: Address | None = None) -> None:
         for consumer in consumers:
             await self.broker.join(queue or self.queue, consumer, lease)
 
-    async def claim(self, consumer: str, count: int = 100, *, queue: str = "", **options: Any) -> Claim:
+    async def claim(self, consumer: str, count: int = 100, *, queue: Address | None = None, **options: Any) -> Claim:
         return await self.broker.claim(queue or self.queue, consumer, count, **options)
 
     async def take(self, consumer: str, count: int = 100, **options: Any) -> list[Entry]:
         return (await self.claim(consumer, count, **options)).entries
 
-    async def wait_for_work(self, consumer: str, count: int = 100, *, queue: str = "") -> list[Entry]:
+    async def wait_for_work(self, consumer: str, count: int = 100, *, queue: Address | None = None) -> list[Entry]:
         """Wait until a claim brings something, as a worker does: a wait may also end for nothing."""
         while True:
             if entries := await self.take(consumer, count, queue=queue, wait=LONG):
                 return entries
 
     async def settle(
-        self, consumer: str, entries: Iterable[Entry], kind: Kind = Kind.DONE, *, queue: str = "", **fields: Any
+        self, consumer: str, entries: Iterable[Entry], kind: Kind = Kind.DONE, *, queue: Address | None = None, **fields: Any
     ) -> int:
         outcomes = [outcome(entry, kind, **fields) for entry in entries]
         return await self.broker.settle(queue or self.queue, consumer, outcomes)
@@ -133,10 +140,10 @@ class BackendUnderTest:
             await self.claim(name, suspect_after=1000)
             await self.broker.leave(self.queue, name)
 
-    async def release(self, consumer: str, entries: Iterable[Entry], *, queue: str = "") -> int:
+    async def release(self, consumer: str, entries: Iterable[Entry], *, queue: Address | None = None) -> int:
         return await self.broker.release(queue or self.queue, consumer, [entry.ref for entry in entries])
 
-    async def status(self, job_id: str, queue: str = "") -> Status:
+    async def status(self, job_id: str, queue: Address | None = None) -> Status:
         return await self.broker.inspector.status(queue or self.queue, job_id)
 
     async def totals(self) -> dict[str, int]:
@@ -155,7 +162,7 @@ class Promises:
     """What the groups of promises share."""
 
     queue = QUEUE
-    other_queue = "q2"
+    other_queue = OTHER_QUEUE
     """Where the promises of queues are tested: a group's address will do, too."""
 
     def make_broker(self, **options: Any) -> Broker:

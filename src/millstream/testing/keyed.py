@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from millstream.broker import Entry, JobView, Post, Receipt
-from millstream.model.address import split_address
 from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, ids
 
@@ -17,10 +16,9 @@ async def send(
 ) -> list[Receipt]:
     """Messages of one key, their ids given: jobs of the queue, or events of the group's topic."""
     posts = [Post(name, name.encode(), "t", key=key, **fields) for name in names]
-    parts = split_address(backend.queue)
-    if parts is None:
+    if backend.queue.is_queue:
         return await backend.broker.publish(backend.queue, posts, max_length=max_length)
-    return await backend.broker.emit(parts[0], posts, max_length=max_length)
+    return await backend.broker.emit(backend.queue.log, posts, max_length=max_length)
 
 
 async def begin(backend: BackendUnderTest, *names: str, key: bytes | None = KEY) -> Entry:

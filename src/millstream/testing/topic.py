@@ -6,12 +6,12 @@ from typing import Any
 
 from millstream.broker import Claim, Entry, GroupState, Post, Receipt, TopicState
 from millstream.broker.values import BEGINNING, LogPosition
-from millstream.model.address import group_address
+from millstream.model.address import Address
 from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, ids
 
 TOPIC = "orders"
-A, B = group_address(TOPIC, "a"), group_address(TOPIC, "b")
+A, B = Address.of_group(TOPIC, "a"), Address.of_group(TOPIC, "b")
 
 
 async def emit(backend: BackendUnderTest, *event_ids: str, topic: str = TOPIC, **options: Any) -> list[Receipt]:
@@ -32,11 +32,11 @@ async def begin(backend: BackendUnderTest, *groups: str, start: LogPosition = BE
     """Groups of the topic, each with one consumer of its name."""
     await backend.broker.open_topic(TOPIC, dict.fromkeys(groups, start), **retention)
     for group in groups:
-        await backend.join(group, lease=1e6, queue=group_address(TOPIC, group))
+        await backend.join(group, lease=1e6, queue=Address.of_group(TOPIC, group))
 
 
 async def claim(backend: BackendUnderTest, group: str, count: int = 1000, **options: Any) -> Claim:
-    return await backend.claim(group, count, queue=group_address(TOPIC, group), **options)
+    return await backend.claim(group, count, queue=Address.of_group(TOPIC, group), **options)
 
 
 async def take(backend: BackendUnderTest, group: str, count: int = 1000, **options: Any) -> list[Entry]:
@@ -44,7 +44,7 @@ async def take(backend: BackendUnderTest, group: str, count: int = 1000, **optio
 
 
 async def end(backend: BackendUnderTest, group: str, entries: list[Entry], kind: Kind = Kind.DONE, **fields: Any) -> int:
-    return await backend.settle(group, entries, kind, queue=group_address(TOPIC, group), **fields)
+    return await backend.settle(group, entries, kind, queue=Address.of_group(TOPIC, group), **fields)
 
 
 async def finish(backend: BackendUnderTest, group: str, count: int = 1000) -> list[str]:

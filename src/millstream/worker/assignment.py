@@ -10,6 +10,7 @@ from typing import Any
 from millstream.events.broadcast import Broadcast
 from millstream.events.subscription import PrefixSubscription
 from millstream.jobs.task import Task
+from millstream.model.address import Address
 from millstream.model.handler import GroupHandler
 from millstream.model.serving import Serving
 from millstream.model.settings import AppSettings
@@ -21,14 +22,14 @@ class Assignment:
     """Where a worker serves, which handlers it runs there, and how many at once."""
 
     settings: AppSettings
-    queues: Sequence[str]
+    queues: Sequence[Address]
     """The addresses that it serves."""
     serving: Sequence[Serving] = ()
     """How it joins them. An address that is not here has no shards, and no limit of consumers."""
     tasks: Mapping[str, Task[..., Any]] = field(default_factory=dict[str, Task[..., Any]])
-    subscriptions: Mapping[str, GroupHandler] = field(default_factory=dict[str, GroupHandler])
+    subscriptions: Mapping[Address, GroupHandler] = field(default_factory=dict[Address, GroupHandler])
     """What handles events and dead letters, by address."""
-    prefixes: Mapping[str, PrefixSubscription] = field(default_factory=dict[str, PrefixSubscription])
+    prefixes: Mapping[Address, PrefixSubscription] = field(default_factory=dict[Address, PrefixSubscription])
     broadcasts: Sequence[Broadcast] = ()
     concurrency: int
     """How many coroutines it runs at once."""

@@ -8,7 +8,6 @@ from typing import Any
 
 from millstream.broker.values import SUSPECT_AFTER
 from millstream.jobs.task import Task
-from millstream.model.address import base_name, shard_addresses
 from millstream.model.handler import GroupHandler, Handler
 from millstream.model.serving import Serving
 from millstream.worker.assignment import Assignment
@@ -28,7 +27,7 @@ def lanes_of(assignment: Assignment) -> tuple[list[Lane], list[SharedAddress]]:
         if queue in elsewhere:
             continue
         serving = asked.get(queue, Serving(queue))
-        lanes = make_lanes(serving, assignment.tasks, assignment.subscriptions.get(base_name(queue)))
+        lanes = make_lanes(serving, assignment.tasks, assignment.subscriptions.get(queue.base))
         found += lanes
         if serving.shards or serving.max_consumers is not None:
             shared.append(SharedAddress(serving, lanes))
@@ -38,7 +37,7 @@ def lanes_of(assignment: Assignment) -> tuple[list[Lane], list[SharedAddress]]:
 def make_lanes(serving: Serving, tasks: Mapping[str, Task[..., Any]], subscription: GroupHandler | None) -> list[Lane]:
     """One lane, or one for each shard, that fits the tasks which are sent to this queue by default; others may come, and find
     slots too."""
-    handlers: list[Handler] = [task for task in tasks.values() if task.settings.queue == base_name(serving.address)]
+    handlers: list[Handler] = [task for task in tasks.values() if task.settings.queue == serving.address.base]
     if subscription is not None:
         handlers = [subscription]
     mine = [handler.settings for handler in handlers]
@@ -62,4 +61,4 @@ def make_lanes(serving: Serving, tasks: Mapping[str, Task[..., Any]], subscripti
         order=serving.order,
         count=Count(serving.shards or 1),
     )
-    return [make(address) for address in shard_addresses(serving.address, serving.shards)]
+    return [make(address) for address in serving.address.shards(serving.shards)]

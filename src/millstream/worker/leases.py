@@ -9,6 +9,7 @@ from typing import Protocol
 from millstream.aio.backoff import ServiceBackoff
 from millstream.broker import Consuming, Membership
 from millstream.errors import BrokerError, LeaseLost
+from millstream.model.address import Address
 from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
 from millstream.worker.hot.hold import STOPPING, Hold
@@ -32,8 +33,8 @@ class LeaseKeeper(Protocol):
     def error(self) -> BaseException | None: ...
     def report_to(self, reporter: Reporter) -> None: ...
     async def start(self) -> None: ...
-    def keep(self, queue: str, consumer: str, lease: float) -> None: ...
-    def drop(self, queue: str, consumer: str) -> None: ...
+    def keep(self, queue: Address, consumer: str, lease: float) -> None: ...
+    def drop(self, queue: Address, consumer: str) -> None: ...
     async def stop(self) -> None: ...
 
 
@@ -60,7 +61,7 @@ class Leases:
         self._settler = settler
         self._reporter = reporter
         self._incarnation = 0
-        self._memberships: set[str] = set()
+        self._memberships: set[Address] = set()
         self.rejoining: set[asyncio.Task[None]] = set()
 
     async def join(self, lane: Lane) -> bool:
@@ -75,7 +76,7 @@ class Leases:
         lane.stirred.set()
         return True
 
-    async def join_members(self, address: str) -> Membership:
+    async def join_members(self, address: Address) -> Membership:
         """Be one of those who share the shards of an address."""
         membership = await self._broker.join_members(address, self._worker_id, self._lease)
         if address not in self._memberships:

@@ -7,6 +7,7 @@ import socket
 
 import msgspec
 
+from millstream.model.address import Address, read_address, write_address
 from millstream.reporting.problem import During
 from millstream.worker.scaling.metrics import Metrics
 
@@ -56,7 +57,7 @@ class Hello(msgspec.Struct, tag=True, frozen=True):
     grace: float
     longest_timeout: float
     """Seconds; 0: some job may run for ever, so a loop that does not turn proves nothing."""
-    queues: list[str]
+    queues: list[Address]
     tasks: list[str]
     at_most_once: list[str]
     """Of these, and of their aliases: whose jobs must never start a second time. Also groups, by their addresses."""
@@ -76,7 +77,7 @@ class Hello(msgspec.Struct, tag=True, frozen=True):
 class Keep(msgspec.Struct, tag=True, frozen=True):
     """Renew this lease from now on."""
 
-    queue: str
+    queue: Address
     consumer: str
     lease: float
 
@@ -84,7 +85,7 @@ class Keep(msgspec.Struct, tag=True, frozen=True):
 class Drop(msgspec.Struct, tag=True, frozen=True):
     """Renew it no more: it was given up."""
 
-    queue: str
+    queue: Address
     consumer: str
 
 
@@ -156,7 +157,7 @@ class Longer(msgspec.Struct, tag=True, frozen=True):
 class Suspects(msgspec.Struct, tag=True, frozen=True):
     """A queue has jobs that must run alone."""
 
-    queue: str
+    queue: Address
 
 
 class Ready(msgspec.Struct, tag=True, frozen=True):
@@ -179,8 +180,8 @@ class Trouble(msgspec.Struct, tag=True, frozen=True):
 Word = (
     Hello | Keep | Drop | Beat | Bye | Longer | Suspects | Ready | Trouble | Drain | Retire | Retiring | Busy | Weigh | Weighed
 )
-_decoder = msgspec.json.Decoder(Word)
-_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Word, dec_hook=read_address)
+_encoder = msgspec.json.Encoder(enc_hook=write_address)
 
 
 def say(writer: asyncio.StreamWriter, word: Word) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from millstream.aio.backoff import ServiceBackoff
 from millstream.broker import Claim, Consuming, Entry
 from millstream.errors import BrokerError, LeaseLost
+from millstream.model.address import Address
 from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
 from millstream.worker.hot.claimer import WAIT_SECONDS, Claimer, holding
@@ -49,7 +50,7 @@ class Suspects:
         reporter: Reporter,
         *,
         fenced: Callable[[Lane, str], None],
-        isolate: Callable[[str], None] | None,
+        isolate: Callable[[Address], None] | None,
     ) -> None:
         self._broker = broker
         self._hold = hold

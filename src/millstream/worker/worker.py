@@ -20,7 +20,7 @@ from millstream.broker import Broker, WorkerInfo
 from millstream.errors import BrokerError, BrokerUnavailable
 from millstream.events.subscription import Subscription
 from millstream.jobs.task import Task
-from millstream.model.address import base_name, spoken
+from millstream.model.address import Address
 from millstream.model.handler import Handler
 from millstream.model.serving import Serving
 from millstream.reporting import logs
@@ -79,7 +79,7 @@ class Worker:
         keeper: LeaseKeeper,
         assignment: Assignment,
         *,
-        isolate: Callable[[str], None] | None = None,
+        isolate: Callable[[Address], None] | None = None,
         longer: Callable[[float], None] | None = None,
         supervisor: str = "",
     ) -> None:
@@ -241,7 +241,7 @@ class Worker:
         return self._serve("claimer", claimer.run, "read", claimer.queue)
 
     def _serve(
-        self, name: str, run: Callable[[], Awaitable[None]], during: During, address: str | None = None
+        self, name: str, run: Callable[[], Awaitable[None]], during: During, address: Address | None = None
     ) -> asyncio.Task[None]:
         running = keep_running(name, run, self._reporter, during, address)
         return asyncio.create_task(running, name=f"millstream-{name}")
@@ -249,7 +249,7 @@ class Worker:
     def _served(self) -> list[str]:
         followed = {follower.lane.queue for follower in self._followers}
         broadcasts = [f"broadcast {follower.broadcast.name!r}" for follower in self._followers]
-        return [*(spoken(queue) for queue in self._assignment.queues if queue not in followed), *broadcasts]
+        return [*(queue.spoken for queue in self._assignment.queues if queue not in followed), *broadcasts]
 
     async def run_suspects(self) -> None:
         """Run the suspects of every queue, each with nothing beside it, until none is left."""
@@ -419,7 +419,7 @@ class Worker:
             host=socket.gethostname(),
             pid=os.getpid(),
             version=__version__,
-            queues=list(dict.fromkeys(base_name(lane.queue) for lane in (*self._lanes, *(f.lane for f in self._followers)))),
+            queues=list(dict.fromkeys(lane.queue.base for lane in (*self._lanes, *(f.lane for f in self._followers)))),
             started=self._started_at,
             totals=dict(self._settler.totals),
             supervisor=self._supervisor,
@@ -433,13 +433,13 @@ class Worker:
         """The addresses of which it can start nothing more now. Of shards one that has room is enough."""
         hold = self._hold
         free = {
-            base_name(lane.queue)
+            lane.queue.base
             for lane in self._lanes
             if not hold.shut
             and (lane.limit is None or lane.active < lane.limit)
             and any(hold.free[kind] > 0 for kind in lane.kinds)
         }
-        return [queue for queue in dict.fromkeys(base_name(lane.queue) for lane in self._lanes) if queue not in free]
+        return [queue for queue in dict.fromkeys(lane.queue.base for lane in self._lanes) if queue not in free]
 
     def _describe(self, task: asyncio.Task[Any] | None) -> str:
         with contextlib.suppress(RuntimeError):  # another thread changes the set while we look

@@ -15,6 +15,7 @@ from millstream.backends.memory import MemoryBroker
 from millstream.backends.redis import RedisBroker
 from millstream.broker import Claim, DeadLetter, Entry, JobView, Listed
 from millstream.errors import LeaseLost, ShardsChanged, ShardsInUse
+from millstream.model.address import Address
 from millstream.model.outcome import Kind, Letter, Outcome
 from millstream.testing.backend import DEAD_ENDING, DONE_ENDING, LETTER, START
 
@@ -95,7 +96,7 @@ def seen(answer: Claim | str) -> Seen | str:
     return Seen(plain(answer.entries), answer.now_ms, answer.next_due, answer.paused, answer.suspects)
 
 
-async def claim(backend: BackendUnderTest, queue: str, consumer: str, count: int, **options: Any) -> Claim:
+async def claim(backend: BackendUnderTest, queue: Address, consumer: str, count: int, **options: Any) -> Claim:
     """Claim until nothing is to be found at once: how far one claim reads on behind blocked ones is each backend's own."""
     found = await backend.claim(queue, consumer, count, **options)
     entries = found.entries
@@ -123,7 +124,7 @@ def seen_letter(dead: DeadLetter) -> tuple[Any, ...]:
     return dead.id, dead.task, dead.queue, letter, dead.died_at, dead.body, dead.key
 
 
-async def listed(backend: BackendUnderTest, queue: str, status: Listed) -> list[tuple[Any, ...]]:
+async def listed(backend: BackendUnderTest, queue: Address, status: Listed) -> list[tuple[Any, ...]]:
     """All jobs of one state, read in pages, without what backends name differently."""
     found: list[JobView] = []
     while page := await backend.inspector.jobs(queue, status, after=found[-1].cursor if found else "", limit=7):

@@ -14,6 +14,7 @@ from millstream.backends.memory.queue import MemoryQueue
 from millstream.backends.memory.state import NO_POSITION, Job, Moment, Sender
 from millstream.backends.memory.topic import MemoryGroup, MemoryTopic
 from millstream.broker import Followed, OrderRules, Position, Post, Receipt
+from millstream.model.address import Address
 from millstream.model.outcome import Outcome
 
 
@@ -87,8 +88,8 @@ class LastFirst(Order):
 class Backward(MemoryQueue):
     """The last of those that wait has the next turn."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
         self.order = LastFirst()
 
 
@@ -100,8 +101,8 @@ class AlwaysFull(Order):
 class Narrow(MemoryQueue):
     """Not more may wait behind one that runs than behind a retry."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
         self.order = AlwaysFull()
 
 

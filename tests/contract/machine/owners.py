@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from millstream.broker import OrderRules, Post, Receipt
-from millstream.model.address import group_address, shard_name, topic_address
+from millstream.model.address import Address
 from tests.contract.machine.backends import (
     LISTED,
     LOST,
@@ -57,9 +57,9 @@ class Owner:
 class TwoOwners(Twins):
     """A queue with shards, each of which has one owner."""
 
-    base_queue = "mail"
+    base_queue = Address("mail")
     """Where its number of shards is noted."""
-    base = "mail"
+    base = Address("mail")
     """Where those join_members who share them."""
 
     def __init__(self) -> None:
@@ -74,13 +74,13 @@ class TwoOwners(Twins):
 
     # -- what a topic does another way -------------------------------------------------------------------------------------
 
-    def shard(self, number: int) -> str:
+    def shard(self, number: int) -> Address:
         """Where messages of a shard are claimed."""
-        return shard_name(self.base_queue, number)
+        return self.base_queue.at_shard(number)
 
-    def fenced(self, number: int) -> str:
+    def fenced(self, number: int) -> Address:
         """Where they are published, as fences name it."""
-        return shard_name(self.base_queue, number)
+        return self.base_queue.at_shard(number)
 
     async def accept(self, backend: BackendUnderTest, shard: int, posts: Sequence[Post], of: int) -> list[Receipt]:
         return await backend.publish(self.shard(shard), posts, shards=of)
@@ -237,14 +237,14 @@ class TwoOwners(Twins):
 class TwoTopicOwners(TwoOwners):
     """A topic with shards, and one group."""
 
-    base_queue = topic_address("orders")
-    base = group_address("orders", "g")
+    base_queue = Address.of_topic("orders")
+    base = Address.of_group("orders", "g")
 
-    def shard(self, number: int) -> str:
-        return group_address(shard_name("orders", number), "g")
+    def shard(self, number: int) -> Address:
+        return self.base.at_shard(number)
 
-    def fenced(self, number: int) -> str:
-        return topic_address(shard_name("orders", number))
+    def fenced(self, number: int) -> Address:
+        return self.base_queue.at_shard(number)
 
     async def accept(self, backend: BackendUnderTest, shard: int, posts: Sequence[Post], of: int) -> list[Receipt]:
-        return await backend.emit(shard_name("orders", shard), posts, shards=of)
+        return await backend.emit(self.fenced(shard).log, posts, shards=of)

@@ -11,7 +11,7 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from millstream.broker import Followed, Position, Post, Receipt
 from millstream.broker.values import BEGINNING, END, LogPosition
-from millstream.model.address import group_address
+from millstream.model.address import Address
 from tests.contract.machine.backends import (
     LOST,
     BackendUnderTest,
@@ -43,8 +43,8 @@ def _followed(answer: Followed) -> tuple[Any, ...]:
 class TwoTopics(TwoBackends):
     """The same histories in a group of a topic, to which everything is emitted, beside another group that works too."""
 
-    queue = group_address(TOPIC, "g")
-    other = group_address(TOPIC, "h")
+    queue = Address.of_group(TOPIC, "g")
+    other = Address.of_group(TOPIC, "h")
 
     def __init__(self) -> None:
         super().__init__()

@@ -33,7 +33,7 @@ from millstream.broker import (
 )
 from millstream.broker.values import BEGINNING, REQUEST_SECONDS, SUSPECT_AFTER, LogPosition
 from millstream.errors import ShardsChanged
-from millstream.model.address import dead_address, group_address, is_dead_address, split_address, split_group, topic_address
+from millstream.model.address import Address
 from millstream.model.outcome import Outcome
 
 T = TypeVar("T")
@@ -93,13 +93,12 @@ class MemoryBroker(Broker):
     async def close(self) -> None:
         pass
 
-    async def declare(self, queue: str) -> None:
+    async def declare(self, queue: Address) -> None:
         with self._state.lock:
-            parts = split_address(queue)
-            if parts is None:
+            if queue.is_queue:
                 self._state.declared.add(queue)
             else:
-                self._open_topic(parts[0], {parts[1]: BEGINNING})
+                self._open_topic(queue.log, {queue.group: BEGINNING})
 
     async def open_topic(
         self,
@@ -138,7 +137,7 @@ class MemoryBroker(Broker):
     # -- producers ---------------------------------------------------------------------------------------------------------
 
     async def publish(
-        self, queue: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
+        self, queue: Address, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
     ) -> list[Receipt]:
         with self._locked(queue) as rules:
             self._check_fence(queue, shards)
@@ -148,33 +147,33 @@ class MemoryBroker(Broker):
         self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
     ) -> list[Receipt]:
         with self._state.lock:
-            self._check_fence(topic_address(topic), shards)
+            self._check_fence(Address.of_topic(topic), shards)
             return self._topic(topic).emit(posts, sender, max_length, self._now(), self._keeping)
 
-    async def cancel(self, queue: str, job_id: str, *, request: str = "") -> Cancellation:
+    async def cancel(self, queue: Address, job_id: str, *, request: str = "") -> Cancellation:
         with self._locked(queue) as rules:
             return rules.cancel(job_id, self._now(), self._keeping, request)
 
-    async def cancel_many(self, queue: str, job_ids: Sequence[str]) -> list[Cancellation]:
+    async def cancel_many(self, queue: Address, job_ids: Sequence[str]) -> list[Cancellation]:
         with self._locked(queue) as rules:
             return [rules.cancel(job_id, self._now(), self._keeping) for job_id in job_ids]
 
     # -- consumers ---------------------------------------------------------------------------------------------------------
 
     async def join(
-        self, queue: str, consumer: str, lease: float, *, max_consumers: int | None = None, order: OrderRules | None = None
+        self, queue: Address, consumer: str, lease: float, *, max_consumers: int | None = None, order: OrderRules | None = None
     ) -> int:
         await self.declare(queue)
         with self._locked(queue) as rules:
             return rules.join(consumer, lease, max_consumers, order, self._now())
 
-    async def join_members(self, address: str, member: str, lease: float) -> Membership:
+    async def join_members(self, address: Address, member: str, lease: float) -> Membership:
         with self._locked(address) as rules:
             return rules.join_members(member, lease, self._now())
 
     async def claim(
         self,
-        queue: str,
+        queue: Address,
         consumer: str,
         count: int,
         *,
@@ -187,7 +186,7 @@ class MemoryBroker(Broker):
         with self._locked(queue) as rules:
             return rules.claim(consumer, count, alone, suspect_after, self._now(), self._keeping)
 
-    async def _idle(self, queue: str, consumer: str, seconds: float, alone: bool) -> None:
+    async def _idle(self, queue: Address, consumer: str, seconds: float, alone: bool) -> None:
         """Wait until a claim may bring something."""
         waiter: Waiter[None] = Waiter()
         with self._locked(queue) as rules:
@@ -205,29 +204,29 @@ class MemoryBroker(Broker):
             with self._state.lock:
                 del rules.idle[waiter]
 
-    async def nudge(self, queue: str, consumer: str) -> None:
+    async def nudge(self, queue: Address, consumer: str) -> None:
         with self._locked(queue) as rules:
             for waiter, name in rules.idle.items():
                 if name == consumer:
                     waiter.wake(None)
 
-    async def settle(self, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
+    async def settle(self, queue: Address, consumer: str, outcomes: Sequence[Outcome]) -> int:
         with self._locked(queue) as rules:
             return rules.settle(consumer, outcomes, self._now(), self._keeping)
 
-    async def release(self, queue: str, consumer: str, refs: Sequence[bytes]) -> int:
+    async def release(self, queue: Address, consumer: str, refs: Sequence[bytes]) -> int:
         with self._locked(queue) as rules:
             return rules.release(consumer, refs)
 
-    async def recover(self, queue: str, consumer: str, holding: Collection[bytes]) -> list[Entry]:
+    async def recover(self, queue: Address, consumer: str, holding: Collection[bytes]) -> list[Entry]:
         with self._locked(queue) as rules:
             return rules.recover(consumer, holding)
 
-    async def renew(self, queue: str, leases: Mapping[str, float]) -> set[str]:
+    async def renew(self, queue: Address, leases: Mapping[str, float]) -> set[str]:
         with self._locked(queue) as rules:
             return rules.renew(leases, self._now(), self._keeping)
 
-    async def leave(self, queue: str, consumer: str, *, blameless: bool = False) -> int:
+    async def leave(self, queue: Address, consumer: str, *, blameless: bool = False) -> int:
         with self._locked(queue) as rules:
             return rules.leave(consumer, blameless)
 
@@ -255,41 +254,41 @@ class MemoryBroker(Broker):
 
     # -- operators ---------------------------------------------------------------------------------------------------------
 
-    async def pause(self, queue: str) -> None:
+    async def pause(self, queue: Address) -> None:
         with self._locked(queue) as rules:
             rules.paused = True
 
-    async def resume(self, queue: str) -> None:
+    async def resume(self, queue: Address) -> None:
         with self._locked(queue) as rules:
             rules.resume()
 
-    async def seek(self, group: str, to: LogPosition, *, request: str = "") -> bool:
+    async def seek(self, group: Address, to: LogPosition, *, request: str = "") -> bool:
         with self._state.lock:
             return self._once(group, request, lambda: self._seek(group, to)) or False
 
-    def _seek(self, group: str, to: LogPosition) -> bool:
-        topic, name = split_group(group)
-        rules = self._topic(topic).groups.get(name)
+    def _seek(self, group: Address, to: LogPosition) -> bool:
+        group.check_group()
+        rules = self._topic(group.log).groups.get(group.group)
         if rules is not None:
             rules.seek(to)
         return rules is not None
 
-    async def remove_group(self, group: str, *, request: str = "") -> bool:
+    async def remove_group(self, group: Address, *, request: str = "") -> bool:
         with self._state.lock:
             return self._once(group, request, lambda: self._remove_group(group)) or False
 
-    def _remove_group(self, group: str) -> bool:
-        topic, name = split_group(group)
-        removed = self._topic(topic).groups.pop(name, None)
+    def _remove_group(self, group: Address) -> bool:
+        group.check_group()
+        removed = self._topic(group.log).groups.pop(group.group, None)
         if removed is not None:
-            del self._state.queues[group], self._state.queues[dead_address(group)]
+            del self._state.queues[group], self._state.queues[group.dead]
             removed.wake()
             removed.letters.wake()
         return removed is not None
 
     async def remove_prefix(self, prefix: str, group: str, *, request: str = "") -> bool:
         with self._state.lock:
-            return self._once("", request, lambda: self._remove_prefix(prefix, group)) or False
+            return self._once(Address(), request, lambda: self._remove_prefix(prefix, group)) or False
 
     def _remove_prefix(self, prefix: str, group: str) -> bool:
         if (group, prefix) not in self._state.prefixes:
@@ -297,43 +296,43 @@ class MemoryBroker(Broker):
         self._state.prefixes.discard((group, prefix))
         for topic in self._state.opened:
             if topic.startswith(prefix):
-                self._remove_group(group_address(topic, group))
+                self._remove_group(Address.of_group(topic, group))
         return True
 
-    async def clear_key(self, queue: str, key: bytes, *, replay: bool, request: str = "") -> int | None:
+    async def clear_key(self, queue: Address, key: bytes, *, replay: bool, request: str = "") -> int | None:
         with self._locked(queue) as rules:
             # how many letters, in a list: none of them is an answer, too
             answer = self._once(queue, request, lambda: _listed(rules.clear_key(key, replay, self._now())))
             return answer[0] if answer else None
 
-    async def note_shards(self, address: str, shards: int, *, anew: bool = False) -> int:
+    async def note_shards(self, address: Address, shards: int, *, anew: bool = False) -> int:
         with self._state.lock:
             if anew or not self._state.shards.get(address):
                 self._state.shards[address] = shards
             return self._state.shards[address]
 
-    async def fence_shard(self, address: str, shards: int) -> None:
+    async def fence_shard(self, address: Address, shards: int) -> None:
         with self._state.lock:
             self._state.fences[address] = shards
 
-    def _check_fence(self, address: str, shards: int) -> None:
+    def _check_fence(self, address: Address, shards: int) -> None:
         noted = self._state.fences.setdefault(address, shards) if shards else self._state.shards.get(address, 0)
         if noted != shards:
             raise ShardsChanged(f"{address!r} has, or is one of, {noted} shards, not {shards}")
 
-    async def promote(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
+    async def promote(self, queue: Address, job_ids: Sequence[str], *, request: str = "") -> list[str]:
         with self._locked(queue) as rules:
             return self._once(queue, request, lambda: rules.promote(job_ids)) or []
 
-    async def replay(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
+    async def replay(self, queue: Address, job_ids: Sequence[str], *, request: str = "") -> list[str]:
         with self._locked(queue) as rules:
             return self._once(queue, request, lambda: rules.replay(job_ids, self._now())) or []
 
-    async def purge(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
+    async def purge(self, queue: Address, job_ids: Sequence[str], *, request: str = "") -> list[str]:
         with self._locked(queue) as rules:
             return self._once(queue, request, lambda: rules.purge(job_ids, self._now())) or []
 
-    def _once(self, address: str, request: str, verb: Callable[[], T]) -> T | None:
+    def _once(self, address: Address, request: str, verb: Callable[[], T]) -> T | None:
         """Do it, unless it was done under this name before; the answer. Falsy: nothing was changed."""
         now, name = self._now().wall, f"{address}\n{request}"
         answer: T | None = self._state.answers.get(name, now) if request else None
@@ -369,12 +368,11 @@ class MemoryBroker(Broker):
         return Moment(round((wall if self._set_to is None else self._set_to) * 1000), wall)
 
     @contextmanager
-    def _locked(self, queue: str) -> Iterator[MemoryQueue]:
+    def _locked(self, queue: Address) -> Iterator[MemoryQueue]:
         with self._state.lock:
-            parts = split_address(queue)
-            if parts is not None:
-                group = self._group(*parts)
-                yield group.letters if is_dead_address(queue) else group
+            if not queue.is_queue:
+                group = self._group(queue.log, queue.group)
+                yield group.letters if queue.is_dead else group
                 return
             rules = self._state.queues.get(queue)
             if rules is None:
@@ -388,11 +386,11 @@ class MemoryBroker(Broker):
         return rules
 
     def _group(self, topic: str, group: str) -> MemoryGroup:
-        address = group_address(topic, group)
+        address = Address.of_group(topic, group)
         rules = self._state.queues.get(address)
         if not isinstance(rules, MemoryGroup):
             rules = self._state.queues[address] = MemoryGroup(self._topic(topic), group)
-            self._state.queues[dead_address(address)] = rules.letters
+            self._state.queues[address.dead] = rules.letters
         return rules
 
 

@@ -24,7 +24,7 @@ from millstream.broker import (
     Trouble,
     WorkerInfo,
 )
-from millstream.model.address import base_name, is_dead_address, split_address
+from millstream.model.address import Address
 from millstream.model.ending import decode_ending
 from millstream.model.types import Status
 
@@ -36,37 +36,37 @@ class MemoryInspector(Inspector):
         self._state = state
         self._now = now
 
-    async def status(self, queue: str, job_id: str) -> Status:
+    async def status(self, queue: Address, job_id: str) -> Status:
         with self._state.lock:
             return self._queue(queue).status(job_id, self._now())
 
     async def queues(self) -> list[str]:
         with self._state.lock:
-            return sorted({base_name(name) for name in self._state.declared})
+            return sorted({name.name for name in self._state.declared})
 
-    async def queue(self, queue: str) -> QueueState:
+    async def queue(self, queue: Address) -> QueueState:
         with self._state.lock:
             return self._queue(queue).state()
 
     async def topics(self) -> list[str]:
         with self._state.lock:
-            return sorted({base_name(name) for name in self._state.opened})
+            return sorted({Address(name).name for name in self._state.opened})
 
     async def topic(self, topic: str) -> TopicState:
         with self._state.lock:
             return (self._state.topics.get(topic) or MemoryTopic(topic)).state()
 
-    async def shards(self, address: str) -> int:
+    async def shards(self, address: Address) -> int:
         with self._state.lock:
             return self._state.shards.get(address, 0)
 
-    async def stopped_keys(self, queue: str) -> list[StoppedKey]:
+    async def stopped_keys(self, queue: Address) -> list[StoppedKey]:
         with self._state.lock:
             rules = self._queue(queue)
             return rules.order.stopped(rules.dead)
 
     async def jobs(
-        self, queue: str, status: Listed, *, after: str = "", limit: int = 100, task: str | None = None
+        self, queue: Address, status: Listed, *, after: str = "", limit: int = 100, task: str | None = None
     ) -> list[JobView]:
         if status == "dead":
             letters = await self.dead_letters(queue, after=after, limit=sys.maxsize)
@@ -83,7 +83,7 @@ class MemoryInspector(Inspector):
             views = (_view(queue, job, status) for job in later)
             return [*islice((view for view in views if task in (None, view.task)), limit)]
 
-    async def job(self, queue: str, job_id: str) -> JobView | None:
+    async def job(self, queue: Address, job_id: str) -> JobView | None:
         with self._state.lock:
             rules, now = self._queue(queue), self._now()
             job, dead, payload = rules.jobs.get(job_id), rules.dead.get(job_id), rules.endings.get(job_id, now.wall)
@@ -98,7 +98,7 @@ class MemoryInspector(Inspector):
                 return None if ending is None else JobView.of_ending(queue, job_id, ending, until)
             return msgspec.structs.replace(view, ending=ending)
 
-    async def standing(self, queue: str, job_id: str) -> Standing:
+    async def standing(self, queue: Address, job_id: str) -> Standing:
         with self._state.lock:
             rules = self._queue(queue)
             known = rules.jobs.get(job_id) or rules.dead.get(job_id)
@@ -109,24 +109,24 @@ class MemoryInspector(Inspector):
     async def trouble(self) -> Trouble | None:
         return None
 
-    async def dead_letters(self, queue: str, *, after: str = "", limit: int = 100) -> list[DeadLetter]:
+    async def dead_letters(self, queue: Address, *, after: str = "", limit: int = 100) -> list[DeadLetter]:
         seen = int(after or 0)
         with self._state.lock:
             later = (dead for dead in self._queue(queue).dead.values() if dead.number > seen)
             return [dead.stored(queue) for dead in islice(later, limit)]
 
-    async def dead_letter(self, queue: str, job_id: str) -> DeadLetter | None:
+    async def dead_letter(self, queue: Address, job_id: str) -> DeadLetter | None:
         with self._state.lock:
             dead = self._queue(queue).dead.get(job_id)
             return dead.stored(queue) if dead is not None else None
 
-    async def due(self, queue: str) -> int:
-        parts = split_address(queue)
-        if is_dead_address(queue):
+    async def due(self, queue: Address) -> int:
+        if queue.is_dead:
             return 0
         with self._state.lock:
             now_ms = self._now().ms
-            delayed = 0 if parts is None or parts[0] not in self._state.topics else self._state.topics[parts[0]].due(now_ms)
+            topic = None if queue.is_queue else self._state.topics.get(queue.log)
+            delayed = 0 if topic is None else topic.due(now_ms)
             return delayed + sum(job.due_ms <= now_ms for job in self._queue(queue).scheduled())
 
     async def workers(self) -> list[WorkerInfo]:
@@ -142,16 +142,16 @@ class MemoryInspector(Inspector):
     async def examine(self) -> list[Finding]:
         return [Finding("server", "ok", "this process's own memory: no other process sees it, and it ends with the process")]
 
-    def _queue(self, name: str) -> MemoryQueue:
+    def _queue(self, address: Address) -> MemoryQueue:
         # looking at a queue that is not there must not make one
-        return self._state.queues.get(name) or MemoryQueue(name)
+        return self._state.queues.get(address) or MemoryQueue(address)
 
 
-def _view(queue: str, job: Job, status: Status) -> JobView:
+def _view(queue: Address, job: Job, status: Status) -> JobView:
     running = status == "running"
     return JobView(
         id=job.id,
-        queue=queue,
+        queue=str(queue),
         status=status,
         body=job.body,
         cursor=msgspec.json.encode(_position(job)).decode(),

@@ -14,7 +14,6 @@ from millstream.backends.memory.queue import MemoryQueue
 from millstream.backends.memory.state import Dead, Job, Moment
 from millstream.broker import Claim, Entry, QueueState
 from millstream.broker.letters import enclose
-from millstream.model.address import dead_address
 from millstream.model.outcome import DONE, Outcome
 
 
@@ -22,7 +21,7 @@ class MemoryLetters(MemoryQueue):
     """Who holds which letter. The letters themselves are the group's, and it is paused with the group."""
 
     def __init__(self, group: MemoryQueue) -> None:
-        super().__init__(dead_address(group.name))
+        super().__init__(group.address.dead)
         self._group = group
         # the last letter that was given
         self._place = 0
@@ -38,7 +37,7 @@ class MemoryLetters(MemoryQueue):
         taken = super()._take(count, suspect_after, now, keeping)
         for dead in self._never_given()[: count - len(taken)]:
             self._place = dead.number
-            body = enclose(dead.stored(self._group.name))
+            body = enclose(dead.stored(self._group.address))
             job = Job(dead.id, body, 0, number=(0, dead.number), ref=b"%d" % dead.number)
             self._fresh[job.ref] = job
             taken.append(job)

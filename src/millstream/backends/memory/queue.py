@@ -15,6 +15,7 @@ from millstream.backends.memory.state import Given, Job, Kept, Location, Moment,
 from millstream.broker import Cancellation, Claim, Entry, Membership, OrderRules, Post, QueueState, Receipt
 from millstream.broker.values import CANCELLED_TTL, cancelled_by
 from millstream.errors import LeaseLost
+from millstream.model.address import Address
 from millstream.model.ending import decode_ending, encode_expired
 from millstream.model.outcome import Kind, Outcome
 from millstream.model.types import Status
@@ -23,9 +24,9 @@ from millstream.model.types import Status
 class MemoryQueue(EndedJobs):
     """A stream of jobs, who holds what, and what ended ones left behind."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, address: Address) -> None:
         super().__init__()
-        self.name = name
+        self.address = address
         self.paused = False
         self._joins = 0
         self._senders: Kept[Sender] = Kept()
@@ -273,7 +274,7 @@ class MemoryQueue(EndedJobs):
 
     def check_lease(self, consumer: str) -> None:
         if consumer not in self._leases:
-            raise LeaseLost(f"consumer {consumer!r} has no lease on queue {self.name!r}")
+            raise LeaseLost(f"consumer {consumer!r} has no lease on queue {self.address!r}")
 
     # -- operators ---------------------------------------------------------------------------------------------------------
 
@@ -340,7 +341,7 @@ class MemoryQueue(EndedJobs):
     def state(self) -> QueueState:
         running = sum(len(self._held.get(consumer, ())) for consumer in self._leases)
         return QueueState(
-            self.name,
+            str(self.address),
             ready=self._entries() - running,
             running=running,
             scheduled=len(self._scheduled),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from millstream.backends.memory.state import Moment, State, Waiter
 from millstream.broker import ResultStore
+from millstream.model.address import Address
 
 
 class MemoryResults(ResultStore):
@@ -15,12 +16,12 @@ class MemoryResults(ResultStore):
         self._state = state
         self._now = now
 
-    async def get(self, queue: str, job_id: str) -> bytes | None:
+    async def get(self, queue: Address, job_id: str) -> bytes | None:
         with self._state.lock:
             rules = self._state.queues.get(queue)
             return rules.endings.get(job_id, self._now().wall) if rules else None
 
-    async def wait(self, queue: str, job_id: str, timeout: float | None) -> bytes | None:
+    async def wait(self, queue: Address, job_id: str, timeout: float | None) -> bytes | None:
         waiter: Waiter[bytes | None] = Waiter()
         with self._state.lock:
             rules = self._state.queues.get(queue)

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from millstream.broker import DeadLetter, WorkerInfo
+from millstream.model.address import Address
 from millstream.model.outcome import Letter
 
 if TYPE_CHECKING:
@@ -90,10 +91,10 @@ class Dead:
     key: bytes | None
     position: Number
 
-    def stored(self, queue: str) -> DeadLetter:
+    def stored(self, queue: Address) -> DeadLetter:
         """As the inspector shows it."""
         died_at, cursor = self.died_ms / 1000, str(self.number)
-        return DeadLetter(self.id, self.task, queue, self.letter, died_at, self.body, cursor, self.source, self.key)
+        return DeadLetter(self.id, self.task, str(queue), self.letter, died_at, self.body, cursor, self.source, self.key)
 
 
 @dataclass(slots=True)
@@ -196,10 +197,10 @@ class State:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.queues: dict[str, MemoryQueue] = {}
+        self.queues: dict[Address, MemoryQueue] = {}
         """Groups too, by their addresses."""
         self.topics: dict[str, MemoryTopic] = {}
-        self.declared: set[str] = set()
+        self.declared: set[Address] = set()
         """Names of queues."""
         self.opened: set[str] = set()
         """Names of topics."""

@@ -18,7 +18,7 @@ from millstream.backends.memory.queue import MemoryQueue, absolute_ms
 from millstream.backends.memory.state import Job, Kept, Moment, Number, Sender, Waiter
 from millstream.broker import Entry, Followed, GroupState, Position, Post, QueueState, Receipt, TopicState
 from millstream.broker.values import BEGINNING, END, LogPosition, millisecond_of, parse_entry
-from millstream.model.address import base_name, group_address
+from millstream.model.address import Address
 from millstream.model.outcome import Letter
 
 # milliseconds between two trims of a log
@@ -242,7 +242,7 @@ class MemoryGroup(MemoryQueue):
     """A queue that also claims what comes after its place in the log. What is tried again or replayed is its own."""
 
     def __init__(self, topic: MemoryTopic, group: str) -> None:
-        super().__init__(group_address(topic.name, group))
+        super().__init__(Address.of_group(topic.name, group))
         self.topic = topic
         self.group = group
         self.position: Number = (0, 0)
@@ -257,7 +257,7 @@ class MemoryGroup(MemoryQueue):
         self.letters.wake()
 
     def _task(self, job: Job) -> str:
-        return base_name(self.topic.name)
+        return self.address.name
 
     def claimed(self) -> list[Job]:
         """Entries of the log that it was given and has not settled."""

@@ -39,7 +39,7 @@ from millstream.broker import (
 )
 from millstream.broker.values import CANCELLED_TTL, SUSPECT_AFTER, LogPosition, cancelled_by
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable, LeaseLost
-from millstream.model.address import base_name, dead_address, is_dead_address, split_address, split_group, topic_address
+from millstream.model.address import Address, write_address
 from millstream.model.outcome import DONE, Kind, Outcome
 from millstream.reporting import logs
 
@@ -144,7 +144,7 @@ class RedisBroker(Broker):
                 return str(answer[1], "ascii")
         return None
 
-    async def declare(self, queue: str) -> None:
+    async def declare(self, queue: Address) -> None:
         await self._openings.declare(queue)
 
     async def open_topic(
@@ -167,7 +167,7 @@ class RedisBroker(Broker):
     # -- producers ---------------------------------------------------------------------------------------------------------
 
     async def publish(
-        self, queue: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
+        self, queue: Address, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
     ) -> list[Receipt]:
         if not posts:
             return []
@@ -193,7 +193,7 @@ class RedisBroker(Broker):
     ) -> list[Receipt]:
         if not posts:
             return []
-        address = topic_address(topic)
+        address = Address.of_topic(topic)
         limit = -1 if max_length is None else max_length
         if (mark := encoding.mark_before(posts)) >= 0:
             bodies, keys = [p.body for p in posts], encoding.keys_of(posts)
@@ -206,9 +206,9 @@ class RedisBroker(Broker):
         for p in posts:
             records += (p.id, p.body, encoding.serial(p), *encoding.times(p), encoding.key_of(p))
         reply = await self._accept("emit", address, shards, sender, limit, self._id_ttl_ms, shards, *records)
-        return encoding.receipts(reply, topic, shards)
+        return encoding.receipts(reply, address, shards)
 
-    async def _accept(self, script: str, address: str, shards: int, *args: Any) -> bytes:
+    async def _accept(self, script: str, address: Address, shards: int, *args: Any) -> bytes:
         """Publish. What is new to the server though it was opened before was flushed, and is made known again. So it is after a
         lost reply, which may have said that it is new."""
         try:
@@ -220,19 +220,19 @@ class RedisBroker(Broker):
             self._unsure.add(address)
             await self._openings.reopen(address)
             if address in self._sharded:
-                await self.note_shards(base_name(address), shards)
+                await self.note_shards(address.base, shards)
             self._unsure.discard(address)
         if shards and reply != b"-":
             self._sharded.add(address)
         return reply.removesuffix(b"n")
 
-    async def cancel(self, queue: str, job_id: str, *, request: str = "") -> Cancellation:
+    async def cancel(self, queue: Address, job_id: str, *, request: str = "") -> Cancellation:
         return (await self._cancel(queue, [job_id], request))[0]
 
-    async def cancel_many(self, queue: str, job_ids: Sequence[str]) -> list[Cancellation]:
+    async def cancel_many(self, queue: Address, job_ids: Sequence[str]) -> list[Cancellation]:
         return await self._cancel(queue, job_ids, "") if job_ids else []
 
-    async def _cancel(self, queue: str, job_ids: Sequence[str], request: str) -> list[Cancellation]:
+    async def _cancel(self, queue: Address, job_ids: Sequence[str], request: str) -> list[Cancellation]:
         ending, ttl_ms = cancelled_by(request), encoding.ms(CANCELLED_TTL)
         args = (GROUP, ending, ttl_ms, self._id_ttl_ms, int(bool(request)), *job_ids)
         return encoding.cancellations(await self._run("cancel", queue, *args))
@@ -240,11 +240,11 @@ class RedisBroker(Broker):
     # -- consumers ---------------------------------------------------------------------------------------------------------
 
     async def join(
-        self, queue: str, consumer: str, lease: float, *, max_consumers: int | None = None, order: OrderRules | None = None
+        self, queue: Address, consumer: str, lease: float, *, max_consumers: int | None = None, order: OrderRules | None = None
     ) -> int:
         if not self._joined:
             await self._check_channel()
-        again, of_letters = queue in self._joined, is_dead_address(queue)
+        again, of_letters = queue in self._joined, queue.is_dead
         found = [] if max_consumers else await self._openings.declare(queue)
         noted = "letters" if of_letters else "joined"
         rules = ("", "") if order is None else (int(order.stop), order.max_pending)
@@ -260,7 +260,7 @@ class RedisBroker(Broker):
         if made and before:
             self._openings.tell(queue, lost_group(queue), "0-0", waiting)
         elif made and again and not of_letters:  # those are told of by their group, which alone makes this consumer group
-            if split_address(queue) is None:
+            if queue.is_queue:
                 self._openings.tell(queue, GONE, "0-0", waiting)
             else:
                 self._openings.tell(queue, GONE, *((found[0].at, found[0].left) if found else ("0-0", -1)))
@@ -276,13 +276,13 @@ class RedisBroker(Broker):
                 f"that end here poll for them, and get them up to 30 s late. Grant that right to this user. ({error})"
             )
 
-    async def join_members(self, address: str, member: str, lease: float) -> Membership:
+    async def join_members(self, address: Address, member: str, lease: float) -> Membership:
         check_ms, *members = await self._run("join_members", address, member, encoding.ms(lease))
         return Membership(sorted(map(bytes.decode, members)), None if check_ms < 0 else check_ms / 1000)
 
     async def claim(
         self,
-        queue: str,
+        queue: Address,
         consumer: str,
         count: int,
         *,
@@ -294,7 +294,7 @@ class RedisBroker(Broker):
         if link is None:
             link = self._claiming[queue, consumer] = Link(self._connector)
         await link.ready()
-        of_letters = is_dead_address(queue)
+        of_letters = queue.is_dead
         lost_letter = b"" if of_letters else encoding.LOST_LETTER
         names = (RELEASED, SUSPECTS, lost_letter, self._id_ttl_ms, self._dead_max_count, self._dead_max_age_ms)
         args = (GROUP, consumer, count, int(alone), suspect_after, link.run_id, *names)
@@ -337,7 +337,7 @@ class RedisBroker(Broker):
         next_due = None if next_due_ms < 0 else next_due_ms / 1000
         return Claim(entries, now_ms, next_due, bool(flags & 1), bool(flags & 2))
 
-    async def _look_around(self, queue: str, consumer: str, link: Link, lost_letter: bytes) -> int:
+    async def _look_around(self, queue: Address, consumer: str, link: Link, lost_letter: bytes) -> int:
         """Find what other hands destroyed; how much was found. Nothing that was claimed is lost if this fails."""
         found = 0
         args = (GROUP, consumer, lost_letter, self._id_ttl_ms, self._dead_max_count, self._dead_max_age_ms)
@@ -351,11 +351,11 @@ class RedisBroker(Broker):
             log.debug("queue %r: could not look for what was lost: %s", queue, error)
         return found
 
-    def _tell(self, address: str, what: str) -> None:
+    def _tell(self, address: Address, what: str) -> None:
         if self.repaired is not None:
             self.repaired(address, what)
 
-    async def nudge(self, queue: str, consumer: str) -> None:
+    async def nudge(self, queue: Address, consumer: str) -> None:
         link = self._claiming.get((queue, consumer))
         if link is None or self._cannot_nudge:
             return
@@ -370,10 +370,10 @@ class RedisBroker(Broker):
                 "stop: grant +client|unblock to this user."
             ) from error
 
-    async def settle(self, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
+    async def settle(self, queue: Address, consumer: str, outcomes: Sequence[Outcome]) -> int:
         if not outcomes:
             return 0
-        if is_dead_address(queue):
+        if queue.is_dead:
             return await self._settle_letters(queue, consumer, outcomes)
         # Hot: jobs that are done, with nothing to keep or an ending of the same lifetime, go in bulk.
         plain = [o for o in outcomes if o.kind is DONE and o.result is None and not o.given_id]
@@ -401,7 +401,7 @@ class RedisBroker(Broker):
         logged: list[bytes] = []
         if in_order:
             plain = [o for o in plain if encoding.KEYED not in o.ref]
-        if split_address(queue) is not None:
+        if not queue.is_queue:
             logged = [o.ref[1:] for o in plain if o.ref.startswith(encoding.IN_LOG)]
             plain = [o for o in plain if not o.ref.startswith(encoding.IN_LOG)] if logged else plain
         bulk = plain + kept
@@ -428,7 +428,7 @@ class RedisBroker(Broker):
         )
         return encoding.unless_refused(settled, queue, consumer, outcomes)
 
-    async def _settle_letters(self, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
+    async def _settle_letters(self, queue: Address, consumer: str, outcomes: Sequence[Outcome]) -> int:
         handled = [o for o in outcomes if o.kind is DONE]
         settled: int = await self._run(
             "settle_letters",
@@ -442,7 +442,7 @@ class RedisBroker(Broker):
         )
         return encoding.unless_refused(settled, queue, consumer, outcomes)
 
-    async def release(self, queue: str, consumer: str, refs: Sequence[bytes]) -> int:
+    async def release(self, queue: Address, consumer: str, refs: Sequence[bytes]) -> int:
         if not refs:
             return 0
         released: int = await self._run("release", queue, GROUP, consumer, RELEASED, *refs)
@@ -450,7 +450,7 @@ class RedisBroker(Broker):
             raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}")
         return released
 
-    async def recover(self, queue: str, consumer: str, holding: Collection[bytes]) -> list[Entry]:
+    async def recover(self, queue: Address, consumer: str, holding: Collection[bytes]) -> list[Entry]:
         self._ordered.add(queue)
         found: list[Entry] = []
         after: Any = "-"
@@ -459,7 +459,7 @@ class RedisBroker(Broker):
             if len(reply) == 1:
                 raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}")
             entries, crashes, after = reply
-            if is_dead_address(queue):
+            if queue.is_dead:
                 found += encoding.letters(queue, entries, crashes)
                 gone = [ref for ref, fields in entries if not fields]
                 if gone:
@@ -468,13 +468,13 @@ class RedisBroker(Broker):
                 found += [encoding.entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(entries)]
         return found
 
-    async def renew(self, queue: str, leases: Mapping[str, float]) -> set[str]:
+    async def renew(self, queue: Address, leases: Mapping[str, float]) -> set[str]:
         pairs = [part for consumer, lease in leases.items() for part in (consumer, encoding.ms(lease))]
         within = min(CALL_TIMEOUT, max(RENEWAL_TIMEOUT, min(leases.values(), default=math.inf) / 3))
         lost = await self._run("renew", queue, self._dead_max_count, self._dead_max_age_ms, *pairs, within=within)
         return {name.decode() for name in lost}
 
-    async def leave(self, queue: str, consumer: str, *, blameless: bool = False) -> int:
+    async def leave(self, queue: Address, consumer: str, *, blameless: bool = False) -> int:
         left, more = 0, 1
         while more:
             held, more = await self._run("leave", queue, GROUP, consumer, int(blameless), RELEASED)
@@ -489,7 +489,7 @@ class RedisBroker(Broker):
     async def follow(self, topic: str, after: Position | None, count: int, *, wait: float = 0.0) -> Followed:
         if wait <= 0 or after is None:
             return await self._follow(topic, after, count)
-        names = self._names(topic_address(topic))
+        names = self._names(Address.of_topic(topic))
         # What XREAD finds is read again by the script, which also sees what is gone: it finds one.
         waited = encoding.ms(max(SHORTEST_BLOCK, wait))
         block = ("BLOCK", waited, "STREAMS", names["log"], names["log_bell"], after.entry, after.bell)
@@ -506,7 +506,7 @@ class RedisBroker(Broker):
 
     async def _follow(self, topic: str, after: Position | None, count: int, **options: Any) -> Followed:
         here = after or Position("", 0)
-        reply = await self._run("follow", topic_address(topic), count, here.entry, here.number, here.life, **options)
+        reply = await self._run("follow", Address.of_topic(topic), count, here.entry, here.number, here.life, **options)
         now_ms, next_due_ms, missed, entry, number, life, bell, found = reply
         position = Position(entry.decode(), number, life.decode(), bell.decode())
         next_due = None if next_due_ms < 0 else next_due_ms / 1000
@@ -514,21 +514,22 @@ class RedisBroker(Broker):
 
     # -- operators ---------------------------------------------------------------------------------------------------------
 
-    async def pause(self, queue: str) -> None:
+    async def pause(self, queue: Address) -> None:
         await self._run("pause", queue, 1)
 
-    async def resume(self, queue: str) -> None:
+    async def resume(self, queue: Address) -> None:
         await self._run("pause", queue, 0)
 
-    async def seek(self, group: str, to: LogPosition, *, request: str = "") -> bool:
-        _, name = split_group(group)
-        return bool(int(await self._run("seek", group, name, encoding.after(to), request)))
+    async def seek(self, group: Address, to: LogPosition, *, request: str = "") -> bool:
+        group.check_group()
+        return bool(int(await self._run("seek", group, group.group, encoding.after(to), request)))
 
-    async def remove_group(self, group: str, *, request: str = "") -> bool:
-        self._joined -= {group, dead_address(group)}
-        return await self._openings.remove_group(*split_group(group), request)
+    async def remove_group(self, group: Address, *, request: str = "") -> bool:
+        group.check_group()
+        self._joined -= {group, group.dead}
+        return await self._openings.remove_group(group.log, group.group, request)
 
-    async def clear_key(self, queue: str, key: bytes, *, replay: bool, request: str = "") -> int | None:
+    async def clear_key(self, queue: Address, key: bytes, *, replay: bool, request: str = "") -> int | None:
         replayed = 0
         bounds = (self._id_ttl_ms, self._dead_max_count, self._dead_max_age_ms)
         for step in count():  # each step is a request of its own: sent again, all are answered as before up to the lost one
@@ -541,23 +542,23 @@ class RedisBroker(Broker):
                 break
         return replayed
 
-    async def note_shards(self, address: str, shards: int, *, anew: bool = False) -> int:
+    async def note_shards(self, address: Address, shards: int, *, anew: bool = False) -> int:
         return int(await self._run("note_shards", address, shards, int(anew)))
 
-    async def fence_shard(self, address: str, shards: int) -> None:
+    async def fence_shard(self, address: Address, shards: int) -> None:
         await self.note_shards(address, shards, anew=True)
 
-    async def promote(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
+    async def promote(self, queue: Address, job_ids: Sequence[str], *, request: str = "") -> list[str]:
         return encoding.chosen(job_ids, await self._run("promote", queue, request, *job_ids))
 
-    async def replay(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
+    async def replay(self, queue: Address, job_ids: Sequence[str], *, request: str = "") -> list[str]:
         return encoding.chosen(job_ids, await self._run("replay", queue, request, *job_ids))
 
-    async def purge(self, queue: str, job_ids: Sequence[str], *, request: str = "") -> list[str]:
+    async def purge(self, queue: Address, job_ids: Sequence[str], *, request: str = "") -> list[str]:
         return encoding.chosen(job_ids, await self._run("purge", queue, request, *job_ids))
 
     async def register(self, worker: WorkerInfo, ttl: float) -> None:
-        await self._run("register", None, worker.id, msgspec.msgpack.encode(worker), encoding.ms(ttl))
+        await self._run("register", None, worker.id, msgspec.msgpack.encode(worker, enc_hook=write_address), encoding.ms(ttl))
 
     async def unregister(self, worker_id: str) -> None:
         await self._run("unregister", None, worker_id)

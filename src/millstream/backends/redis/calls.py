@@ -8,7 +8,7 @@ from millstream.backends.redis.connect import ScriptMissing
 from millstream.backends.redis.keys import namespace_keys, queue_keys
 from millstream.backends.redis.link import Link
 from millstream.backends.redis.scripts import Script
-from millstream.model.address import is_dead_address, split_address
+from millstream.model.address import Address
 
 
 class Calls:
@@ -20,10 +20,10 @@ class Calls:
         self._namespace = namespace
         self._commands = commands
         self._scripts: dict[tuple[str, bool], Script] = {}
-        self._calls: dict[tuple[str, str | None], tuple[str | int, ...]] = {}
+        self._calls: dict[tuple[str, Address | None], tuple[str | int, ...]] = {}
         self._queue_keys: dict[str, dict[str, str]] = {}
 
-    def names(self, queue: str | None) -> dict[str, str]:
+    def names(self, queue: Address | None) -> dict[str, str]:
         """The keys at an address, or of the namespace, by word."""
         cached = self._queue_keys.get(queue or "")
         if cached is None:
@@ -31,8 +31,8 @@ class Calls:
             self._queue_keys[queue or ""] = cached
         return cached
 
-    def _script(self, name: str, queue: str | None) -> Script:
-        of_group = queue is not None and split_address(queue) is not None and not is_dead_address(queue)
+    def _script(self, name: str, queue: Address | None) -> Script:
+        of_group = queue is not None and not queue.is_queue and not queue.is_dead
         script = self._scripts.get((name, of_group))
         if script is None:
             script = self._scripts[name, of_group] = Script(name, of_group=of_group)
@@ -41,7 +41,7 @@ class Calls:
     async def run(
         self,
         name: str,
-        queue: str | None,
+        queue: Address | None,
         *args: Any,
         link: Link | None = None,
         before: tuple[Any, ...] | None = None,

@@ -7,7 +7,7 @@ from typing import Any
 
 from millstream.backends.redis.keys import GROUP, RELEASED, SUSPECTS
 from millstream.broker import Finding
-from millstream.model.address import split_address
+from millstream.model.address import Address
 
 SCAN_COUNT = 200
 """Fields of the index compared per call."""
@@ -25,13 +25,14 @@ EXAMPLES = 3
 class ConsistencyCheck:
     """One queue's, or one group's, sums, leases and pending lists."""
 
-    def __init__(self, queue: str, run: Callable[..., Awaitable[Any]], names: Callable[[str | None], dict[str, str]]) -> None:
+    def __init__(
+        self, queue: Address, run: Callable[..., Awaitable[Any]], names: Callable[[Address | None], dict[str, str]]
+    ) -> None:
         self._queue = queue
         self._run = run
         self._names = names
-        self._parts = split_address(queue)
-        self._check = f"queue {queue}" if self._parts is None else "group {1} of topic {0}".format(*self._parts)
-        self._where = "" if self._parts is None else f" --queue '{queue}'"
+        self._check = f"queue {queue}" if queue.is_queue else f"group {queue.group} of topic {queue.log}"
+        self._where = "" if queue.is_queue else f" --queue '{queue}'"
 
     async def audit(self) -> tuple[list[Finding], int]:
         """What is inconsistent, and how many consumers are alive."""
@@ -42,10 +43,10 @@ class ConsistencyCheck:
             *await self._compare(entries, indexed, held, due, dead),
             *self._stranded(consumers, {name.decode() for name in lapsed}),
         ]
-        if self._parts is not None and there < IN_LOG:
+        if not self._queue.is_queue and there < IN_LOG:
             way_out = "the next claim of a worker makes it again, after the last entry that was noted"
             found.append(self._finding("warn", "its place in the log is missing", way_out))
-        if self._parts is None and entries and alive and not there:
+        if self._queue.is_queue and entries and alive and not there:
             found.append(self._finding("warn", "its consumer group is missing", "the next claim of a worker makes it again"))
         return found, alive
 
@@ -58,7 +59,7 @@ class ConsistencyCheck:
         part = "" if scanned < SCAN_LIMIT else f" among the first {scanned:,} of the index"
         if gone:
             way_out = f"{self._jobs(2)} were lost: find the program that trims or deletes our keys. A worker's next claims " + (
-                "make each a dead letter" if self._parts is None else "remove them from the index"
+                "make each a dead letter" if self._queue.is_queue else "remove them from the index"
             )
             text = f"{len(gone):,} {self._jobs(len(gone))} of the index {_are(len(gone))} gone{part}: {_examples(gone)}"
             found.append(self._finding("bad", text, way_out))
@@ -68,7 +69,7 @@ class ConsistencyCheck:
             found.append(self._finding("bad", text, way_out))
         foreign = entries + held + dead - (indexed - len(gone))
         # in a group one that is given again may take the place of an older retry, which the index then does not know
-        if foreign > 0 and not part and self._parts is None:
+        if foreign > 0 and not part and self._queue.is_queue:
             way_out = "another program writes to our stream; what is no job of ours will be a dead letter (malformed)"
             text = f"{foreign:,} {'entries' if foreign > 1 else 'entry'} that the index does not know"
             found.append(self._finding("warn", text, way_out))
@@ -109,7 +110,7 @@ class ConsistencyCheck:
         return found
 
     def _jobs(self, count: int) -> str:
-        return ("job" if self._parts is None else "event") + ("" if count == 1 else "s")
+        return ("job" if self._queue.is_queue else "event") + ("" if count == 1 else "s")
 
     def _finding(self, health: Any, found: str, way_out: str) -> Finding:
         return Finding(self._check, health, found, way_out)

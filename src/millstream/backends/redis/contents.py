@@ -12,7 +12,7 @@ from millstream.backends.redis.consistency import ConsistencyCheck
 from millstream.broker import Finding, GroupState, Inspector, Listed, QueueState, Standing, TopicState, Why, WorkerInfo
 from millstream.broker.explaining import Facts, explain
 from millstream.broker.sums import sum_queues, sum_topics
-from millstream.model.address import dead_address, group_address, shard_addresses, topic_address
+from millstream.model.address import Address
 
 Run = Callable[..., Awaitable[Any]]
 
@@ -25,7 +25,7 @@ SAMPLE = 20
 class Contents:
     """All queues and topics of a namespace, shards as one."""
 
-    def __init__(self, inspector: Inspector, run: Run, names: Callable[[str | None], dict[str, str]]) -> None:
+    def __init__(self, inspector: Inspector, run: Run, names: Callable[[Address | None], dict[str, str]]) -> None:
         self._inspector = inspector
         self._run = run
         self._names = names
@@ -36,13 +36,13 @@ class Contents:
         self._workers = await self._inspector.workers()
         findings: list[Finding] = []
         for name in await self._inspector.queues():
-            findings += await self._queue(name)
+            findings += await self._queue(Address(name))
         for name in await self._inspector.topics():
             findings += await self._topic(name)
         return findings
 
-    async def _queue(self, name: str) -> list[Finding]:
-        addresses = shard_addresses(name, await self._inspector.shards(name))
+    async def _queue(self, whole: Address) -> list[Finding]:
+        addresses = whole.shards(await self._inspector.shards(whole))
         inconsistent: list[Finding] = []
         alive = 0
         for address in addresses:
@@ -50,7 +50,7 @@ class Contents:
             inconsistent += found
             alive += leases
         states = [await self._inspector.queue(address) for address in addresses]
-        state = msgspec.structs.replace(states[0] if addresses == [name] else sum_queues(name, states), consumers=alive)
+        state = msgspec.structs.replace(states[0] if addresses == [whole] else sum_queues(whole, states), consumers=alive)
         held_up = [] if state.paused or not alive else [each for shard in states for each in await self._held_up(shard)]
         return queue(state, inconsistent, held_up)
 
@@ -60,23 +60,23 @@ class Contents:
             view
             for status in WAITING
             if getattr(state, status)
-            for view in await self._inspector.jobs(state.queue, status, limit=SAMPLE)
+            for view in await self._inspector.jobs(Address(state.queue), status, limit=SAMPLE)
         ]
-        standing = Standing((await self._inspector.standing(state.queue, "")).now)
+        standing = Standing((await self._inspector.standing(Address(state.queue), "")).now)
         whys = [
-            explain(Facts(address=state.queue, view=view, standing=standing, state=state, workers=self._workers))
+            explain(Facts(address=Address(state.queue), view=view, standing=standing, state=state, workers=self._workers))
             for view in views
         ]
         return [(view.id, why) for view, why in zip(views, whys, strict=True)]
 
     async def _topic(self, name: str) -> list[Finding]:
-        shards = await self._inspector.shards(topic_address(name))
-        names = shard_addresses(name, shards)
+        shards = await self._inspector.shards(Address.of_topic(name))
+        names = [shard.log for shard in Address.of_topic(name).shards(shards)]
         states = [await self._inspector.topic(each) for each in names]
         inconsistent: list[Finding] = []
         for each, state in zip(names, states, strict=True):
             for group in state.groups:
-                inconsistent += (await ConsistencyCheck(group_address(each, group.name), self._run, self._names).audit())[0]
+                inconsistent += (await ConsistencyCheck(Address.of_group(each, group.name), self._run, self._names).audit())[0]
         left = [await self._without_letters_in_hand(state) for state in states]
         return topic(left[0] if not shards else sum_topics(name, left), inconsistent)
 
@@ -85,7 +85,7 @@ class Contents:
         groups: list[GroupState] = []
         for group in state.groups:
             if group.dead and not group.paused:
-                letters = await self._inspector.queue(dead_address(group_address(state.name, group.name)))
+                letters = await self._inspector.queue(Address.of_group(state.name, group.name).dead)
                 in_hand = letters.ready + letters.running if letters.consumers else 0
                 group = msgspec.structs.replace(group, dead=max(0, group.dead - in_hand))
             groups.append(group)
@@ -154,7 +154,7 @@ def _group(topic: str, group: GroupState) -> list[Finding]:
         )
         found.append(Finding(check, "warn", _stopped(group.stopped), way_out))
     if group.dead:
-        way_out = f"look at them: millstream dead ls --queue {shlex.quote(group_address(topic, group.name))}"
+        way_out = f"look at them: millstream dead ls --queue {shlex.quote(Address.of_group(topic, group.name))}"
         found.append(Finding(check, "warn", f"{_count(group.dead, 'event')} dead", way_out))
     return found
 

@@ -11,6 +11,7 @@ from millstream.backends.redis.contents import Contents
 from millstream.broker import Finding, Inspector
 from millstream.broker.inspector import Health
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable
+from millstream.model.address import Address
 
 PINGS = 100
 """Round trips by which latency is measured."""
@@ -31,7 +32,7 @@ Run = Callable[..., Awaitable[Any]]
 class Doctor:
     """Examines through the broker's connection."""
 
-    def __init__(self, inspector: Inspector, run: Run, call: Run, names: Callable[[str | None], dict[str, str]]) -> None:
+    def __init__(self, inspector: Inspector, run: Run, call: Run, names: Callable[[Address | None], dict[str, str]]) -> None:
         self._inspector = inspector
         self._run = run
         self._call = call

@@ -12,7 +12,7 @@ from millstream.broker import Cancellation, Entry, Post, Receipt
 from millstream.broker.letters import enclose
 from millstream.broker.values import BEGINNING, END, LogPosition, millisecond_of, parse_entry
 from millstream.errors import LeaseLost, ShardsChanged
-from millstream.model.address import base_name, whose_dead
+from millstream.model.address import Address
 from millstream.model.ending import encode_expired
 from millstream.model.message import ErrorNote
 from millstream.model.outcome import Kind, Letter, Outcome, encode_letter
@@ -67,10 +67,10 @@ def key_of(p: Post) -> bytes:
     return b"" if p.key is None else b"k" + p.key
 
 
-def receipts(reply: bytes, name: str, shards: int) -> list[Receipt]:
+def receipts(reply: bytes, address: Address, shards: int) -> list[Receipt]:
     if reply == b"-":
         raise ShardsChanged(
-            f"{base_name(name)!r} has another number of shards than {shards}, or it is being changed: nothing was written. "
+            f"{address.name!r} has another number of shards than {shards}, or it is being changed: nothing was written. "
             "Give the app the number that `millstream topics show` or `millstream queues show` tells"
         )
     return [_RECEIPTS[digit] for digit in reply]
@@ -110,13 +110,13 @@ def entry(ref: bytes, fields: list[bytes], crashes: int) -> Entry:
     return Entry(ref, None, crashes, 0, msgspec.msgpack.encode(fields))
 
 
-def letters(queue: str, taken: Sequence[tuple[bytes, list[bytes]]], crashes: Sequence[int]) -> list[Entry]:
+def letters(queue: Address, taken: Sequence[tuple[bytes, list[bytes]]], crashes: Sequence[int]) -> list[Entry]:
     """Dead letters that were claimed, each as a message; those that are gone are passed over."""
-    group = whose_dead(queue)
+    group = queue.owner
     return [Entry(ref, enclose(dead_letter(group, ref, fields)), crashes[i]) for i, (ref, fields) in enumerate(taken) if fields]
 
 
-def unless_refused(settled: int, queue: str, consumer: str, outcomes: Sequence[Outcome]) -> int:
+def unless_refused(settled: int, queue: Address, consumer: str, outcomes: Sequence[Outcome]) -> int:
     if settled < 0:
         raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}: {len(outcomes)} outcomes were refused")
     return settled

@@ -24,7 +24,7 @@ from millstream.broker import (
     WorkerInfo,
 )
 from millstream.errors import BrokerError, BrokerUnavailable
-from millstream.model.address import base_name, is_dead_address, topic_address
+from millstream.model.address import Address
 from millstream.model.ending import decode_ending
 from millstream.model.message import ErrorNote, decode_message
 from millstream.model.outcome import Letter, decode_letter
@@ -50,13 +50,13 @@ class RedisInspector(Inspector):
         self,
         run: Callable[..., Awaitable[Any]],
         call: Callable[..., Awaitable[Any]],
-        names: Callable[[str | None], dict[str, str]],
+        names: Callable[[Address | None], dict[str, str]],
     ) -> None:
         self._run = run
         self._call = call
         self._names = names
 
-    async def status(self, queue: str, job_id: str) -> Status:
+    async def status(self, queue: Address, job_id: str) -> Status:
         location, ending = await self._run("status", queue, GROUP, job_id)
         if location:
             return _LOCATIONS[location]
@@ -64,16 +64,16 @@ class RedisInspector(Inspector):
 
     async def queues(self) -> list[str]:
         names = await self._call("SMEMBERS", self._names(None)["queues"])
-        return sorted({base_name(name.decode()) for name in names})
+        return sorted({Address(name.decode()).name for name in names})
 
-    async def queue(self, queue: str) -> QueueState:
-        script = "letters" if is_dead_address(queue) else "queue"
+    async def queue(self, queue: Address) -> QueueState:
+        script = "letters" if queue.is_dead else "queue"
         numbers = await self._run(script, queue, GROUP, SUSPECTS)
         entries, running, scheduled, dead, paused, consumers, counters, blocked, stopped, suspects = numbers
         totals = dict.fromkeys(_TOTALS, 0)
         totals.update({k.decode(): int(v) for k, v in zip(counters[::2], counters[1::2], strict=True)})
         return QueueState(
-            queue,
+            str(queue),
             ready=entries - running,
             running=running,
             scheduled=scheduled,
@@ -88,18 +88,18 @@ class RedisInspector(Inspector):
 
     async def topics(self) -> list[str]:
         names = await self._call("ZRANGE", self._names(None)["topics"], 0, -1)
-        return sorted({base_name(name.decode()) for name in names})
+        return sorted({Address(name.decode()).name for name in names})
 
     async def topic(self, topic: str) -> TopicState:
-        length, delayed, counters, groups, followed = await self._run("topic", topic_address(topic), GROUP)
+        length, delayed, counters, groups, followed = await self._run("topic", Address.of_topic(topic), GROUP)
         totals = {"published": 0} | {k.decode(): int(v) for k, v in zip(counters[::2], counters[1::2], strict=True)}
         states = sorted(map(_group, groups), key=lambda group: group.name)
         return TopicState(topic, length, delayed, totals, states, bool(followed))
 
-    async def shards(self, address: str) -> int:
+    async def shards(self, address: Address) -> int:
         return int(await self._call("HGET", self._names(address)["meta"], "shards") or 0)
 
-    async def stopped_keys(self, queue: str) -> list[StoppedKey]:
+    async def stopped_keys(self, queue: Address) -> list[StoppedKey]:
         found: dict[bytes, StoppedKey] = {}
         cursor = b"0"
         while True:
@@ -110,7 +110,7 @@ class RedisInspector(Inspector):
                 return [found[key] for key in sorted(found)]
 
     async def jobs(
-        self, queue: str, status: Listed, *, after: str = "", limit: int = 100, task: str | None = None
+        self, queue: Address, status: Listed, *, after: str = "", limit: int = 100, task: str | None = None
     ) -> list[JobView]:
         wanted = b"" if task is None else msgspec.msgpack.encode(task)  # in a body something else may look the same
         while True:
@@ -119,7 +119,7 @@ class RedisInspector(Inspector):
             if found or not after:
                 return found
 
-    async def _page(self, queue: str, status: Listed, after: str, limit: int, wanted: bytes) -> tuple[list[JobView], str]:
+    async def _page(self, queue: Address, status: Listed, after: str, limit: int, wanted: bytes) -> tuple[list[JobView], str]:
         """Some jobs, and the cursor after all that were looked at; an empty one if there are no more."""
         at, _, whose = after.partition(" ")
         if status == "scheduled":
@@ -139,7 +139,7 @@ class RedisInspector(Inspector):
             page = [_entry(queue, "running", row, time_ms) for row in rows]
         return page, page[-1].cursor if page else ""
 
-    async def job(self, queue: str, job_id: str) -> JobView | None:
+    async def job(self, queue: Address, job_id: str) -> JobView | None:
         location, payload, expires_ms, *found = await self._run("job", queue, GROUP, job_id)
         ending = decode_ending(payload) if payload else None
         status = _LOCATIONS.get(location)
@@ -155,7 +155,7 @@ class RedisInspector(Inspector):
             view = _entry(queue, status, found[:5], found[5])
         return msgspec.structs.replace(view, id=job_id, ending=ending)
 
-    async def standing(self, queue: str, job_id: str) -> Standing:
+    async def standing(self, queue: Address, job_id: str) -> Standing:
         now_ms, *found = await self._run("standing", queue, job_id)
         if not found:
             return Standing(now_ms / 1000)
@@ -175,7 +175,7 @@ class RedisInspector(Inspector):
             return None
         return trouble(info)
 
-    async def dead_letters(self, queue: str, *, after: str = "", limit: int = 100) -> list[DeadLetter]:
+    async def dead_letters(self, queue: Address, *, after: str = "", limit: int = 100) -> list[DeadLetter]:
         found: list[DeadLetter] = []
         size = 0
         start = f"({after}" if after else "-"
@@ -189,7 +189,7 @@ class RedisInspector(Inspector):
             start = f"({found[-1].cursor}"
         return found
 
-    async def dead_letter(self, queue: str, job_id: str) -> DeadLetter | None:
+    async def dead_letter(self, queue: Address, job_id: str) -> DeadLetter | None:
         names = self._names(queue)
         at = await self._call("HGET", names["index"], job_id)
         if not at or not at.startswith(b"d"):
@@ -197,8 +197,8 @@ class RedisInspector(Inspector):
         found = await self._call("XRANGE", names["dead"], at[1:], at[1:])
         return dead_letter(queue, *found[0]) if found else None
 
-    async def due(self, queue: str) -> int:
-        return 0 if is_dead_address(queue) else await self._run("due", queue)
+    async def due(self, queue: Address) -> int:
+        return 0 if queue.is_dead else await self._run("due", queue)
 
     async def workers(self) -> list[WorkerInfo]:
         return [worker for worker in await self._registered() if worker.team is None]
@@ -232,7 +232,7 @@ def _group(row: list[Any]) -> GroupState:
     )
 
 
-def dead_letter(queue: str, entry: bytes, fields: list[bytes]) -> DeadLetter:
+def dead_letter(queue: Address, entry: bytes, fields: list[bytes]) -> DeadLetter:
     """A dead letter as it is stored."""
     stored = dict(zip(fields[::2], fields[1::2], strict=True))
     try:
@@ -242,7 +242,7 @@ def dead_letter(queue: str, entry: bytes, fields: list[bytes]) -> DeadLetter:
     return DeadLetter(
         id=stored.get(b"i", b"").decode("utf-8", "replace"),
         task=stored.get(b"t", b"").decode("utf-8", "replace"),
-        queue=queue,
+        queue=str(queue),
         letter=letter,
         died_at=int(stored.get(b"a", b"0")) / 1000,
         body=stored.get(b"d", b""),
@@ -275,11 +275,11 @@ def _due_cursor(job_id: bytes, due: bytes) -> str:
     return f"{due.decode()} {job_id.decode()}"
 
 
-def _scheduled(queue: str, job_id: bytes, due: bytes, stored: bytes) -> JobView:
+def _scheduled(queue: Address, job_id: bytes, due: bytes, stored: bytes) -> JobView:
     expires, _, body = stored.partition(b"\n")
     return JobView(
         id=job_id.decode(),
-        queue=queue,
+        queue=str(queue),
         status="scheduled",
         body=body,
         cursor=_due_cursor(job_id, due),
@@ -288,18 +288,20 @@ def _scheduled(queue: str, job_id: bytes, due: bytes, stored: bytes) -> JobView:
     )
 
 
-def _blocked(queue: str, job_id: bytes, stored: bytes, cursor: str) -> JobView:
+def _blocked(queue: Address, job_id: bytes, stored: bytes, cursor: str) -> JobView:
     expires, _, body = stored.split(b"\n", 2)
-    return JobView(id=job_id.decode(), queue=queue, status="blocked", body=body, cursor=cursor, expires_at=_moment(expires))
+    return JobView(
+        id=job_id.decode(), queue=str(queue), status="blocked", body=body, cursor=cursor, expires_at=_moment(expires)
+    )
 
 
-def _entry(queue: str, status: Status, row: list[Any], time_ms: int = 0) -> JobView:
+def _entry(queue: Address, status: Status, row: list[Any], time_ms: int = 0) -> JobView:
     entry, fields, name, idle_ms, deliveries = row
     stored = dict(zip(fields[::2], fields[1::2], strict=True))
     running, body = status == "running", stored.get(b"d", b"")
     return JobView(
         id=_id_in(body),
-        queue=queue,
+        queue=str(queue),
         status=status,
         body=body,
         cursor=f"{entry.decode()} {name.decode()}",

@@ -83,7 +83,7 @@ from __future__ import annotations
 
 import re
 
-from millstream.model.address import group_address, is_dead_address, split_address
+from millstream.model.address import Address
 
 GROUP = "g"
 """The one consumer group of a queue's stream."""
@@ -152,19 +152,17 @@ _NAMESPACE_SUFFIX = {
 }
 
 
-def queue_keys(namespace: str, address: str) -> dict[str, str]:
+def queue_keys(namespace: str, address: Address) -> dict[str, str]:
     """The keys at an address, by word; ``ending``, ``given``, ``sender`` and ``answer`` are prefixes. A group has its topic's
     too."""
-    parts = split_address(address)
-    if parts is None:
+    if address.is_queue:
         tag = f"{{{namespace}:q:{address}}}"
         return {word: tag + suffix for word, suffix in _QUEUE_SUFFIX.items()}
-    topic, group = parts
-    keys = topic_keys(namespace, topic)
-    if not group:
+    keys = topic_keys(namespace, address.log)
+    if not address.group:
         return keys
-    suffixes = _OF_LETTERS if is_dead_address(address) else _QUEUE_SUFFIX
-    return keys | {word: f"{keys['topic']}:g:{group}{suffix}" for word, suffix in suffixes.items()}
+    suffixes = _OF_LETTERS if address.is_dead else _QUEUE_SUFFIX
+    return keys | {word: f"{keys['topic']}:g:{address.group}{suffix}" for word, suffix in suffixes.items()}
 
 
 def topic_keys(namespace: str, topic: str) -> dict[str, str]:
@@ -176,13 +174,13 @@ def topic_keys(namespace: str, topic: str) -> dict[str, str]:
 _WAITERS = re.compile(r"\{.*?:[qt]:(.*)\}(?::g:(.*))?:waiters", re.DOTALL)
 
 
-def address_of_waiters(key: str) -> str:
+def address_of_waiters(key: str) -> Address:
     """Whose key of waiters this is. ValueError: it is no such key."""
     found = _WAITERS.fullmatch(key)
     if found is None:
         raise ValueError(key)
     name, group = found.groups()
-    return name if group is None else group_address(name, group)
+    return Address(name) if group is None else Address.of_group(name, group)
 
 
 def namespace_keys(namespace: str) -> dict[str, str]:

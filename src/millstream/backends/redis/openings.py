@@ -11,7 +11,7 @@ from millstream.backends.redis import encoding
 from millstream.backends.redis.calls import Calls
 from millstream.backends.redis.keys import GROUP
 from millstream.broker.values import BEGINNING, LogPosition
-from millstream.model.address import group_address, is_dead_address, split_address, topic_address
+from millstream.model.address import Address
 from millstream.reporting import logs
 
 log = logs.logger("millstream.redis")
@@ -56,7 +56,7 @@ class _Read:
 class Openings:
     """What one broker has opened, and how it finds that it was lost."""
 
-    def __init__(self, calls: Calls, repaired: Callable[[str, str], None]) -> None:
+    def __init__(self, calls: Calls, repaired: Callable[[Address, str], None]) -> None:
         self._run = calls.run
         self._repaired = repaired
         """Told of what was made again: the address, and what it was."""
@@ -66,23 +66,21 @@ class Openings:
         self._prefixes: dict[tuple[str, str], _Read] = {}
         """Those that were opened before, each with its group: which topics they are in."""
 
-    async def declare(self, queue: str) -> list[Made]:
+    async def declare(self, queue: Address) -> list[Made]:
         """Make a queue or group known; of a group, whether it is new or had lost its place."""
-        parts = split_address(queue)
-        if parts is None:
+        if queue.is_queue:
             await self._run("declare", None, "queues", queue)
             self._declared.add(queue)
             return []
-        made = await self._open_groups(parts[0], {parts[1]: BEGINNING}, await self._prefixed(parts[0]))
-        return [each for each in made if each.group == parts[1]]
+        made = await self._open_groups(queue.log, {queue.group: BEGINNING}, await self._prefixed(queue.log))
+        return [each for each in made if each.group == queue.group]
 
-    async def reopen(self, address: str) -> None:
+    async def reopen(self, address: Address) -> None:
         """Make a queue or topic that was opened before known again, with all that was asked of it."""
-        parts = split_address(address)
-        if parts is None and address in self._declared:
+        if address.is_queue and address in self._declared:
             await self.declare(address)
-        elif parts is not None and parts[0] in self._opened:
-            await self._open_groups(parts[0], {}, await self._prefixed(parts[0]))
+        elif not address.is_queue and address.log in self._opened:
+            await self._open_groups(address.log, {}, await self._prefixed(address.log))
 
     async def open_topic(
         self,
@@ -167,7 +165,7 @@ class Openings:
             opened.keep_count if keep_count == "=" else keep_count,
             opened.followed or followed,
         )
-        life, *rest = await self._run("open_topic", topic_address(topic), opened.life, len(asked), *asked, *instead)
+        life, *rest = await self._run("open_topic", Address.of_topic(topic), opened.life, len(asked), *asked, *instead)
         opened.life = life.decode()
         opened.groups |= groups.keys()
         opened.keep_ms = opened.keep_ms if keep_ms == "=" else keep_ms
@@ -180,19 +178,18 @@ class Openings:
         ]
         for each in made:
             if not each.new:
-                self.tell(group_address(topic, each.group), "had lost its place in the log", each.at, each.left)
+                self.tell(Address.of_group(topic, each.group), "had lost its place in the log", each.at, each.left)
         return made
 
-    async def restore(self, queue: str) -> None:
+    async def restore(self, queue: Address) -> None:
         """Make the consumer groups of a queue or group again."""
-        parts = split_address(queue)
-        if parts is not None:
-            await self._open_groups(parts[0], {parts[1]: BEGINNING})
+        if not queue.is_queue:
+            await self._open_groups(queue.log, {queue.group: BEGINNING})
         made, waiting = await self._run("restore", queue, GROUP)
         if made:  # if not, it was not gone, or another worker was quicker
             self.tell(queue, lost_group(queue), "0-0", waiting)
 
-    def tell(self, address: str, what: str, at: str, left: int) -> None:
+    def tell(self, address: Address, what: str, at: str, left: int) -> None:
         """That other hands destroyed something, once, by whoever made it again; and where it goes on."""
         said = _lost(address, what, at, left)
         log.error("%s", said)
@@ -202,7 +199,7 @@ class Openings:
         """Remove a group with all it holds. False: there was none."""
         if topic in self._opened:
             self._opened[topic].groups.discard(group)
-        return bool(int(await self._run("remove_group", group_address(topic, group), group, request)))
+        return bool(int(await self._run("remove_group", Address.of_group(topic, group), group, request)))
 
 
 def _opening(groups: Mapping[str, LogPosition], keep_ms: int | str, keep_count: int | str, followed: bool) -> list[int | str]:
@@ -210,17 +207,16 @@ def _opening(groups: Mapping[str, LogPosition], keep_ms: int | str, keep_count: 
     return [keep_ms, keep_count, int(followed), *starts]
 
 
-def lost_group(address: str) -> str:
-    if split_address(address) is None:
+def lost_group(address: Address) -> str:
+    if address.is_queue:
         return "had lost its consumer group"
-    return f"had lost the consumer group of {'its dead letters' if is_dead_address(address) else 'what it tries again'}"
+    return f"had lost the consumer group of {'its dead letters' if address.is_dead else 'what it tries again'}"
 
 
-def _lost(address: str, what: str, at: str, left: int) -> str:
-    parts = split_address(address)
-    whose = f"queue {address!r}" if parts is None else f"group {parts[1]!r} of topic {parts[0]!r}"
+def _lost(address: Address, what: str, at: str, left: int) -> str:
+    whose = f"queue {address!r}" if address.is_queue else f"group {address.group!r} of topic {address.log!r}"
     where = "from the beginning" if at == "0-0" else f"after entry {at}"
-    thing = "job" if parts is None else "event"
+    thing = "job" if address.is_queue else "event"
     if left < 0:
         given = ": what follows is given, again if it was before"
     elif left == 0:

@@ -16,6 +16,7 @@ from millstream.backends.redis.keys import address_of_waiters
 from millstream.backends.redis.link import CALL_TIMEOUT
 from millstream.broker import ResultStore
 from millstream.errors import BrokerError, BrokerUnavailable
+from millstream.model.address import Address
 from millstream.reporting import logs
 
 log = logs.logger("millstream.redis")
@@ -57,11 +58,11 @@ class RedisResults(ResultStore):
         self._closed = False
         self._leaving: set[asyncio.Task[None]] = set()
 
-    async def get(self, queue: str, job_id: str) -> bytes | None:
+    async def get(self, queue: Address, job_id: str) -> bytes | None:
         _, ending = await self._run("status", queue, "", job_id)
         return ending or None
 
-    async def wait(self, queue: str, job_id: str, timeout: float | None) -> bytes | None:
+    async def wait(self, queue: Address, job_id: str, timeout: float | None) -> bytes | None:
         async with asyncio.timeout(timeout):
             return await self._wait((queue, job_id))
 

@@ -8,6 +8,7 @@ import msgspec
 
 from millstream.broker import OrderRules, Why, WorkerInfo
 from millstream.broker.values import SUSPECT_AFTER
+from millstream.model.address import Address
 from millstream.model.message import ErrorNote, decode_message, encode_message
 from millstream.model.outcome import Kind, Outcome
 from millstream.testing.backend import DONE_ENDING, LETTER, START, BackendUnderTest, Promises, promise
@@ -43,7 +44,7 @@ class ExplainingPromises(Promises):
     @promise()
     async def test_a_job_that_nobody_knows_is_unknown(self, backend: BackendUnderTest) -> None:
         assert (await why(backend, "never")).code == "unknown"
-        assert (await backend.broker.inspector.why("no such queue", "never")).code == "unknown"
+        assert (await backend.broker.inspector.why(Address("no such queue"), "never")).code == "unknown"
 
     @promise()
     async def test_a_job_of_a_queue_without_a_worker_waits_for_one(self, backend: BackendUnderTest) -> None:

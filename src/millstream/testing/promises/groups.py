@@ -9,7 +9,7 @@ import pytest
 from millstream.broker import Post, Receipt
 from millstream.broker.values import BEGINNING, END, SUSPECT_AFTER
 from millstream.errors import LeaseLost
-from millstream.model.address import group_address
+from millstream.model.address import Address
 from millstream.model.outcome import Kind
 from millstream.testing.backend import DONE_ENDING, LONG, START, BackendUnderTest, Promises, ids, outcome, promise
 from millstream.testing.topic import TOPIC, A, B, begin, claim, emit, emit_serials, end, finish, group_state, state, take
@@ -103,21 +103,21 @@ class GroupPromises(Promises):
     @promise()
     async def test_a_topic_and_a_queue_of_one_name_do_not_know_each_other(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
-        await backend.join("c", queue=TOPIC)
+        await backend.join("c", queue=Address(TOPIC))
         await emit(backend, "event")
-        await backend.publish("job", queue=TOPIC)
+        await backend.publish("job", queue=Address(TOPIC))
         assert ids(await take(backend, "a")) == ["event"]
-        assert ids(await backend.take("c", queue=TOPIC)) == ["job"]
+        assert ids(await backend.take("c", queue=Address(TOPIC))) == ["job"]
 
     @promise()
     async def test_topics_do_not_know_each_other(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
-        await backend.join("c", queue=group_address("other", "a"))
+        await backend.join("c", queue=Address.of_group("other", "a"))
         await emit(backend, "1")
         await emit_serials(backend, "s", 1)
         assert await emit(backend, "1", topic="other") == [CREATED]
         assert await emit_serials(backend, "s", 1, topic="other") == [CREATED]
-        assert ids(await backend.take("c", queue=group_address("other", "a"))) == ["1", "s-1"]
+        assert ids(await backend.take("c", queue=Address.of_group("other", "a"))) == ["1", "s-1"]
         assert ids(await take(backend, "a")) == ["1", "s-1"]
 
     @promise()
@@ -144,7 +144,9 @@ class GroupPromises(Promises):
     @promise()
     async def test_an_event_ends_the_waits_of_every_group(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
-        waiting = [await backend.begun(backend.wait_for_work(group, queue=group_address(TOPIC, group))) for group in ("a", "b")]
+        waiting = [
+            await backend.begun(backend.wait_for_work(group, queue=Address.of_group(TOPIC, group))) for group in ("a", "b")
+        ]
         await emit(backend, "1")
         assert [ids(entries) for entries in await asyncio.gather(*waiting)] == [["1"], ["1"]]
 

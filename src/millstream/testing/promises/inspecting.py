@@ -9,7 +9,7 @@ import msgspec
 
 from millstream.broker import Entry, JobView, Listed, Post, QueueState
 from millstream.broker.values import SUSPECT_AFTER
-from millstream.model.address import group_address
+from millstream.model.address import Address
 from millstream.model.ending import Ending, decode_ending, encode_ending
 from millstream.model.message import Message, decode_message, encode_message
 from millstream.model.outcome import Kind, Outcome
@@ -41,7 +41,7 @@ async def addresses(backend: BackendUnderTest) -> list[str]:
     """Every queue and every group that is known."""
     found = await backend.broker.inspector.queues()
     for name in await backend.broker.inspector.topics():
-        found += [group_address(name, group.name) for group in (await backend.broker.inspector.topic(name)).groups]
+        found += [Address.of_group(name, group.name) for group in (await backend.broker.inspector.topic(name)).groups]
     return found
 
 
@@ -77,7 +77,7 @@ class InspectingPromises(Promises):
     @promise()
     async def test_a_job_nobody_heard_of_is_unknown(self, backend: BackendUnderTest) -> None:
         assert await backend.status("never") == "unknown"
-        assert await backend.status("never", "no such queue") == "unknown"
+        assert await backend.status("never", Address("no such queue")) == "unknown"
 
     @promise()
     async def test_a_jobs_status_follows_its_life(self, backend: BackendUnderTest) -> None:
@@ -118,16 +118,18 @@ class InspectingPromises(Promises):
 
     @promise()
     async def test_every_declared_or_joined_queue_is_listed_in_order(self, backend: BackendUnderTest) -> None:
-        await backend.broker.declare("z")
-        await backend.join("c", queue="b")
-        await backend.broker.declare("a")
-        await backend.broker.declare("a")
+        await backend.broker.declare(Address("z"))
+        await backend.join("c", queue=Address("b"))
+        await backend.broker.declare(Address("a"))
+        await backend.broker.declare(Address("a"))
         assert sorted(await addresses(backend)) == sorted(["a", "b", "z", backend.queue])
         assert [name for name in await backend.broker.inspector.queues() if name != backend.queue] == ["a", "b", "z"]
 
     @promise()
     async def test_a_queue_nobody_used_is_empty(self, backend: BackendUnderTest) -> None:
-        assert await backend.broker.inspector.queue("none") == QueueState("none", 0, 0, 0, 0, False, 0, NOTHING)
+        assert await backend.broker.inspector.queue(Address("none")) == QueueState(
+            Address("none"), 0, 0, 0, 0, False, 0, NOTHING
+        )
         assert await addresses(backend) == [backend.queue]
 
     @promise()
@@ -192,7 +194,7 @@ class InspectingPromises(Promises):
     @promise()
     async def test_lists_of_a_queue_nobody_used_are_empty(self, backend: BackendUnderTest) -> None:
         for status in ("scheduled", "ready", "running", "dead"):
-            assert await backend.broker.inspector.jobs("none", status) == []
+            assert await backend.broker.inspector.jobs(Address("none"), status) == []
         assert await addresses(backend) == [backend.queue]
 
     @promise()
@@ -321,7 +323,7 @@ class InspectingPromises(Promises):
         assert (await view_of(backend, "cancelled")).status == "cancelled"
         assert await backend.broker.inspector.job(backend.queue, "bare") is None
         assert await backend.broker.inspector.job(backend.queue, "never") is None
-        assert await backend.broker.inspector.job("none", "kept") is None
+        assert await backend.broker.inspector.job(Address("none"), "kept") is None
 
     @promise()
     async def test_an_ended_job_says_when_it_ended_and_what_its_ending_holds(self, backend: BackendUnderTest) -> None:
@@ -396,7 +398,7 @@ class InspectingPromises(Promises):
         await backend.publish("ready")
         assert await backend.broker.inspector.dead_letter(backend.queue, "ready") is None
         assert await backend.broker.inspector.dead_letter(backend.queue, "never") is None
-        assert await backend.broker.inspector.dead_letters("none") == []
+        assert await backend.broker.inspector.dead_letters(Address("none")) == []
 
     @promise()
     async def test_jobs_of_one_task_are_listed_wherever_they_are_in_a_long_queue(self, backend: BackendUnderTest) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from millstream.broker.values import END
 from millstream.errors import LeaseLost
-from millstream.model.address import group_address
+from millstream.model.address import Address
 from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
 from millstream.testing.topic import TOPIC, A, begin, claim, emit, emit_serials, end, finish, state, take
@@ -182,7 +182,7 @@ class KeepingPromises(Promises):
         await begin(backend, "a", "slow")
         await emit(backend, "1", "2", "3", "4")
         await finish(backend, "a")
-        slow = group_address(TOPIC, "slow")
+        slow = Address.of_group(TOPIC, "slow")
         dead, retried, _ = await take(backend, "slow", 3)
         await end(backend, "slow", [dead], Kind.DEAD)
         await end(backend, "slow", [retried], Kind.RETRY, delay=5)
@@ -202,9 +202,9 @@ class KeepingPromises(Promises):
 
     @promise()
     async def test_only_a_group_can_be_removed_or_moved(self, backend: BackendUnderTest) -> None:
-        assert not await backend.broker.remove_group(group_address("none", "none"))
-        assert not await backend.broker.seek(group_address("none", "none"), END)
-        for address in ("q", "t/"):
+        assert not await backend.broker.remove_group(Address.of_group("none", "none"))
+        assert not await backend.broker.seek(Address.of_group("none", "none"), END)
+        for address in (Address("q"), Address("t/")):
             with pytest.raises(ValueError, match="group"):
                 await backend.broker.remove_group(address)
             with pytest.raises(ValueError, match="group"):

@@ -10,13 +10,12 @@ from millstream.broker import DeadLetter, Entry
 from millstream.broker.letters import open_letter
 from millstream.broker.values import OVERDUE_SECONDS
 from millstream.errors import LeaseLost
-from millstream.model.address import dead_address
 from millstream.model.message import decode_message
 from millstream.model.outcome import Kind, Outcome
 from millstream.testing.backend import LONG, BackendUnderTest, Promises, promise
 from millstream.testing.topic import A, B, begin, emit, end, group_state, take
 
-DEAD = dead_address(A)
+DEAD = A.dead
 
 
 async def make_dead(backend: BackendUnderTest, *event_ids: str, **fields: object) -> None:
@@ -86,9 +85,9 @@ class LetterPromises(Promises):
     async def test_letters_of_one_group_are_no_others(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await make_dead(backend, "1")
-        await backend.join("c", queue=dead_address(B))
+        await backend.join("c", queue=B.dead)
         await backend.join("c", queue=DEAD)
-        assert await backend.take("c", queue=dead_address(B)) == []
+        assert await backend.take("c", queue=B.dead) == []
         assert ids(await claimed(backend)) == ["1"]
 
     @promise()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from millstream.broker import Post, Receipt
 from millstream.broker.letters import open_letter
 from millstream.broker.values import BEGINNING, END, OrderRules
-from millstream.model.address import dead_address, group_address
+from millstream.model.address import Address
 from millstream.model.message import decode_message
 from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
@@ -14,7 +14,7 @@ from millstream.testing.topic import A, B, begin, claim, emit, emit_serials, end
 KEY = b"k"
 
 
-async def blocked(backend: BackendUnderTest, group: str = A) -> list[str]:
+async def blocked(backend: BackendUnderTest, group: Address = A) -> list[str]:
     return [view.body.decode() for view in await backend.broker.inspector.jobs(group, "blocked")]
 
 
@@ -92,7 +92,7 @@ class OrderedGroupPromises(Promises):
     @promise()
     async def test_an_event_dies_of_its_keys_order_under_its_topics_name(self, backend: BackendUnderTest) -> None:
         topic = "orders:3"
-        group = group_address(topic, "g")
+        group = Address.of_group(topic, "g")
         await backend.broker.join(group, "c", 30, order=OrderRules(stop=True))
         await backend.broker.emit(topic, [Post(name, name.encode(), key=KEY) for name in ("1", "2")])
         await backend.settle("c", await backend.take("c", queue=group), Kind.DEAD, queue=group, task="orders")
@@ -106,20 +106,20 @@ class OrderedGroupPromises(Promises):
     async def test_letters_of_those_that_died_of_their_keys_order_can_be_claimed(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await backend.broker.join(A, "second", 30, order=OrderRules(stop=True))
-        await backend.join("undertaker", queue=dead_address(A))
+        await backend.join("undertaker", queue=A.dead)
         await emit(backend, "1", "2", key=KEY)
         first = await take(backend, "a")
-        waiting = await backend.begun(backend.wait_for_work("undertaker", queue=dead_address(A)))
+        waiting = await backend.begun(backend.wait_for_work("undertaker", queue=A.dead))
         await end(backend, "a", first, Kind.DEAD)
         entries = await waiting
-        entries += await backend.take("undertaker", queue=dead_address(A))
+        entries += await backend.take("undertaker", queue=A.dead)
         letters = [open_letter(decode_message(entry.body or b"").args) for entry in entries]
         assert [(letter.id, letter.letter.reason, letter.key) for letter in letters] == [
             ("1", "exhausted", KEY),
             ("2", "stopped", KEY),
         ]
         await emit(backend, "3", key=KEY)
-        waiting = await backend.begun(backend.wait_for_work("undertaker", queue=dead_address(A)))
+        waiting = await backend.begun(backend.wait_for_work("undertaker", queue=A.dead))
         assert await take(backend, "a") == []
         assert len(await waiting) == 1
 

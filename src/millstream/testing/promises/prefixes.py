@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millstream.broker import Post
 from millstream.broker.values import BEGINNING, END
-from millstream.model.address import group_address
+from millstream.model.address import Address
 from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
 
 
@@ -15,7 +15,7 @@ async def emit(backend: BackendUnderTest, topic: str, *event_ids: str) -> None:
 
 
 async def take(backend: BackendUnderTest, topic: str) -> list[str]:
-    address = group_address(topic, "audit")
+    address = Address.of_group(topic, "audit")
     await backend.join(f"c-{topic}", queue=address)
     return ids(await backend.take(f"c-{topic}", 100, queue=address))
 
@@ -56,7 +56,7 @@ class PrefixPromises(Promises):
     ) -> None:
         await backend.broker.open_prefix("orders.", "audit", END)
         await emit(backend, "orders.eu", "1")
-        await backend.broker.remove_group(group_address("orders.eu", "audit"))
+        await backend.broker.remove_group(Address.of_group("orders.eu", "audit"))
         await backend.broker.open_prefix("orders.", "audit", END)
         assert await take(backend, "orders.eu") == ["1"]
 

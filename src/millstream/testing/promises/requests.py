@@ -7,7 +7,7 @@ import pytest
 from millstream.broker import Cancellation, Post, Receipt
 from millstream.broker.values import BEGINNING, cancelled_by
 from millstream.errors import ShardsInUse
-from millstream.model.address import group_address, shard_name
+from millstream.model.address import Address
 from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
 from millstream.testing.keyed import KEY, finish_all, send
@@ -190,26 +190,26 @@ class TopicRequestPromises(Promises):
         for _ in range(2):
             assert await backend.broker.remove_prefix("ord", "a", request="r")
         assert not await backend.broker.remove_prefix("ord", "a", request="other")
-        assert not await backend.broker.remove_group(group_address(TOPIC, "a"))
+        assert not await backend.broker.remove_group(Address.of_group(TOPIC, "a"))
 
     @promise()
     async def test_a_number_of_shards_that_there_is_already_is_set_again_whatever_is_on_its_way(
         self, backend: BackendUnderTest
     ) -> None:
-        await backend.broker.reshard("mail", 2)
-        queue = shard_name("mail", 1)
+        await backend.broker.reshard(Address("mail"), 2)
+        queue = Address("mail").at_shard(1)
         assert await backend.broker.publish(queue, [Post("a", b"")], shards=2) == [CREATED]
-        await backend.broker.reshard("mail", 2)
+        await backend.broker.reshard(Address("mail"), 2)
         assert await backend.broker.publish(queue, [Post("b", b"")], shards=2) == [CREATED]
 
     @promise()
     async def test_a_change_of_shards_that_was_cut_off_before_it_looked_looks_when_sent_again(
         self, backend: BackendUnderTest
     ) -> None:
-        assert await backend.broker.publish("mail", [Post("whole", b"")]) == [CREATED]
+        assert await backend.broker.publish(Address("mail"), [Post("whole", b"")]) == [CREATED]
         for shard in range(2):
-            await backend.broker.fence_shard(shard_name("mail", shard), 0)
-        await backend.broker.note_shards("mail", 2, anew=True)
+            await backend.broker.fence_shard(Address("mail").at_shard(shard), 0)
+        await backend.broker.note_shards(Address("mail"), 2, anew=True)
         with pytest.raises(ShardsInUse, match="1 ready"):
-            await backend.broker.reshard("mail", 2)
-        assert await backend.broker.publish("mail", [Post("another", b"")]) == [CREATED]
+            await backend.broker.reshard(Address("mail"), 2)
+        assert await backend.broker.publish(Address("mail"), [Post("another", b"")]) == [CREATED]

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from millstream.broker.values import CANCELLED_TTL
+from millstream.model.address import Address
 from millstream.model.ending import Ending, decode_ending
 from millstream.model.outcome import Kind
 from millstream.testing.backend import DEAD_ENDING, DONE_ENDING, LONG, BackendUnderTest, Promises, promise
@@ -38,7 +39,7 @@ class ResultPromises(Promises):
     @promise()
     async def test_waiting_for_what_nobody_knows_ends_at_once(self, backend: BackendUnderTest) -> None:
         assert await backend.broker.results.wait(backend.queue, "never", None) is None
-        assert await backend.broker.results.wait("no such queue", "never", None) is None
+        assert await backend.broker.results.wait(Address("no such queue"), "never", None) is None
 
     @promise()
     async def test_waiting_for_what_left_nothing_ends_at_once(self, backend: BackendUnderTest) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from millstream.broker import GroupState, JobView, Listed, Post, TopicState
 from millstream.broker.values import BEGINNING, END
-from millstream.model.address import group_address
+from millstream.model.address import Address
 from millstream.model.message import Message, encode_message
 from millstream.model.outcome import Kind, Outcome
 from millstream.testing.backend import START, BackendUnderTest, Promises, ids, promise
@@ -203,7 +203,7 @@ class SeekingPromises(Promises):
     @promise()
     async def test_topics_are_listed_in_order_and_are_no_queues(self, backend: BackendUnderTest) -> None:
         await backend.broker.open_topic("z", {})
-        await backend.join("c", queue=group_address("m", "g"))
+        await backend.join("c", queue=Address.of_group("m", "g"))
         await backend.broker.open_topic("b", {"y": END, "x": BEGINNING})
         assert [name for name in await backend.broker.inspector.topics() if name in ("b", "m", "z")] == ["b", "m", "z"]
         assert not {"b", "m", "z"} & set(await backend.broker.inspector.queues())
@@ -233,7 +233,7 @@ class SeekingPromises(Promises):
         assert a == GroupState("a", a.position, 2, ready=3, running=2, scheduled=1, dead=1, paused=False, consumers=2)
         assert b == GroupState("b", b.position, 8, ready=8, running=0, scheduled=0, dead=0, paused=True, consumers=1)
         for group in (a, b):
-            queue = await backend.broker.inspector.queue(group_address(TOPIC, group.name))
+            queue = await backend.broker.inspector.queue(Address.of_group(TOPIC, group.name))
             assert (queue.ready, queue.running, queue.scheduled, queue.dead) == (
                 group.ready,
                 group.running,

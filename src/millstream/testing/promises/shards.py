@@ -7,22 +7,26 @@ import pytest
 from millstream.broker import Post, Receipt
 from millstream.broker.values import BEGINNING
 from millstream.errors import ShardsChanged, ShardsInUse
-from millstream.model.address import group_address, shard_name, topic_address
+from millstream.model.address import Address
 from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
 
 CREATED = Receipt.CREATED
-MAIL, ORDERS = "mail", "orders"
+MAIL, ORDERS = Address("mail"), "orders"
+
+
+def log_of(shard: int) -> str:
+    return Address.of_topic(ORDERS).at_shard(shard).log
 
 
 async def publish(backend: BackendUnderTest, shard: int, name: str, shards: int, **fields: object) -> list[Receipt]:
     posts = [Post(name, name.encode(), "t", **fields)]  # type: ignore[arg-type]
-    return await backend.broker.publish(shard_name(MAIL, shard), posts, shards=shards)
+    return await backend.broker.publish(MAIL.at_shard(shard), posts, shards=shards)
 
 
 async def emit(backend: BackendUnderTest, shard: int, name: str, shards: int, **fields: object) -> list[Receipt]:
     posts = [Post(name, name.encode(), **fields)]  # type: ignore[arg-type]
-    return await backend.broker.emit(shard_name(ORDERS, shard), posts, shards=shards)
+    return await backend.broker.emit(log_of(shard), posts, shards=shards)
 
 
 class ShardPromises(Promises):
@@ -50,9 +54,9 @@ class ShardPromises(Promises):
     @promise()
     async def test_a_queue_and_a_topic_of_one_name_have_shards_of_their_own(self, backend: BackendUnderTest) -> None:
         await backend.broker.note_shards(MAIL, 8)
-        await backend.broker.note_shards(topic_address(MAIL), 4)
+        await backend.broker.note_shards(Address.of_topic(MAIL), 4)
         assert await backend.broker.inspector.shards(MAIL) == 8
-        assert await backend.broker.inspector.shards(topic_address(MAIL)) == 4
+        assert await backend.broker.inspector.shards(Address.of_topic(MAIL)) == 4
 
     # -- fences ------------------------------------------------------------------------------------------------------------
 
@@ -62,8 +66,8 @@ class ShardPromises(Promises):
         with pytest.raises(ShardsChanged, match="mail"):
             await publish(backend, 3, "b", shards=4)
         assert await publish(backend, 3, "c", shards=8) == [CREATED]
-        await backend.join("c", queue=shard_name(MAIL, 3))
-        assert ids(await backend.take("c", queue=shard_name(MAIL, 3))) == ["a", "c"]
+        await backend.join("c", queue=MAIL.at_shard(3))
+        assert ids(await backend.take("c", queue=MAIL.at_shard(3))) == ["a", "c"]
 
     @promise()
     async def test_the_first_event_of_a_shard_notes_of_how_many_it_is_one(self, backend: BackendUnderTest) -> None:
@@ -71,11 +75,11 @@ class ShardPromises(Promises):
         with pytest.raises(ShardsChanged, match="orders"):
             await emit(backend, 3, "b", shards=4)
         assert await emit(backend, 3, "c", shards=8) == [CREATED]
-        assert (await backend.broker.inspector.topic(shard_name(ORDERS, 3))).length == 2
+        assert (await backend.broker.inspector.topic(log_of(3))).length == 2
 
     @promise()
     async def test_generated_ids_are_fenced_too(self, backend: BackendUnderTest) -> None:
-        queue, topic = shard_name(MAIL, 0), shard_name(ORDERS, 0)
+        queue, topic = MAIL.at_shard(0), log_of(0)
         for number in (1, 2):
             posts = [Post(f"s-{number}", b"", serial=number)]
             assert await backend.broker.publish(queue, posts, sender="s", shards=2) == [CREATED]
@@ -90,7 +94,7 @@ class ShardPromises(Promises):
 
     @promise()
     async def test_a_fence_lets_only_those_through_who_say_its_number(self, backend: BackendUnderTest) -> None:
-        await backend.broker.fence_shard(shard_name(MAIL, 1), 4)
+        await backend.broker.fence_shard(MAIL.at_shard(1), 4)
         with pytest.raises(ShardsChanged):
             await publish(backend, 1, "a", shards=8)
         assert await publish(backend, 1, "a", shards=4) == [CREATED]
@@ -99,26 +103,26 @@ class ShardPromises(Promises):
     @promise()
     async def test_a_fence_of_none_lets_nobody_through(self, backend: BackendUnderTest) -> None:
         await publish(backend, 1, "a", shards=4)
-        await backend.broker.fence_shard(shard_name(MAIL, 1), 0)
+        await backend.broker.fence_shard(MAIL.at_shard(1), 0)
         for shards in (4, 1, 8):
             with pytest.raises(ShardsChanged):
                 await publish(backend, 1, "b", shards=shards)
-        assert (await backend.broker.inspector.queue(shard_name(MAIL, 1))).ready == 1
+        assert (await backend.broker.inspector.queue(MAIL.at_shard(1))).ready == 1
 
     @promise()
     async def test_a_fence_of_a_topic_is_none_of_a_queue(self, backend: BackendUnderTest) -> None:
-        await backend.broker.fence_shard(topic_address(shard_name(ORDERS, 1)), 4)
+        await backend.broker.fence_shard(Address.of_topic(ORDERS).at_shard(1), 4)
         with pytest.raises(ShardsChanged):
             await emit(backend, 1, "a", shards=8)
-        assert await backend.broker.publish(shard_name(ORDERS, 1), [Post("a", b"")], shards=8) == [CREATED]
+        assert await backend.broker.publish(Address(log_of(1)), [Post("a", b"")], shards=8) == [CREATED]
 
     # -- what is seen ------------------------------------------------------------------------------------------------------
 
     @promise()
     async def test_shards_are_listed_as_the_queue_or_topic_they_are_of(self, backend: BackendUnderTest) -> None:
         for shard in range(3):
-            await backend.broker.declare(shard_name(MAIL, shard))
-            await backend.broker.open_topic(shard_name(ORDERS, shard), {"g": BEGINNING})
+            await backend.broker.declare(MAIL.at_shard(shard))
+            await backend.broker.open_topic(log_of(shard), {"g": BEGINNING})
         queues, topics = await backend.broker.inspector.queues(), await backend.broker.inspector.topics()
         assert (queues.count(MAIL), topics.count(ORDERS)) == (1, 1)
         assert not [name for name in [*queues, *topics] if ":" in name]
@@ -126,7 +130,7 @@ class ShardPromises(Promises):
 
     @promise()
     async def test_each_shard_has_owners_and_turns_of_its_own(self, backend: BackendUnderTest) -> None:
-        first, second = shard_name(MAIL, 0), shard_name(MAIL, 1)
+        first, second = MAIL.at_shard(0), MAIL.at_shard(1)
         assert await backend.broker.join(first, "c", 30, max_consumers=1) > 0
         assert await backend.broker.join(first, "d", 30, max_consumers=1) == 0
         assert await backend.broker.join(second, "d", 30, max_consumers=1) > 0
@@ -140,9 +144,9 @@ class ShardPromises(Promises):
     @promise()
     async def test_the_number_of_shards_changes_when_nothing_is_on_its_way(self, backend: BackendUnderTest) -> None:
         await backend.broker.note_shards(MAIL, 4)
-        await backend.join("c", queue=shard_name(MAIL, 1))
+        await backend.join("c", queue=MAIL.at_shard(1))
         await publish(backend, 1, "a", shards=4)
-        await backend.settle("c", await backend.take("c", queue=shard_name(MAIL, 1)), queue=shard_name(MAIL, 1))
+        await backend.settle("c", await backend.take("c", queue=MAIL.at_shard(1)), queue=MAIL.at_shard(1))
         await backend.broker.reshard(MAIL, 2)
         assert await backend.broker.inspector.shards(MAIL) == 2
         for shard in range(4):
@@ -160,7 +164,7 @@ class ShardPromises(Promises):
 
     @promise()
     async def test_the_number_of_a_topics_shards_changes_when_nothing_is_on_its_way(self, backend: BackendUnderTest) -> None:
-        address, group = topic_address(ORDERS), group_address(shard_name(ORDERS, 1), "g")
+        address, group = Address.of_topic(ORDERS), Address.of_group(ORDERS, "g").at_shard(1)
         await backend.broker.note_shards(address, 4)
         await backend.join("c", queue=group)
         await emit(backend, 1, "a", shards=4)
@@ -175,7 +179,7 @@ class ShardPromises(Promises):
     async def test_what_had_no_shards_gets_some_and_loses_them(self, backend: BackendUnderTest) -> None:
         await backend.broker.reshard(MAIL, 2)
         assert await publish(backend, 1, "a", shards=2) == [CREATED]
-        await backend.broker.cancel(shard_name(MAIL, 1), "a")
+        await backend.broker.cancel(MAIL.at_shard(1), "a")
         await backend.broker.reshard(MAIL, 0)
         assert await backend.broker.inspector.shards(MAIL) == 0
         with pytest.raises(ShardsChanged):
@@ -198,7 +202,7 @@ class ShardPromises(Promises):
 
     @promise()
     async def test_the_number_of_shards_stays_while_a_job_is_on_its_way(self, backend: BackendUnderTest) -> None:
-        queue = shard_name(MAIL, 1)
+        queue = MAIL.at_shard(1)
         await backend.broker.note_shards(MAIL, 2)
         await backend.broker.join(queue, "c", 1e6)
 
@@ -225,12 +229,12 @@ class ShardPromises(Promises):
 
     @promise()
     async def test_the_number_of_shards_stays_while_an_event_is_on_its_way(self, backend: BackendUnderTest) -> None:
-        address, topic = topic_address(ORDERS), shard_name(ORDERS, 0)
+        address, topic = Address.of_topic(ORDERS), log_of(0)
         await backend.broker.note_shards(address, 2)
         await emit(backend, 0, "a", shards=2)
         with pytest.raises(ShardsInUse, match="1 ready"):
             await backend.broker.reshard(address, 1)
-        group = group_address(topic, "g")
+        group = Address.of_group(topic, "g")
         await backend.join("c", lease=1e6, queue=group)
         with pytest.raises(ShardsInUse, match="1 ready"):
             await backend.broker.reshard(address, 1)
@@ -242,7 +246,7 @@ class ShardPromises(Promises):
 
     @promise()
     async def test_a_shard_with_dead_letters_may_stay_but_not_go(self, backend: BackendUnderTest) -> None:
-        queue = shard_name(MAIL, 1)
+        queue = MAIL.at_shard(1)
         await backend.broker.note_shards(MAIL, 2)
         await backend.broker.join(queue, "c", 30)
         await publish(backend, 1, "a", shards=2)

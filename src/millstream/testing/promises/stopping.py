@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from millstream.broker import Entry, OrderRules, Post, StoppedKey
+from millstream.model.address import Address
 from millstream.model.message import ErrorNote
 from millstream.model.outcome import Kind
 from millstream.testing.backend import LETTER, START, BackendUnderTest, Promises, ids, promise
@@ -124,7 +125,7 @@ class StoppingPromises(Promises):
     @promise()
     async def test_where_nothing_is_stopped_nothing_is_listed(self, backend: BackendUnderTest) -> None:
         assert await backend.broker.inspector.stopped_keys(backend.queue) == []
-        assert await backend.broker.inspector.stopped_keys("nobody-used-it") == []
+        assert await backend.broker.inspector.stopped_keys(Address("nobody-used-it")) == []
 
     @promise()
     async def test_a_key_is_stopped_at_one_address(self, backend: BackendUnderTest) -> None:

@@ -15,7 +15,7 @@ from millstream.worker.hot.runner import longest_timeout
 def say_hello(assignment: Assignment, url: Url, grace: float, declared: Mapping[str, QueueSettings]) -> messages.Hello:
     """``declared``: the settings of the app's queues."""
     queues, settings, groups = assignment.queues, assignment.settings, assignment.subscriptions
-    handlers: dict[str, Handler] = {**assignment.tasks, **groups}
+    handlers: list[tuple[str, Handler]] = [*assignment.tasks.items(), *groups.items()]
     broadcast = {each.address for each in assignment.broadcasts}
     slots = slots_at(assignment)
     return messages.Hello(
@@ -23,10 +23,10 @@ def say_hello(assignment: Assignment, url: Url, grace: float, declared: Mapping[
         namespace=settings.namespace,
         id_ttl=settings.id_ttl,
         grace=grace,
-        longest_timeout=longest_timeout([*handlers.values(), *assignment.broadcasts], settings),
+        longest_timeout=longest_timeout([*(handler for _, handler in handlers), *assignment.broadcasts], settings),
         queues=[queue for queue in queues if queue not in broadcast],
         tasks=sorted({task.name for task in assignment.tasks.values()}),
-        at_most_once=sorted(name for name, handler in handlers.items() if handler.settings.max_crashes == 0),
+        at_most_once=sorted(name for name, handler in handlers if handler.settings.max_crashes == 0),
         observed=assignment.observers is not None and assignment.observers.listening,
         broadcasts=[each.name for each in assignment.broadcasts if each.address in queues],
         slots={address: sum(each.values()) for address, each in slots.items()},
@@ -58,9 +58,9 @@ def at_once(slots: Mapping[str, Mapping[bool, int]], assignment: Assignment) -> 
 
 def consumers_at(assignment: Assignment, declared: Mapping[str, QueueSettings]) -> dict[str, tuple[int, int]]:
     """How many processes may serve each address, over all workers, where that is declared."""
-    known: dict[str, object] = {**declared, **assignment.subscriptions}
+    groups = assignment.subscriptions
     # What handles dead letters declares nothing of it.
-    said = {address: getattr(known.get(address), "consumers", None) for address in assignment.queues}
+    said = {each: getattr(groups.get(each) or declared.get(each), "consumers", None) for each in assignment.queues}
     return {address: (bounds[0], bounds[1]) for address, bounds in said.items() if bounds is not None}
 
 

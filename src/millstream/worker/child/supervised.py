@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from millstream.model.address import Address
 from millstream.model.settings import integer
 from millstream.worker import messages
 from millstream.worker.child.resident import resident_bytes
@@ -89,13 +90,13 @@ class SupervisorKeeper:
         self._reading = asyncio.create_task(self._until_gone())
         self._beating = asyncio.create_task(self._beat())
 
-    def keep(self, queue: str, consumer: str, lease: float) -> None:
+    def keep(self, queue: Address, consumer: str, lease: float) -> None:
         messages.say(self._writer, messages.Keep(queue, consumer, lease))
 
-    def drop(self, queue: str, consumer: str) -> None:
+    def drop(self, queue: Address, consumer: str) -> None:
         messages.say(self._writer, messages.Drop(queue, consumer))
 
-    def isolate(self, queue: str) -> None:
+    def isolate(self, queue: Address) -> None:
         """Ask for a process of their own for this queue's suspects."""
         messages.say(self._writer, messages.Suspects(queue))
 

@@ -9,6 +9,7 @@ from typing import cast
 from millstream.aio.backoff import ServiceBackoff
 from millstream.broker import Claim, Consuming
 from millstream.errors import BrokerError, BrokerUnavailable, LeaseLost
+from millstream.model.address import Address
 from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
 from millstream.worker.hot.hold import ASYNC, BATCH, BATCH_BYTES, STOPPING, THREAD, Hold
@@ -114,7 +115,7 @@ class Claimer:
                 backoff = ServiceBackoff()
 
     @property
-    def queue(self) -> str:
+    def queue(self) -> Address:
         """Its lane's address."""
         return self.lane.queue
 

@@ -10,7 +10,6 @@ import time
 from typing import Any
 
 from millstream.errors import MillstreamError, Reject, Retry, Signal, Snooze
-from millstream.model.address import spoken
 from millstream.model.ending import done_tail, encode_done
 from millstream.model.invalid import InvalidArguments, InvalidResult
 from millstream.model.message import ErrorNote
@@ -166,12 +165,12 @@ class Judge:
     def _judge_letter(self, job: InFlight, error: BaseException) -> Outcome | None:
         """A dead letter whose handler failed is gone all the same; one that could not be moved is tried again."""
         if job.lane.letters == "moved":
-            log.warning("%s: %s could not be moved: %s", spoken(job.lane.queue), job.message.id, verdict.describe(error))
+            log.warning("%s: %s could not be moved: %s", job.lane.queue.spoken, job.message.id, verdict.describe(error))
             self._tell(job, error)
             job.lane.handed_back.append(job.ref)
             return None
         trace = (type(error), error, verdict.users_part(error.__traceback__))
-        what, said = spoken(job.lane.queue), verdict.describe(error)
+        what, said = job.lane.queue.spoken, verdict.describe(error)
         if isinstance(error, InvalidArguments):
             log.error("%s: %s cannot be read, and stays in the list: %s", what, job.message.id, said)
             self._tell(job, error)

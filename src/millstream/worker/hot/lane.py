@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from millstream.broker.values import OrderRules
 from millstream.errors import BrokerError
 from millstream.events.batch import Batch
-from millstream.model.address import spoken
+from millstream.model.address import Address
 from millstream.model.handler import Letters
 from millstream.model.message import Message
 from millstream.model.outcome import Outcome
@@ -83,7 +83,7 @@ class Lane:
 
     def __init__(
         self,
-        queue: str,
+        queue: Address,
         *,
         kinds: tuple[int, ...] = (ASYNC,),
         buffered: bool = True,
@@ -196,7 +196,7 @@ class Lane:
         """A message that came here, for the log."""
         if self.handler is None:
             return f"job {message.id} (task {message.task!r})"
-        return f"event {message.id} ({spoken(self.queue)})"
+        return f"event {message.id} ({self.queue.spoken})"
 
     def note(self, threads: int, count: int) -> None:
         """Of ``count`` that came, so many need threads. A larger share is believed at once, a smaller one by and by."""

@@ -9,7 +9,6 @@ import msgspec
 from millstream.broker import Entry
 from millstream.broker.values import entry_name
 from millstream.errors import MalformedEntry, MillstreamError, PayloadTooLarge, UnknownTask, WorkerCrashed
-from millstream.model.address import split_address
 from millstream.model.ending import encode_expired
 from millstream.model.message import ErrorNote, Message
 from millstream.model.outcome import Kind, Outcome
@@ -50,9 +49,8 @@ class Screener:
             log.debug("the fields of entry %r cannot be read: %s", entry.ref, error)
             return None
         name = entry_name(entry.ref).removeprefix("L")
-        topic, _ = split_address(lane.queue) or (lane.queue, "")
         ms = int(name.partition("-")[0])
-        return Message(name, topic, msgspec.Raw(payload), ms if ms < NO_MOMENT_MS else 0)
+        return Message(name, lane.queue.log, msgspec.Raw(payload), ms if ms < NO_MOMENT_MS else 0)
 
     def malformed(self, lane: Lane, entry: Entry, error: Exception) -> Outcome:
         body = entry.raw if entry.body is None else entry.body

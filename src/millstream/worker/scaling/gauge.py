@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from millstream.broker import Inspector, QueueState, WorkerInfo
-from millstream.model.address import base_name, shard_addresses, split_address, topic_address
+from millstream.model.address import Address
 from millstream.worker.scaling.metrics import Load
 
 MEASURE_SECONDS = 2.0
@@ -70,7 +70,7 @@ class Gauge:
         """As far as they were measured."""
         return {address: seen.rate for address, seen in self._seen.items() if seen.rate is not None}
 
-    async def read(self, addresses: Iterable[str]) -> list[Load]:
+    async def read(self, addresses: Iterable[Address]) -> list[Load]:
         """The load of each address, as it is now."""
         if self._clock() >= self._known_until:
             self._shards.clear()
@@ -80,7 +80,7 @@ class Gauge:
         workers = self._workers
         for address, (state, due) in states.items():
             if state.shards:  # each has one consumer, and a process may own several
-                serving = sum(address in map(base_name, worker.queues) for worker in workers)
+                serving = sum(address in (Address(name).base for name in worker.queues) for worker in workers)
                 states[address] = msgspec.structs.replace(state, consumers=serving), due
         shares = _busy_with(states, workers)
         now = self._clock()
@@ -103,14 +103,13 @@ class Gauge:
             )
         return loads
 
-    async def _state(self, address: str) -> tuple[QueueState, int]:
+    async def _state(self, address: Address) -> tuple[QueueState, int]:
         """With all its shards, as one; and how much of it is due."""
-        parts = split_address(address)
-        whose = address if parts is None else topic_address(parts[0])
+        whose = address.sharded
         if whose not in self._shards:
             self._shards[whose] = await self._inspector.shards(whose)
         shards = self._shards[whose]
-        places = shard_addresses(address, shards)
+        places = address.shards(shards)
         states = [await self._inspector.queue(place) for place in places]
         state = _sum(address, states) if shards else states[0]
         return state, sum([await self._inspector.due(place) for place in places])
@@ -166,24 +165,24 @@ def _per_second(stretches: Collection[_Stretch]) -> float:
     return sum(stretch.outcomes for stretch in stretches) / seconds if seconds else 0.0
 
 
-def _busy_with(states: Mapping[str, tuple[QueueState, int]], workers: Sequence[WorkerInfo]) -> dict[str, float]:
+def _busy_with(states: Mapping[Address, tuple[QueueState, int]], workers: Sequence[WorkerInfo]) -> dict[str, float]:
     """Which part of a process that serves an address is busy with it: it serves others, too."""
     parts: dict[str, list[float]] = {address: [] for address in states}
     for worker in workers:
-        serves = [address for address in dict.fromkeys(map(base_name, worker.queues)) if address in states]
+        serves = [address for address in dict.fromkeys(Address(name).base for name in worker.queues) if address in states]
         running = {address: states[address][0].running for address in serves}
         for address in serves:
             parts[address].append(running[address] / sum(running.values()) if any(running.values()) else 1 / len(serves))
     return {address: sum(found) / len(found) if found else 1.0 for address, found in parts.items()}
 
 
-def _sum(address: str, states: Sequence[QueueState]) -> QueueState:
+def _sum(address: Address, states: Sequence[QueueState]) -> QueueState:
     totals: dict[str, int] = {}
     for state in states:
         for name, count in state.totals.items():
             totals[name] = totals.get(name, 0) + count
     return QueueState(
-        address,
+        str(address),
         sum(state.ready for state in states),
         sum(state.running for state in states),
         sum(state.scheduled for state in states),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from millstream.model.address import Address
+
 
 class Load(msgspec.Struct, frozen=True):
     """What there is to do at one address, with all its shards."""
 
-    address: str
+    address: Address
     ready: int = 0
     """Ready to be claimed: in a group, what it was not given yet is in it."""
     due: int = 0

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from millstream.broker import Inspector
-from millstream.model.address import base_name, dead_address, group_address, is_dead_address
+from millstream.model.address import Address
 from millstream.worker.scaling.gauge import MEASURE_SECONDS, Gauge
 from millstream.worker.scaling.metrics import Load, Metrics
 from millstream.worker.scaling.strategies import Strategy
@@ -30,7 +30,7 @@ MOST = 10_000
 class Wanted(msgspec.Struct, frozen=True):
     """How many processes an address wants, and by which figures."""
 
-    address: str
+    address: Address
     wanted: int
     processes: int
     """That serve it now, of all workers."""
@@ -52,7 +52,7 @@ class Forecast:
         self._strategy = strategy
         self._concurrency = concurrency
         self._gauge: Gauge | None = None
-        self._letters: set[str] = set()
+        self._letters: set[Address] = set()
         """Where dead letters are handled: told of from then on, also when there are none."""
 
     async def look(self) -> list[Wanted]:
@@ -63,8 +63,8 @@ class Forecast:
                 known |= {} if supervisor.team is None else supervisor.team.rates
             self._gauge = Gauge(self._inspector, time.monotonic, known)
         loads = await self._gauge.read(await _addresses(self._inspector, self._letters))
-        self._letters |= {load.address for load in loads if is_dead_address(load.address) and _is_read(load)}
-        return [self._weigh(load) for load in loads if not is_dead_address(load.address) or load.address in self._letters]
+        self._letters |= {load.address for load in loads if load.address.is_dead and _is_read(load)}
+        return [self._weigh(load) for load in loads if not load.address.is_dead or load.address in self._letters]
 
     def _weigh(self, load: Load) -> Wanted:
         load = msgspec.structs.replace(load, ours=load.consumers, slots=self._concurrency)
@@ -97,16 +97,16 @@ async def wanted(
     return found
 
 
-async def _addresses(inspector: Inspector, letters: Collection[str]) -> list[str]:
+async def _addresses(inspector: Inspector, letters: Collection[Address]) -> list[Address]:
     """Every queue and group; also where dead letters are, or were handled: somebody may be there to do that."""
-    found = await inspector.queues()
-    served = {*letters, *(base_name(address) for worker in await inspector.workers() for address in worker.queues)}
+    found = [Address(name) for name in await inspector.queues()]
+    served = {*letters, *(Address(name).base for worker in await inspector.workers() for name in worker.queues)}
     for name in await inspector.topics():
         for group in (await inspector.topic(name)).groups:
-            address = group_address(name, group.name)
+            address = Address.of_group(name, group.name)
             found.append(address)
-            if group.dead or dead_address(address) in served:
-                found.append(dead_address(address))
+            if group.dead or address.dead in served:
+                found.append(address.dead)
     return found
 
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from millstream.aio.backoff import ServiceBackoff
 from millstream.errors import BrokerError
+from millstream.model.address import Address
 from millstream.reporting.problem import During
 from millstream.reporting.reporter import Reporter
 
@@ -16,7 +17,7 @@ SOUND_SECONDS = 60.0
 
 
 async def keep_running(
-    name: str, run: Callable[[], Awaitable[None]], reporter: Reporter, during: During, address: str | None = None
+    name: str, run: Callable[[], Awaitable[None]], reporter: Reporter, during: During, address: Address | None = None
 ) -> None:
     """Run a service; if it raises, say so, once in a row, and start it again with backoff. Ends when the service returns."""
     backoff = ServiceBackoff()

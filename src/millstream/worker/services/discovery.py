@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from millstream.broker import Broker
 from millstream.errors import BrokerUnavailable
 from millstream.events.subscription import PrefixSubscription, Subscription
-from millstream.model.address import base_name
 from millstream.reporting import logs
 
 log = logs.logger("millstream.worker")
@@ -38,7 +37,7 @@ class Discovery:
         for prefix, known in self._known.items():
             for topic in await self._broker.open_prefix(prefix.prefix, prefix.group, prefix.start, known):
                 subscription = prefix.to(topic)
-                if base_name(subscription.address) not in self._taken:
+                if subscription.address.base not in self._taken:
                     await self._serve(subscription)
                     log.info("topic %r is served for group %r too: its name begins with %r", topic, prefix.group, prefix.prefix)
                 known.add(topic)

@@ -17,6 +17,7 @@ from millstream.aio.backoff import START_SECONDS, patiently
 from millstream.aio.threaded import run_in_thread
 from millstream.broker import Broker, Consuming
 from millstream.errors import BrokerError
+from millstream.model.address import Address
 from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
 from millstream.worker.interruptible import unless_stopped
@@ -40,15 +41,15 @@ class Keeper:
     def __init__(self, broker: Consuming, reporter: Reporter | None = None) -> None:
         self._broker = broker
         self._reporter = reporter or Reporter(None, log)
-        self._leases: dict[str, dict[str, float]] = {}
+        self._leases: dict[Address, dict[str, float]] = {}
         self._changed = asyncio.Event()
 
-    def keep(self, queue: str, consumer: str, lease: float) -> None:
+    def keep(self, queue: Address, consumer: str, lease: float) -> None:
         """Renew this lease from now on."""
         self._leases.setdefault(queue, {})[consumer] = lease
         self._changed.set()
 
-    def drop(self, queue: str, consumer: str) -> None:
+    def drop(self, queue: Address, consumer: str) -> None:
         """Renew it no more."""
         self._leases.get(queue, {}).pop(consumer, None)
 
@@ -134,12 +135,12 @@ class KeeperThread:
         if self._error is not None:
             raise self._error
 
-    def keep(self, queue: str, consumer: str, lease: float) -> None:
+    def keep(self, queue: Address, consumer: str, lease: float) -> None:
         """Renew this lease from now on. Nothing happens if the thread died: ``alive`` says so."""
         if self._keeper is not None:
             self._call(partial(self._keeper.keep, queue, consumer, lease))
 
-    def drop(self, queue: str, consumer: str) -> None:
+    def drop(self, queue: Address, consumer: str) -> None:
         """Renew it no more."""
         if self._keeper is not None:
             self._call(partial(self._keeper.drop, queue, consumer))

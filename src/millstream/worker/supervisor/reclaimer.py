@@ -11,7 +11,7 @@ import msgspec
 
 from millstream.broker import Consuming
 from millstream.errors import BrokerError, LeaseLost
-from millstream.model.address import base_name
+from millstream.model.address import Address
 from millstream.model.message import decode_message
 from millstream.model.outcome import Outcome
 from millstream.reporting import logs
@@ -62,7 +62,7 @@ class Reclaimer:
         """Now: what could not be given up lapses."""
         _let_lapse(self._giving_up)
 
-    async def _give_up(self, child: Child, queue: str, consumer: str) -> int | None:
+    async def _give_up(self, child: Child, queue: Address, consumer: str) -> int | None:
         """If the server is away too, the lease lapses by itself; a few tries are worth the time it saves."""
         assert child.hello is not None
         ended = 0
@@ -95,14 +95,14 @@ def _let_lapse(giving_up: Collection[asyncio.Task[int | None]]) -> None:
             task.cancel()
 
 
-async def _end_started(broker: Consuming, queue: str, consumer: str, at_most_once: Collection[str]) -> int:
+async def _end_started(broker: Consuming, queue: Address, consumer: str, at_most_once: Collection[str]) -> int:
     """A child that was told to stop is blamed for nothing and what it held is handed back, but for jobs that may start only
     once: they are never buffered, so they had started. How many those are."""
     outcomes: list[Outcome] = []
     for entry in await broker.recover(queue, consumer, ()):
         with contextlib.suppress(msgspec.MsgspecError):  # whoever claims it next sees that it is malformed
             message = decode_message(entry.body or b"")
-            if message.task in at_most_once or base_name(queue) in at_most_once:
+            if message.task in at_most_once or queue.base in at_most_once:
                 worker = consumer.rpartition(".")[0]
                 outcomes.append(verdict.interrupted(entry.ref, message, entry.crashes, 0.0, at=time.time(), worker=worker))
     for start in range(0, len(outcomes), BATCH):

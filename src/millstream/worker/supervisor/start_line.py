@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from millstream.backends import where
 from millstream.config import parse_url
-from millstream.model.address import spoken
+from millstream.model.address import Address
 from millstream.worker import messages
 from millstream.worker.supervisor.plan import Plan
 
 
 def what_it_serves(plan: Plan, hello: messages.Hello) -> str:
     """One line."""
-    served = [*map(spoken, hello.queues), *(f"broadcast {name!r}" for name in hello.broadcasts)]
+    served = [*(address.spoken for address in hello.queues), *(f"broadcast {name!r}" for name in hello.broadcasts)]
     tasks = f": tasks {', '.join(hello.tasks)}" if hello.tasks else ""
     place = where(parse_url(hello.url), hello.namespace)
-    return f"{', '.join(served)}{tasks}; {_numbers(plan)}{_seats(hello)}; at {place}"
+    return f"{', '.join(served)}{tasks}; {_numbers(plan)}{_over_all_workers(hello)}; at {place}"
 
 
 def _numbers(plan: Plan) -> str:
@@ -37,7 +37,7 @@ def _range(least: int, most: int) -> str:
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _seats(hello: messages.Hello) -> str:
+def _over_all_workers(hello: messages.Hello) -> str:
     """What holds over all workers."""
-    said = [f"{spoken(address)} by {_range(least, most)}" for address, (least, most) in sorted(hello.consumers.items())]
+    said = [f"{Address(address).spoken} by {_range(least, most)}" for address, (least, most) in sorted(hello.consumers.items())]
     return f"; over all workers {', '.join(said)} processes" if said else ""

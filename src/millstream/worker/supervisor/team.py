@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 import msgspec
 
 from millstream.broker import Broker
-from millstream.model.address import base_name
+from millstream.model.address import Address
 from millstream.worker import messages
 from millstream.worker.scaling.gauge import Gauge
 from millstream.worker.scaling.metrics import Load, Metrics
@@ -84,13 +84,13 @@ class ProcessTeam:
         return ""
 
     @property
-    def addresses(self) -> list[str]:
+    def addresses(self) -> list[Address]:
         """What the children serve, and those that they found since they began."""
-        found: dict[str, None] = {}
+        found: dict[Address, None] = {}
         for child in self._serving():
             assert child.hello is not None
             found.update(dict.fromkeys(address for address in child.hello.queues if "*" not in address))
-            found.update(dict.fromkeys(sorted({base_name(address) for address, _ in child.leases})))
+            found.update(dict.fromkeys(sorted({address.base for address, _ in child.leases})))
         return list(found)
 
     @property
@@ -200,6 +200,6 @@ class ProcessTeam:
             self._stopping.see_it_end(child)
 
 
-def _serve(address: str, children: Iterable[Child]) -> int:
+def _serve(address: Address, children: Iterable[Child]) -> int:
     """How many of these do."""
-    return sum(any(base_name(held) == address for held, _ in child.leases) for child in children)
+    return sum(any(held.base == address for held, _ in child.leases) for child in children)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
+from millstream.model.address import Address
 from millstream.worker import codes, messages, roles
 from millstream.worker.summary import NOTHING
 from millstream.worker.supervisor.children.stacks import Stacks
@@ -35,7 +36,7 @@ class Child:
         self.served_since: float | None = None
         self.bye: messages.Bye | None = None
         self.longest_timeout = 0.0
-        self.leases: set[tuple[str, str]] = set()
+        self.leases: set[tuple[Address, str]] = set()
         self.held: int | None = None
         """How many jobs it held when it last said; None: it has not said yet."""
         self.reported: Mapping[str, int] = NOTHING

@@ -6,6 +6,7 @@ import time
 
 import msgspec
 
+from millstream.model.address import Address
 from millstream.reporting import logs
 from millstream.worker import codes, messages
 from millstream.worker.supervisor.children.circuit import PROBE_SECONDS, Circuit
@@ -29,7 +30,7 @@ class Spares:
         self._running = False
         self._not_before = float("-inf")
 
-    def isolate(self, queue: str) -> None:
+    def isolate(self, queue: Address) -> None:
         """Give the suspects of a queue a process of their own. Said again and again while there are any."""
         if self._stopping.begun or self._running or time.monotonic() < self._not_before:
             return
