@@ -112,7 +112,7 @@ def render(samples: Sequence[Sample], account: Account, machine: Mapping[str, An
     events = account.accepted[EVENTS]
     for name, accepted in (("jobs", jobs), ("ticks/first", events), ("ticks/second", events)):
         ended = account.ended(name)
-        title = name if name == "jobs" else f"events, group {name.partition('>')[2]}"
+        title = name if name == "jobs" else f"events, group {name.partition('/')[2]}"
         numbers = (accepted, *ended.values(), accepted - sum(ended.values()))
         lines.append(f"| {title} | " + " | ".join(f"{number:,}" for number in numbers) + " |")
     second = sum(count for often, count in account.runs.items() if often > 1)
