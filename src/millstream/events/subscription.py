@@ -109,31 +109,17 @@ class Subscription:
         self.group = checked_name(group, "group")
         self.name = self.address = Address.of_group(topic, group)
         self.fn = fn
-        self.ack = options.get("ack", "on_success")
-        if self.ack not in get_args(Ack):
-            raise UsageError(f"ack must be one of {', '.join(map(repr, get_args(Ack)))}, not {self.ack!r}")
+        self.ack = _ack_option(options)
         concurrency = options.get("concurrency")
         self.concurrency = None if concurrency is None else integer(concurrency, "concurrency", minimum=1)
         self.start = log_position(options["start"], "start") if "start" in options else start
-        self.keep_expired = options.get("keep_expired", False)
-        if not isinstance(self.keep_expired, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"keep_expired must be True or False, not {self.keep_expired!r}")
-        if batch is not None and not isinstance(batch, Batch):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"batch must be a Batch(size, wait), not {batch!r}")
-        self.batch = batch
+        self.keep_expired = _keep_expired_option(options)
+        self.batch = _checked_batch(batch)
         self.shards = shards
         self.order = order_rules(options, order, f"group {group!r} of topic {topic!r}")
         self.consumers = consumers_option(options.get("consumers"))
-        if self.ack == "on_receive" and self.order is not None:
-            raise UsageError(
-                f"ack='on_receive' for group {group!r} of topic {topic!r}: it has an order, and an event that is acknowledged "
-                "before its handler would let the next of its key begin beside it"
-            )
-        if batch is not None and self.order is not None:
-            raise UsageError(
-                f"batch={batch!r} for group {group!r} of topic {topic!r}: it has an order, in which the events of a key are "
-                "handled one at a time, and a batch would hold up the keys of all its events until the last one is done"
-            )
+        if self.order is not None:
+            self._refuse_what_breaks_order()
         self.settings = TaskSettings(
             name=self.name,
             aliases=(),
@@ -158,6 +144,19 @@ class Subscription:
         self.foreign = codec.foreign
         """Makes a payload of the fields of another program's entry, if that is asked for."""
 
+    def _refuse_what_breaks_order(self) -> None:
+        of = f"group {self.group!r} of topic {self.topic!r}"
+        if self.ack == "on_receive":
+            raise UsageError(
+                f"ack='on_receive' for {of}: it has an order, and an event that is acknowledged before its handler would let "
+                "the next of its key begin beside it"
+            )
+        if self.batch is not None:
+            raise UsageError(
+                f"batch={self.batch!r} for {of}: it has an order, in which the events of a key are handled one at a time, and "
+                "a batch would hold up the keys of all its events until the last one is done"
+            )
+
     @property
     def serving(self) -> Serving:
         """How a worker serves it."""
@@ -165,6 +164,26 @@ class Subscription:
 
     def __repr__(self) -> str:
         return f"<subscription of group {self.group!r} to topic {self.topic!r}>"
+
+
+def _ack_option(options: SubscribeOptions) -> Ack:
+    ack = options.get("ack", "on_success")
+    if ack not in get_args(Ack):
+        raise UsageError(f"ack must be one of {', '.join(map(repr, get_args(Ack)))}, not {ack!r}")
+    return ack
+
+
+def _keep_expired_option(options: SubscribeOptions) -> bool:
+    keep_expired = options.get("keep_expired", False)
+    if not isinstance(keep_expired, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"keep_expired must be True or False, not {keep_expired!r}")
+    return keep_expired
+
+
+def _checked_batch(batch: Batch | None) -> Batch | None:
+    if batch is not None and not isinstance(batch, Batch):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"batch must be a Batch(size, wait), not {batch!r}")
+    return batch
 
 
 class PrefixSubscription:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from millstream.testing.promises.blocked import BlockedPromises
 from millstream.testing.promises.claiming import ClaimingPromises
 from millstream.testing.promises.emitting import EmittingPromises
 from millstream.testing.promises.explaining import ExplainingPromises, UnknownTaskPromises
@@ -43,6 +44,7 @@ class QueueContract(
     ExplainingPromises,
     ResultPromises,
     OrderPromises,
+    BlockedPromises,
     PendingPromises,
     StoppingPromises,
     RequestPromises,

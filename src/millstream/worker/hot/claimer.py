@@ -145,18 +145,7 @@ class Claimer:
         self.at_rest = False
         if self._wary:
             await asyncio.sleep(WARY_PAUSE)
-        if lane.batch is not None:
-            capacity = min(await self._capacity_for_batch(lane.batch.size), self._most())
-        else:
-            capacity = min(await self._turn(lane.buffered), self._most())
-            if lane.limit is not None:
-                capacity = min(capacity, await self._below_limit(lane.limit))
-            if lane.count.supplied > 1:
-                capacity = -(
-                    -capacity // lane.count.supplied
-                )  # one shard alone has few keys: most of what it gave would wait its turn
-            if self._wary:
-                capacity = min(capacity, self._wary_claim)
+        capacity = await self._capacity()
         if self._stopping or not lane.claims:
             return
         if self._away or lane.doubtful:
@@ -183,6 +172,18 @@ class Claimer:
             self._wary_claim = WARY_CLAIM
         if len(claim.entries) < capacity:
             await self._wait(claim)
+
+    async def _capacity(self) -> int:
+        """How many the next claim asks for; 0: it only checks leases."""
+        lane = self.lane
+        if lane.batch is not None:
+            return min(await self._capacity_for_batch(lane.batch.size), self._most())
+        capacity = min(await self._turn(lane.buffered), self._most())
+        if lane.limit is not None:
+            capacity = min(capacity, await self._below_limit(lane.limit))
+        if lane.count.supplied > 1:  # one shard alone has few keys: most of what it gave would wait its turn
+            capacity = -(-capacity // lane.count.supplied)
+        return min(capacity, self._wary_claim) if self._wary else capacity
 
     def _note(self, brought: int, asked: int) -> None:
         """What a claim brought of what it asked for."""
