@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any, TypedDict
 
 from millstream.codec import EventCodec, ResultCodec
+from millstream.events.batch import Batch
 from millstream.events.delivery import Delivery
 from millstream.events.subscription import EventArguments, no_result, takes_delivery
 from millstream.model.address import Address
-from millstream.model.handler import is_coroutine
+from millstream.model.handler import Letters, is_coroutine
 from millstream.model.policy import RetryPolicy
 from millstream.model.settings import AppSettings, TaskSettings, integer
 from millstream.model.types import Seconds
@@ -29,6 +30,11 @@ class BroadcastOptions(TypedDict, total=False):
 
 class Broadcast:
     """What a worker runs with every event of a topic. ``name`` is for logs: ``topic//function``."""
+
+    batch: Batch | None = None
+    ack = "on_success"
+    keep_expired = False
+    letters: Letters = ""
 
     def __init__(
         self, fn: Callable[..., Any], topic: str, codec: EventCodec, options: BroadcastOptions, app: AppSettings

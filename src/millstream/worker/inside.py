@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 from millstream.reporting import logs
@@ -38,6 +38,37 @@ async def run_until_stopped(
     def stop_from_anywhere() -> None:
         loop.call_soon_threadsafe(stop.set)
 
+    waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait())]
+    if until is not None:
+        waits.append(until := asyncio.ensure_future(until))
+    summary = Summary()
+    with _stopped_by(signalled, stops, stop_from_anywhere):
+        try:
+            with contextlib.suppress(StoppedEarly):
+                worker = await unless_stopped(make(), waits)
+                await unless_stopped(worker.start(), waits)
+                waits.append(asyncio.ensure_future(worker.failed.wait()))
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            try:
+                if worker is not None:
+                    summary = await worker.stop(grace)
+            finally:
+                for wait in waits:
+                    wait.cancel()
+    if worker is not None and worker.error is not None:
+        raise worker.error
+    if until is not None and until.done() and not until.cancelled():
+        until.result()
+    return summary
+
+
+@contextlib.contextmanager
+def _stopped_by(
+    signalled: Callable[[], None], stops: set[Callable[[], None]], stop_from_anywhere: Callable[[], None]
+) -> Generator[None]:
+    """Inside the block SIGTERM and SIGINT call ``signalled``, and ``stops`` has ``stop_from_anywhere``."""
+    loop = asyncio.get_running_loop()
     stops.add(stop_from_anywhere)
     caught: list[signal.Signals] = []
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -45,29 +76,9 @@ async def run_until_stopped(
         with contextlib.suppress(ValueError, NotImplementedError, RuntimeError):
             loop.add_signal_handler(number, signalled)
             caught.append(number)
-    waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait())]
-    if until is not None:
-        waits.append(until := asyncio.ensure_future(until))
-    summary = Summary()
     try:
-        with contextlib.suppress(StoppedEarly):
-            worker = await unless_stopped(make(), waits)
-            await unless_stopped(worker.start(), waits)
-            waits.append(asyncio.ensure_future(worker.failed.wait()))
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        yield
     finally:
-        try:
-            if worker is not None:
-                summary = await worker.stop(grace)
-        finally:
-            stops.discard(stop_from_anywhere)
-            for number in caught:
-                loop.remove_signal_handler(number)
-            for wait in waits:
-                if not wait.done():
-                    wait.cancel()
-    if worker is not None and worker.error is not None:
-        raise worker.error
-    if until is not None and until.done() and not until.cancelled():
-        until.result()
-    return summary
+        stops.discard(stop_from_anywhere)
+        for number in caught:
+            loop.remove_signal_handler(number)

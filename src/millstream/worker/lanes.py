@@ -13,7 +13,6 @@ from millstream.model.serving import Serving
 from millstream.worker.assignment import Assignment
 from millstream.worker.hot.hold import ASYNC, THREAD
 from millstream.worker.hot.lane import Count, Lane
-from millstream.worker.hot.prepared import prepare
 from millstream.worker.services.ownership import SharedAddress
 
 
@@ -49,14 +48,7 @@ def make_lanes(serving: Serving, tasks: Mapping[str, Task[..., Any]], subscripti
         kinds=tuple(sorted(kinds)) or (ASYNC,),
         buffered=all(settings.max_crashes > 0 for settings in mine),
         suspect_after=min([SUSPECT_AFTER, *limits]),
-        handler=None if subscription is None else prepare(subscription),
-        limit=None if subscription is None else subscription.concurrency,
-        batch=None if subscription is None else subscription.batch,
-        acks_first=subscription is not None and subscription.ack == "on_receive",
-        manual=subscription is not None and subscription.ack == "manual",
-        foreign=None if subscription is None else subscription.foreign,
-        keeps_expired=subscription is not None and subscription.keep_expired,
-        letters="" if subscription is None else subscription.letters,
+        handles=subscription,
         max_consumers=1 if serving.shards else serving.max_consumers,
         order=serving.order,
         count=Count(serving.shards or 1),

@@ -15,7 +15,6 @@ from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
 from millstream.worker.hot.hold import ASYNC, BATCH, BATCH_BYTES, STOPPING, THREAD, Hold
 from millstream.worker.hot.lane import Lane
-from millstream.worker.hot.prepared import prepare
 from millstream.worker.hot.runner import Runner
 
 log = logs.logger("millstream.worker")
@@ -35,14 +34,8 @@ class Follower:
 
     def __init__(self, broker: Consuming, broadcast: Broadcast, hold: Hold, runner: Runner, reporter: Reporter) -> None:
         self.broadcast = broadcast
-        self.lane = Lane(
-            broadcast.address,
-            kinds=(ASYNC if broadcast.is_async else THREAD,),
-            handler=prepare(broadcast),
-            limit=broadcast.concurrency,
-            foreign=broadcast.foreign,
-            broadcast=True,
-        )
+        kind = ASYNC if broadcast.is_async else THREAD
+        self.lane = Lane(broadcast.address, kinds=(kind,), handles=broadcast, broadcast=True)
         self._broker = broker
         self._hold = hold
         self._runner = runner

@@ -10,12 +10,12 @@ from millstream.broker.values import OrderRules
 from millstream.errors import BrokerError
 from millstream.events.batch import Batch
 from millstream.model.address import Address
-from millstream.model.handler import Letters
+from millstream.model.handler import GroupHandler, Letters
 from millstream.model.message import Message
 from millstream.model.outcome import Outcome
 from millstream.worker.hot.hold import ASYNC, EVEN, THREAD
 from millstream.worker.hot.in_flight import InFlight
-from millstream.worker.hot.prepared import Prepared
+from millstream.worker.hot.prepared import Prepared, prepare
 
 if TYPE_CHECKING:
     from millstream.worker.hot.runner import Runner
@@ -88,14 +88,7 @@ class Lane:
         kinds: tuple[int, ...] = (ASYNC,),
         buffered: bool = True,
         suspect_after: int = 2,
-        handler: Prepared | None = None,
-        limit: int | None = None,
-        batch: Batch | None = None,
-        acks_first: bool = False,
-        manual: bool = False,
-        foreign: Callable[[bytes], bytes] | None = None,
-        keeps_expired: bool = False,
-        letters: Letters = "",
+        handles: GroupHandler | None = None,
         broadcast: bool = False,
         max_consumers: int | None = None,
         order: OrderRules | None = None,
@@ -103,11 +96,11 @@ class Lane:
     ) -> None:
         self.queue = queue
         """Its address: a queue's name, a group's topic and name, or that of a group's dead letters."""
-        self.handler = handler
+        self.handler: Prepared | None = None if handles is None else prepare(handles)
         """What handles all that comes; None: each message names its task."""
-        self.limit = limit
+        self.limit = None if handles is None else handles.concurrency
         """How many of it, or how many batches, run at once; None: as many as there are slots."""
-        self.batch = batch
+        self.batch: Batch | None = None if handles is None else handles.batch
         self.gathered: list[InFlight] = []
         """What will be the next batch."""
         self.count = count or Count()
@@ -122,19 +115,19 @@ class Lane:
         """It claims nothing more, and gives its lease up when what runs has ended."""
         self.stirred = asyncio.Event()
         """Set when it has a lease, and when the worker stops."""
-        self.acks_first = acks_first
+        self.acks_first = handles is not None and handles.ack == "on_receive"
         """Settled as done before a handler is called: at most once, whatever happens to it."""
-        self.manual = manual
+        self.manual = handles is not None and handles.ack == "manual"
         """A handler's delivery may go on after it, until it is told how it ends."""
-        self.special = acks_first or manual
+        self.special = self.acks_first or self.manual
         """A job here does not simply run and end."""
-        self.foreign = foreign
+        self.foreign: Callable[[bytes], bytes] | None = None if handles is None else handles.foreign
         """Makes a payload of the fields of another program's entry; None: that is malformed here."""
         self.runner: Runner
         """Runs what is claimed here."""
-        self.keeps_expired = keeps_expired
+        self.keeps_expired = handles is not None and handles.keep_expired
         """What has expired is dead, not only counted."""
-        self.letters: Letters = letters
+        self.letters: Letters = "" if handles is None else handles.letters
         """What is done with what comes, if these are dead letters."""
         self.broadcast = broadcast
         """Every process has such a one: it has no consumer, and nothing of it is settled."""
