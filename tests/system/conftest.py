@@ -37,10 +37,20 @@ def workers(server: Server, ledger: Ledger, tmp_path: Path) -> Iterator[Workers]
     workers.clean_up()
 
 
+@pytest.fixture(scope="session")
+def session_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes that run the tests share."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if hasattr(request.config, "workerinput") else folder
+
+
 @pytest.fixture(params=interpreters.VERSIONS)
-def bin_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bin_folder(request: pytest.FixtureRequest, session_folder: Path) -> Path:
     """The commands of an environment with the built wheel, for each Python found here: python, millstream, pytest."""
-    session = tmp_path_factory.getbasetemp()
-    if hasattr(request.config, "workerinput"):
-        session = session.parent  # shared by the processes that run the tests
-    return interpreters.environment(request.param, session) / "bin"
+    return interpreters.environment(request.param, session_folder) / "bin"
+
+
+@pytest.fixture(scope="session")
+def wheel(session_folder: Path) -> Path:
+    """The built wheel."""
+    return interpreters.wheel(session_folder)

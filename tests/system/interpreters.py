@@ -57,6 +57,13 @@ def environment(version: str, session: Path) -> Path:
     return folder
 
 
+def wheel(session: Path) -> Path:
+    """The wheel, built once per session."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with _alone(CACHE / "lock"):
+        return _wheel(session)
+
+
 def _version(python: str) -> str:
     say = "import sys; print(sys.implementation.name, '%d.%d' % sys.version_info[:2])"
     done = subprocess.run([python, "-c", say], capture_output=True, text=True)
