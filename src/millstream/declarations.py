@@ -192,12 +192,34 @@ class Declarations(ABC):
         batch: Batch,
         **options: Unpack[SubscribeOptions],
     ) -> BatchSubscriber[T]: ...
+    @overload
     def subscribe_prefix(
         self,
         prefix: str,
         group: str,
         *,
-        type: type[T],
+        type: TypeForm[T],
+        codec: CodecName | Codec = "msgpack",
+        batch: None = None,
+        **options: Unpack[SubscribeOptions],
+    ) -> Subscriber[T]: ...
+    @overload
+    def subscribe_prefix(
+        self,
+        prefix: str,
+        group: str,
+        *,
+        type: TypeForm[T],
+        codec: CodecName | Codec = "msgpack",
+        batch: Batch,
+        **options: Unpack[SubscribeOptions],
+    ) -> BatchSubscriber[T]: ...
+    def subscribe_prefix(
+        self,
+        prefix: str,
+        group: str,
+        *,
+        type: Any,
         codec: CodecName | Codec = "msgpack",
         batch: Batch | None = None,
         **options: Unpack[SubscribeOptions],

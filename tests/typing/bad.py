@@ -1,10 +1,12 @@
-"""Every line marked E must be an error, and no other line may be, in both checkers."""
+"""Every line marked E must be an error, and no other line may be, in every checker."""
 
+from datetime import timedelta
 from typing import Any
 
-from use import Order, app, conf, in_order, invoice, mail, ordered, orders, resize, send_mail, ship
+from use import Order, app, conf, either, in_order, invoice, mail, ordered, orders, resize, send_mail, ship
 
 from millstream import Batch, DeadEvent, Delivery, Job, Millstream, Problem, RetryPolicy, Router
+from millstream.logging import JobFilter
 
 
 async def bad() -> None:
@@ -31,6 +33,19 @@ async def bad() -> None:
     RetryPolicy(retry_timeouts="no")  # E not a bool
     Router(prefix=1)  # E not text
     app.include_router(app)  # E not a router
+    Router("billing.")  # E by keyword only
+    Router(namespace="x")  # E no such option
+    Router().include_router("billing")  # E not a router
+    resize.options(id_ttl="1h")  # E not a duration
+    resize.options(headers=["tenant"])  # E not a mapping
+    await app.job(42).status()  # E not text
+    await app.job("x", "mail").status()  # E by keyword only
+    RetryPolicy(delay="1 minute")  # E not a duration
+    RetryPolicy(delays=timedelta(minutes=1))  # E not a sequence
+    app.topic("t", int, retention="1h")  # E not a duration
+    app.topic("t", Order | int, codec="xml")  # E no such codec
+    await either.publish("text")  # E neither an order nor a number
+    JobFilter().filter("text")  # E not a record
     resize.options(delay=1).enqueue(1, 2, 3)  # E too many, and never awaited
     number: int = await (await resize.enqueue(1)).result()  # E it is text
     text: str = (await conf.enqueue(1)).result_sync()  # E it is a list
@@ -43,6 +58,22 @@ async def bad() -> None:
     await app.dead.replay(id="x")  # E no such argument
     await mail.pause("now")  # E takes nothing
     number, text, jobs  # to be used
+
+
+@either.subscribe("x")  # E takes only one of the types
+async def wrong_union(event: Order) -> None: ...
+
+
+@app.subscribe_prefix("eit", "x", type=Order | int)  # E takes only one of the types
+async def wrong_prefixed_union(event: Order) -> None: ...
+
+
+@app.on_error  # E takes no problem
+async def wrong_async_observer(problem: int) -> None: ...
+
+
+@app.task(id_ttl="1h")  # E not a duration
+async def wrong_id_ttl() -> None: ...
 
 
 @app.task(priority=10)  # E not built yet

@@ -1,4 +1,4 @@
-"""The typed surface: what must pass passes, and what must fail fails on exactly the marked lines, in both checkers."""
+"""The typed surface: what must pass passes, and what must fail fails on exactly the marked lines, in every checker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,14 @@ def mypy(folder: Path) -> Errors:
 
 
 def pyright(folder: Path) -> Errors:
-    checker = "basedpyright" if find_spec("basedpyright") else "pyright"
+    return _pyright("pyright", folder)
+
+
+def basedpyright(folder: Path) -> Errors:
+    return _pyright("basedpyright", folder)
+
+
+def _pyright(checker: str, folder: Path) -> Errors:
     settings = {
         "include": [os.path.relpath(HERE / name, folder) for name in FILES],
         "extraPaths": [str(SOURCE), str(HERE)],
@@ -58,7 +65,7 @@ def _run(checker: str, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module", params=[mypy, pyright], ids=["mypy", "pyright"])
+@pytest.fixture(scope="module", params=[mypy, pyright, basedpyright], ids=["mypy", "pyright", "basedpyright"])
 def errors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Errors:
     check: Callable[[Path], Errors] = request.param
     return check(tmp_path_factory.mktemp("typing"))

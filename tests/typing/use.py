@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import assert_type
+
+from msgspec import Struct
 
 from millstream import (
     AsyncTask,
@@ -32,7 +35,9 @@ from millstream import (
     current_job,
 )
 from millstream.broker import StoppedKey
-from millstream.errors import BulkError, JobFailed
+from millstream.errors import BulkError, JobFailed, JobNotFound
+from millstream.logging import JobFilter
+from millstream.model.types import Status
 
 
 @asynccontextmanager
@@ -185,6 +190,73 @@ assert_type(either, Topic[Order | int])
 
 @either.subscribe("all")
 async def take_either(event: Order | int) -> None: ...
+
+
+@either.subscribe("lists", batch=Batch(5, wait=1))
+async def take_lists(events: list[Order | int]) -> None: ...
+
+
+@app.subscribe_prefix("eit", "audit", type=Order | int)
+async def audit_either(event: Order | int, delivery: Delivery) -> None: ...
+
+
+@app.subscribe_prefix("eit", "archive", type=Order | int, batch=Batch(5, wait=1))
+async def archive_either(events: list[Order | int]) -> None: ...
+
+
+class Opened(Struct, tag=True):
+    order: int
+
+
+class Closed(Struct, tag=True):
+    order: int
+
+
+doors = app.topic("doors", Opened | Closed, codec="json", start="new")
+assert_type(doors, Topic[Opened | Closed])
+
+
+@doors.on_dead("all")
+async def dead_door(letter: DeadEvent[Opened | Closed]) -> None:
+    assert_type(letter.event, Opened | Closed)
+
+
+@app.task(id_ttl=0)
+async def once(order: int) -> None: ...
+
+
+@app.task(id_ttl=timedelta(hours=1), retry=RetryPolicy(retry_timeouts=False, max_delay=timedelta(minutes=5)))
+def once_an_hour(order: int) -> int:
+    return order
+
+
+async def use_ids() -> None:
+    assert_type(await once.options(id="order-1", id_ttl=timedelta(days=7)).enqueue(1), Job[None])
+    found = app.job("order-1")
+    assert_type(found.queue, str)
+    assert_type(await found.status(), Status)
+    assert_type(await found.cancel(), bool)
+    assert_type(found.info_sync(), JobInfo)
+    try:
+        await found.result(timeout=timedelta(seconds=1))
+    except JobNotFound as error:
+        assert_type(error.job_id, str)
+
+
+def create_app() -> Millstream:
+    made = Millstream(namespace="shop")
+    made.include_router(billing)
+    return made
+
+
+handler = logging.StreamHandler()
+handler.addFilter(JobFilter())
+
+
+async def serve() -> None:
+    async with app.worker(["mail", "orders/billing", "orders/"]):
+        assert_type(await app.dead.list(queue="orders/billing"), list[DeadJob])
+    assert_type(app.group("orders", "billing").topic, str)
 
 
 billing = Router(prefix="billing.", queue="billing")
