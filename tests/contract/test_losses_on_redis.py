@@ -246,7 +246,7 @@ def test_no_search_for_what_was_lost_passes_on_the_turn_of_a_stopped_key(
         backend.at(LOOK)
         assert await take_all(backend, count=1000) == []
         letters = await backend.broker.inspector.dead_letters(backend.queue, limit=2000)
-        followers = [letter.id for letter in letters if letter.letter.reason == "stopped"]
+        followers = [letter.id for letter in letters if letter.reason == "stopped"]
         assert sorted(followers) == sorted(key.decode() + "b" for key in keys)
 
     tell(story)

@@ -28,7 +28,7 @@ async def letters(backend: BackendUnderTest, reason: str) -> list[str]:
     found: list[str] = []
     after = ""
     while page := await backend.broker.inspector.dead_letters(backend.queue, after=after):
-        found += [letter.id for letter in page if letter.letter.reason == reason]
+        found += [letter.id for letter in page if letter.reason == reason]
         after = page[-1].cursor
     return found
 

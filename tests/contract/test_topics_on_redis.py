@@ -461,7 +461,7 @@ def test_an_event_that_was_deleted_while_it_was_held_leaves_a_letter_if_its_hold
         await backend.broker.leave(A, "a")
         assert ids(await backend.take("next", queue=A)) == ["2"]
         (letter,) = await backend.broker.inspector.dead_letters(A)
-        assert letter.letter.reason == "malformed"
+        assert letter.reason == "malformed"
 
     tell(story)
 

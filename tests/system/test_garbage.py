@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from millstream.broker import DeadLetter
 from millstream.errors import JobExpired, JobFailed
+from millstream.model.dead_letter import DeadLetter
 from tests.system.apps import jobs
 from tests.system.harness import Ledger, Server, Workers, eventually, state, totals, until_done
 
@@ -55,7 +55,7 @@ def test_what_is_no_message_is_malformed_and_its_bytes_are_kept(ledger: Ledger, 
     until_done(1 + len(GARBAGE))
     assert sorted(ledger.runs().items()) == [("before", 1), *((f"between-{i}", 1) for i in range(len(GARBAGE)))]
     for letter, fields in zip(letters(), GARBAGE, strict=True):
-        assert (letter.letter.reason, letter.task) == ("malformed", "")
+        assert (letter.reason, letter.task) == ("malformed", "")
         only_body = len(fields) == 2 and fields[0] == b"d"
         assert [b"d", letter.body] == list(fields) if only_body else msgspec.msgpack.decode(letter.body) == list(fields)
 
@@ -66,7 +66,7 @@ def test_an_entry_of_another_program_is_seen_by_a_worker_that_nobody_wakes(
     workers.start()
     server.call("XADD", STREAM, "*", "foreign", "1")
     eventually(lambda: state().dead == 1, "the dead letter", within=10)
-    assert letters()[0].letter.reason == "malformed"
+    assert letters()[0].reason == "malformed"
 
 
 def test_malformed_letters_stay_malformed_when_they_are_replayed(ledger: Ledger, workers: Workers, server: Server) -> None:
@@ -75,7 +75,7 @@ def test_malformed_letters_stay_malformed_when_they_are_replayed(ledger: Ledger,
     eventually(lambda: state().dead == 1, "the dead letter")
     assert len(jobs.app.dead.replay_sync(reason="malformed")) == 1
     eventually(lambda: totals()["dead"] == 2, "it to die again")
-    assert [(letter.letter.reason, letter.body) for letter in letters()] == [("malformed", b"garbage")]
+    assert [(letter.reason, letter.body) for letter in letters()] == [("malformed", b"garbage")]
 
 
 def test_an_entry_that_was_claimed_and_then_trimmed_is_a_dead_letter_too(
@@ -90,22 +90,22 @@ def test_an_entry_that_was_claimed_and_then_trimmed_is_a_dead_letter_too(
     workers.start(lease=1)
     eventually(lambda: state().dead == 1, "the dead letter")
     (letter,) = letters()
-    assert letter.letter.reason == "malformed"
-    assert "trimmed" in letter.letter.error.message
+    assert letter.reason == "malformed"
+    assert "trimmed" in letter.error.message
     assert ledger.runs() == {"held": 1}
 
 
 def test_arguments_that_are_too_large_for_the_worker_are_oversize(ledger: Ledger, workers: Workers) -> None:
     letter = among_neighbours(ledger, workers, lambda: jobs.measure.enqueue_sync("large", "x" * 2000), app="older:app")
-    assert (letter.letter.reason, letter.task) == ("oversize", "measure")
-    assert "max_payload_bytes=1,000" in letter.letter.error.message
+    assert (letter.reason, letter.task) == ("oversize", "measure")
+    assert "max_payload_bytes=1,000" in letter.error.message
     assert "large" not in ledger.runs()
 
 
 def test_arguments_that_no_longer_fit_are_invalid(ledger: Ledger, workers: Workers) -> None:
     letter = among_neighbours(ledger, workers, lambda: jobs.note.enqueue_sync("text"), app="older:app")
-    assert (letter.letter.reason, letter.task, letter.letter.attempts) == ("invalid_arguments", "note", 1)
-    assert "key" in letter.letter.error.message
+    assert (letter.reason, letter.task, letter.attempts) == ("invalid_arguments", "note", 1)
+    assert "key" in letter.error.message
     assert "text" not in ledger.runs()
 
 
@@ -117,7 +117,7 @@ def test_a_task_nobody_knows_is_put_off_and_then_dead(ledger: Ledger, workers: W
     with pytest.raises(JobFailed, match="unknown_task"):
         job.result_sync(timeout=30)
     (letter,) = letters()
-    assert (letter.letter.reason, letter.task, letter.letter.attempts) == ("unknown_task", "nap", 1)
+    assert (letter.reason, letter.task, letter.attempts) == ("unknown_task", "nap", 1)
     assert totals()["retried"] >= 1
     assert worker.log.count("which this worker does not know") == 1
 
@@ -134,7 +134,7 @@ def test_a_task_that_somebody_knows_before_its_grace_is_over_runs(ledger: Ledger
 
 def test_a_result_that_cannot_be_encoded_is_invalid_and_the_job_does_not_run_again(ledger: Ledger, workers: Workers) -> None:
     letter = among_neighbours(ledger, workers, lambda: jobs.unspeakable.enqueue_sync("unspeakable"))
-    assert (letter.letter.reason, letter.task, letter.letter.attempts) == ("invalid_result", "unspeakable", 1)
+    assert (letter.reason, letter.task, letter.attempts) == ("invalid_result", "unspeakable", 1)
     assert ledger.runs()["unspeakable"] == 1
 
 
@@ -156,8 +156,8 @@ def test_what_fails_is_retried_and_then_dead_with_its_traceback(ledger: Ledger, 
     with pytest.raises(JobFailed, match="exhausted"):
         job.result_sync(timeout=30)
     (letter,) = letters()
-    assert (letter.letter.reason, letter.letter.attempts, letter.letter.error.type) == ("exhausted", 3, "ValueError")
-    assert "raise ValueError(key)" in letter.letter.error.traceback
+    assert (letter.reason, letter.attempts, letter.error.type) == ("exhausted", 3, "ValueError")
+    assert "raise ValueError(key)" in letter.error.traceback
     assert [line.attempt for line in ledger.starts()] == [1, 2, 3]
     assert worker.log.count(f"job {job.id} (task 'fail', attempt ") == 3
 

@@ -14,9 +14,10 @@ import msgspec
 from millstream import Millstream
 from millstream.broker import Entry, Post
 from millstream.model.address import Address
+from millstream.model.dead_letter import DeadLetter
 from millstream.model.ending import Ending, encode_ending
 from millstream.model.message import ErrorNote, Message, decode_message
-from millstream.model.outcome import Kind, Letter, Outcome
+from millstream.model.outcome import Kind, Outcome
 from millstream.model.types import DeadReason
 
 DEFAULT = Address("default")
@@ -86,7 +87,7 @@ def dead(reason: DeadReason = "exhausted", error: str = "no luck", ttl: float = 
     """The job is dead."""
 
     def settle(entry: Entry, message: Message) -> Outcome:
-        letter = Letter(reason, ErrorNote("ValueError", error, "Traceback: …"), 3, 0, message.enqueued_ms)
+        letter = DeadLetter(reason, ErrorNote("ValueError", error, "Traceback: …"), 3, 0, message.enqueued_ms)
         return Outcome(
             Kind.DEAD,
             entry.ref,

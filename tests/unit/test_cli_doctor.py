@@ -15,8 +15,9 @@ from millstream.backends.redis import RedisBroker, contents, doctor
 from millstream.backends.redis.keys import GROUP, queue_keys
 from millstream.broker import Finding, GroupState, OrderRules, Post, TopicState, WorkerInfo
 from millstream.model.address import Address
+from millstream.model.dead_letter import DeadLetter
 from millstream.model.message import ErrorNote, Message, encode_message
-from millstream.model.outcome import Kind, Letter, Outcome
+from millstream.model.outcome import Kind, Outcome
 from tests.unit.test_cli_commands import NO_ARGUMENTS
 
 HEALTHY = {"aof_enabled": "1", "aof_last_write_status": "ok", "maxmemory_policy": "noeviction", "maxmemory": "0"}
@@ -201,7 +202,7 @@ async def examine(url: str, harm: Harm) -> list[Finding]:
 async def die(broker: RedisBroker) -> None:
     await broker.publish(Address("q"), [post("dead")])
     (entry,) = (await broker.claim(Address("q"), "c", 1)).entries
-    letter = Letter("rejected", ErrorNote("Reject", "no"), 1, 0, 17)
+    letter = DeadLetter("rejected", ErrorNote("Reject", "no"), 1, 0, 17)
     await broker.settle(
         Address("q"), "c", [Outcome(Kind.DEAD, entry.ref, "dead", body=entry.body or b"", task="t", letter=letter)]
     )
@@ -302,7 +303,7 @@ def test_dead_letters_that_code_handles_are_no_alarm_but_those_it_left_are(embed
             await broker.join(Address("t/g"), "c", 60.0)
             await broker.emit("t", [post(name) for name in ("a", "b", "c")])
             entries = (await broker.claim(Address("t/g"), "c", 3)).entries
-            letter = Letter("rejected", ErrorNote("Reject", "no"), 1, 0, 17)
+            letter = DeadLetter("rejected", ErrorNote("Reject", "no"), 1, 0, 17)
             ends = [Outcome(Kind.DEAD, e.ref, name, body=b"", letter=letter) for e, name in zip(entries, "abc", strict=True)]
             await broker.settle(Address("t/g"), "c", ends)
             seen = [await look()]
@@ -343,7 +344,7 @@ async def stop_key(broker: RedisBroker, address: Address) -> None:
     """Of two messages of one key the first dies, which stops the key, so that the second dies too."""
     await broker.join(address, "c", 60.0, order=OrderRules(stop=True))
     (entry,) = (await broker.claim(address, "c", 1)).entries
-    letter = Letter("rejected", ErrorNote("Reject", "no"), 1, 0, 17)
+    letter = DeadLetter("rejected", ErrorNote("Reject", "no"), 1, 0, 17)
     await broker.settle(address, "c", [Outcome(Kind.DEAD, entry.ref, "1", body=entry.body or b"", task="t", letter=letter)])
     await broker.claim(address, "c", 1)
 

@@ -433,9 +433,9 @@ def test_what_cannot_be_read_is_dead_one_by_one_with_its_bytes_and_the_rest_goes
             letters = await app.inspector.dead_letters("numbers/g")
             totals = (await app.inspector.queue("numbers/g")).totals
         assert sorted(seen) == [1, 2, 3]
-        assert [letter.body for letter in letters if letter.letter.reason == "malformed"] == garbage
-        (other,) = [letter for letter in letters if letter.letter.reason != "malformed"]
-        assert (other.letter.reason, other.letter.attempts) == ("invalid_arguments", 1)
+        assert [letter.body for letter in letters if letter.reason == "malformed"] == garbage
+        (other,) = [letter for letter in letters if letter.reason != "malformed"]
+        assert (other.reason, other.attempts) == ("invalid_arguments", 1)
         assert (totals["done"], totals["dead"], totals["retried"]) == (3, 4, 0)
 
     looped(main)()

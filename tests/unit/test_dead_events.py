@@ -13,11 +13,11 @@ import pytest
 
 from millstream import DeadEvent, DeadJob, Delivery, Millstream, Reject, Retry, RetryPolicy, Snooze, Topic, current_job
 from millstream.broker import Post
-from millstream.broker.letters import open_letter
 from millstream.errors import MalformedEvent, UsageError
 from millstream.events import forward
 from millstream.events.forward import Forwarder
 from millstream.model.address import Address
+from millstream.model.dead_letter import decode_letter
 from millstream.model.message import decode_message
 from tests.unit.stage import PATIENCE, looped, new_app
 
@@ -610,7 +610,7 @@ async def test_one_that_was_published_before_its_mover_died_is_not_published_aga
         await kill(app, Order(1), topic=orders)
         await broker.join(DEAD, "mover", 30.0)
         (entry,) = (await broker.claim(DEAD, "mover", 1)).entries
-        _, post = forwarder._post(open_letter(decode_message(entry.body or b"").args))
+        _, post = forwarder._post(decode_letter(decode_message(entry.body or b"").args))
         await broker.emit("spoilt", [post])
         await broker.leave(DEAD, "mover")
         orders.dead_handlers["billing"] = forwarder

@@ -11,17 +11,17 @@ import pytest
 from millstream import Millstream, RetryPolicy, Snooze, current_job
 from millstream.errors import JobFailed
 from millstream.model.address import Address
-from millstream.model.message import FAILURES_KEPT, Attempt, decode_message
-from millstream.model.outcome import Letter, decode_letter
+from millstream.model.dead_letter import DeadLetter, decode_letter, encode_letter
+from millstream.model.message import FAILURES_KEPT, Attempt, ErrorNote, decode_message
 from tests.unit.stage import PATIENCE, looped, new_app
 
 AT_ONCE = RetryPolicy(14, delay=0.0, jitter=False)
 
 
-async def letter_of(app: Millstream, job_id: str) -> Letter:
+async def letter_of(app: Millstream, job_id: str) -> DeadLetter:
     found = await app.inspector.dead_letter("default", job_id)
     assert found is not None
-    return found.letter
+    return found
 
 
 @looped
@@ -109,7 +109,7 @@ async def test_a_replayed_job_begins_without_failed_attempts() -> None:
             with pytest.raises(JobFailed):
                 await job.result(PATIENCE)
         found = await app.inspector.dead_letter("default", job.id)
-        assert found is not None and found.letter.failures
+        assert found is not None and found.failures
         assert decode_message(found.body).failures == ()
 
 
@@ -130,12 +130,19 @@ async def test_what_is_kept_of_a_long_exception_text_is_bounded_and_its_frames_s
     assert len(msgspec.msgpack.encode(found)) < 40_000
     assert len(failed.value.error) < 5_000 and "more characters" in failed.value.error
     assert "in fail" in failed.value.traceback
-    assert all(len(failure.error) < 400 for failure in found.letter.failures)
+    assert all(len(failure.error) < 400 for failure in found.failures)
 
 
 def test_a_dead_letter_written_without_failures_can_be_read() -> None:
     written = msgspec.msgpack.encode(["stopped", ["OrderError", "an earlier one is dead", ""], 0, 0, 0])
     assert decode_letter(written).failures == ()
+
+
+def test_a_dead_letter_written_by_a_worker_begins_as_it_did_before_letters_had_ids() -> None:
+    written = DeadLetter("exhausted", ErrorNote("ValueError", "no", "Traceback"), 3, 1, 17, (Attempt(1.5, "E", "no", "w", 3),))
+    before = ["exhausted", ["ValueError", "no", "Traceback"], 3, 1, 17, [[1.5, "E", "no", "w", 3]]]
+    assert msgspec.msgpack.decode(encode_letter(written))[:6] == before
+    assert decode_letter(msgspec.msgpack.encode(before)) == written
 
 
 def test_a_failed_attempt_written_with_fewer_fields_can_be_read() -> None:

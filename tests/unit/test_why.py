@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from millstream.backends.redis.inspector import trouble
-from millstream.broker import DeadLetter, JobView, QueueState, Standing, Trouble, Why, WhyCode, WorkerInfo
+from millstream.broker import JobView, QueueState, Standing, Trouble, Why, WhyCode, WorkerInfo
 from millstream.broker.explaining import Facts, explain
 from millstream.model.address import Address
+from millstream.model.dead_letter import DeadLetter
 from millstream.model.message import ErrorNote, Message, encode_message
-from millstream.model.outcome import Letter
 
 MAIL = Address("mail")
 
@@ -144,7 +144,7 @@ def test_a_blocked_job_names_the_job_ahead_and_its_state() -> None:
 
 
 def test_a_stopped_key_names_the_command_that_clears_it() -> None:
-    letter = DeadLetter("a", "send", Address("mail"), Letter("stopped", ErrorNote("KeyStopped", ""), 1, 0, 0), NOW, b"", "")
+    letter = DeadLetter("stopped", ErrorNote("KeyStopped", ""), 1, 0, 0, id="a", task="send", queue="mail", died_at=NOW)
     dead = JobView.of_letter(letter)
     stopped = {"key": b"ann lee", "stopped_by": "first"}
     found = why(dead, worker(), standing=stopped)

@@ -7,7 +7,6 @@ seconds; entry references and bodies are opaque bytes.
 from millstream.broker.contract import Broker
 from millstream.broker.control import ControlChannel
 from millstream.broker.inspector import (
-    DeadLetter,
     Finding,
     GroupState,
     Inspector,
@@ -42,7 +41,6 @@ __all__ = [
     "Claim",
     "Consuming",
     "ControlChannel",
-    "DeadLetter",
     "Entry",
     "Finding",
     "Followed",

@@ -10,9 +10,9 @@ import msgspec
 from millstream.broker.why import Standing, Trouble, Why, key_text
 from millstream.errors import BrokerUnavailable
 from millstream.model.address import Address
+from millstream.model.dead_letter import DeadLetter
 from millstream.model.ending import Ending
 from millstream.model.message import Attempt, Message, decode_message
-from millstream.model.outcome import Letter
 from millstream.model.types import Status
 
 if TYPE_CHECKING:
@@ -106,25 +106,6 @@ class StoppedKey(msgspec.Struct, frozen=True):
         return key_text(self.key)
 
 
-class DeadLetter(msgspec.Struct, frozen=True):
-    """A dead letter as stored."""
-
-    id: str
-    task: str
-    queue: str
-    letter: Letter
-    died_at: float
-    """Epoch seconds, server time."""
-    body: bytes
-    """The message as it would run again; for ``malformed`` whatever was found."""
-    cursor: str
-    """Where ``dead_letters`` goes on after this one."""
-    source: str = ""
-    """The claim it died of, as the backend names it."""
-    key: bytes | None = None
-    """Its position is among those of this key; None: it is in no order."""
-
-
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """One job as the server has it. Moments are epoch seconds, server time; None where there is none."""
 
@@ -163,10 +144,10 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
             return None
 
     @property
-    def why_dead(self) -> Letter | None:
+    def why_dead(self) -> DeadLetter | None:
         """Of a dead job: what its dead letter says, or its ending if the letter was purged; None if neither is there."""
         if self.letter is not None:
-            return self.letter.letter
+            return self.letter
         return None if self.ending is None else self.ending.letter
 
     @classmethod
@@ -178,7 +159,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
             status="dead",
             body=letter.body,
             cursor=letter.cursor,
-            crashes=letter.letter.crashes,
+            crashes=letter.crashes,
             letter=letter,
             ended_at=letter.died_at,
         )
@@ -205,8 +186,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def enqueued_ms(self) -> int:
         """When it was enqueued, by the clock of the machine that did; 0 if that is not known."""
-        if self.letter is not None and self.letter.letter.enqueued_ms:
-            return self.letter.letter.enqueued_ms
+        if self.letter is not None and self.letter.enqueued_ms:
+            return self.letter.enqueued_ms
         message = self.message  # a letter that the server wrote itself does not say it
         return message.enqueued_ms if message is not None else 0 if self.ending is None else self.ending.enqueued_ms
 
@@ -214,7 +195,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     def failures(self) -> tuple[Attempt, ...]:
         """Its last failed attempts, oldest first."""
         if self.letter is not None:
-            return self.letter.letter.failures
+            return self.letter.failures
         message = self.message
         return () if message is None else message.failures
 

@@ -22,10 +22,10 @@ from millstream.model.types import DeadReason
 
 if TYPE_CHECKING:
     from millstream.app import Millstream
-    from millstream.broker import DeadLetter
     from millstream.broker.explaining import Facts
     from millstream.cli.output import Advance
     from millstream.jobs.dead import DeadJob
+    from millstream.model.dead_letter import DeadLetter
 
 COLUMNS = (
     Column("id"),
@@ -96,7 +96,7 @@ class Choice:
         return found
 
     def _fits(self, letter: DeadLetter) -> bool:
-        return self.reason in (None, letter.letter.reason) and self.task in (None, letter.task)
+        return self.reason in (None, letter.reason) and self.task in (None, letter.task)
 
 
 @dead.command("ls")

@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from millstream.broker import (
-    DeadLetter,
     Finding,
     Inspector,
     JobView,
@@ -24,6 +23,7 @@ from millstream.client.background import sync_version
 from millstream.client.clients import Clients
 from millstream.client.pages import merged
 from millstream.model.address import Address
+from millstream.model.dead_letter import DeadLetter
 from millstream.model.types import Status
 
 if TYPE_CHECKING:

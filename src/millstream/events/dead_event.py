@@ -11,14 +11,13 @@ from typing import Any, Generic, Protocol, TypedDict, TypeVar
 
 import msgspec
 
-from millstream.broker import DeadLetter
-from millstream.broker.letters import open_letter
 from millstream.client import Clients, sync_version
 from millstream.codec import EventCodec, ResultCodec
 from millstream.codec.encoder import Payload
 from millstream.errors import MalformedEvent, UsageError
 from millstream.jobs.dead import DeadJob, DeadLetters
 from millstream.model.address import Address
+from millstream.model.dead_letter import DeadLetter, decode_letter
 from millstream.model.handler import Letters, is_coroutine
 from millstream.model.invalid import InvalidArguments
 from millstream.model.message import EventFields, Message, decode_message
@@ -140,7 +139,7 @@ def letter_settings(name: str, *, timeout: float, max_crashes: int) -> TaskSetti
 
 def read_message(letter: DeadLetter) -> Message | None:
     """The event that died, as it travels; None if it never was one."""
-    if letter.letter.reason == "malformed":
+    if letter.reason == "malformed":
         return None
     try:
         return decode_message(letter.body)
@@ -159,7 +158,7 @@ class _DeadEvents:
 
     def decode(self, payload: Payload, /) -> tuple[tuple[Any, ...], dict[str, Any]]:
         try:
-            letter = open_letter(payload)
+            letter = decode_letter(payload)
             job, message = DeadJob.open(letter), read_message(letter)
         except Exception as error:
             raise InvalidArguments(f"it is no dead letter of ours: {error}") from error

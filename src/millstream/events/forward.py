@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from millstream.broker import DeadLetter, Post, Receipt
-from millstream.broker.letters import open_letter
+from millstream.broker import Post, Receipt
 from millstream.client import Clients
 from millstream.codec import EventCodec, ResultCodec
 from millstream.codec.encoder import Payload
 from millstream.events.batch import Batch
 from millstream.events.dead_event import letter_settings, read_message
 from millstream.model.address import Address
+from millstream.model.dead_letter import DeadLetter, decode_letter
 from millstream.model.handler import Letters
 from millstream.model.invalid import InvalidArguments
 from millstream.model.message import EventFields, Message, encode_message
@@ -117,8 +117,8 @@ class Forwarder:
     def _post(self, letter: DeadLetter) -> tuple[Address, Post]:
         """What is published, and where."""
         message = read_message(letter)
-        if message is None or letter.letter.reason == "oversize":
-            raise _Unmovable(f"it is {letter.letter.reason}: {letter.letter.error.message}")
+        if message is None or letter.reason == "oversize":
+            raise _Unmovable(f"it is {letter.reason}: {letter.error.message}")
         try:
             payload = self.target.wire.adopt(message.args, self._codec)
         except (InvalidArguments, TypeError) as error:
@@ -150,14 +150,13 @@ class Forwarder:
         return shards[shard_of_key(key, len(shards))], key
 
     def _fields(self, carried: EventFields, letter: DeadLetter) -> EventFields:
-        said = letter.letter
         headers = carried.headers | {
-            "dead-reason": said.reason,
-            "dead-error": f"{said.error.type}: {said.error.message}"[:ERROR_LIMIT],
+            "dead-reason": letter.reason,
+            "dead-error": f"{letter.error.type}: {letter.error.message}"[:ERROR_LIMIT],
             "dead-topic": self.topic,
             "dead-group": self.group,
             "dead-id": letter.id,
-            "dead-attempts": str(said.attempts),
+            "dead-attempts": str(letter.attempts),
         }
         return msgspec.structs.replace(carried, headers=headers)
 
@@ -176,7 +175,7 @@ class _Letters:
         raise AssertionError("letters are moved many at once")
 
     def event(self, payload: Payload) -> DeadLetter:
-        return open_letter(payload)
+        return decode_letter(payload)
 
     def together(self, jobs: list[InFlight], letters: list[DeadLetter]) -> tuple[Any, ...]:
         return jobs, letters

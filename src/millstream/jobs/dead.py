@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol, get_args
 
-from millstream.broker import Broker, DeadLetter
+from millstream.broker import Broker
 from millstream.client import ClientInspector, Clients, new_request, sync_version
 from millstream.errors import UsageError
 from millstream.model.address import Address
+from millstream.model.dead_letter import DeadLetter
 from millstream.model.message import Attempt
 from millstream.model.settings import integer
 from millstream.model.types import DeadReason
@@ -48,13 +49,12 @@ class DeadJob:
     """Its last ten failed attempts, oldest first."""
 
     @classmethod
-    def open(cls, stored: DeadLetter) -> DeadJob:
+    def open(cls, letter: DeadLetter) -> DeadJob:
         """What a stored letter says."""
-        letter = stored.letter
         return cls(
-            id=stored.id,
-            task=stored.task,
-            queue=str(Address(stored.queue).base),
+            id=letter.id,
+            task=letter.task,
+            queue=str(Address(letter.queue).base),
             reason=letter.reason,
             error_type=letter.error.type,
             error=letter.error.message,
@@ -62,10 +62,10 @@ class DeadJob:
             attempts=letter.attempts,
             crashes=letter.crashes,
             enqueued_at=datetime.fromtimestamp(letter.enqueued_ms / 1000, UTC) if letter.enqueued_ms else None,
-            died_at=datetime.fromtimestamp(stored.died_at, UTC),
-            entry=stored.source,
-            order_key=stored.key,
-            shard=Address(stored.queue).shard,
+            died_at=datetime.fromtimestamp(letter.died_at, UTC),
+            entry=letter.source,
+            order_key=letter.key,
+            shard=Address(letter.queue).shard,
             failures=letter.failures,
         )
 
@@ -217,7 +217,7 @@ def _purge(broker: Broker, queue: Address, ids: Ids, request: str) -> Awaitable[
 
 
 def _fits(letter: DeadLetter, reason: DeadReason | None, task: str | None) -> bool:
-    return (reason is None or letter.letter.reason == reason) and (task is None or letter.task == task)
+    return (reason is None or letter.reason == reason) and (task is None or letter.task == task)
 
 
 def _check_reason(reason: str | None) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from millstream.broker import Cancellation, DeadLetter, JobView, Why
+from millstream.broker import Cancellation, JobView, Why
 from millstream.broker.explaining import explain
 from millstream.client import Client, Clients, new_request, sync_version
 from millstream.errors import (
@@ -27,9 +27,9 @@ from millstream.errors import (
 )
 from millstream.jobs.info import JobInfo
 from millstream.model.address import Address
+from millstream.model.dead_letter import DeadLetter
 from millstream.model.ending import Ending, decode_ending
 from millstream.model.invalid import InvalidResult
-from millstream.model.outcome import Letter
 from millstream.model.settings import seconds
 from millstream.model.types import Seconds, Status
 from millstream.reporting import logs
@@ -265,9 +265,7 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         text = f"{self} is not known at {where}: it ended and left no result, or there was no such job"
         return JobNotFound(text, self.id)
 
-    def _failed(self, letter: Letter | DeadLetter) -> JobFailed:
-        if isinstance(letter, DeadLetter):
-            letter = letter.letter
+    def _failed(self, letter: DeadLetter) -> JobFailed:
         error = letter.error
         text = " ".join(error.message.split())
         if len(text) > ERROR_CHARACTERS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from millstream.model.outcome import Letter
+from millstream.model.dead_letter import DeadLetter
 
 
 class Ending(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -14,7 +14,7 @@ class Ending(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """done, dead, cancelled or expired."""
     value: msgspec.Raw = msgspec.Raw(b"\xc0")
     """done: msgpack of the return value."""
-    letter: Letter | None = None
+    letter: DeadLetter | None = None
     """dead: why."""
     task: str = ""
     """The name of its task; empty if it is not known, as of a cancelled job."""
@@ -47,7 +47,7 @@ def encode_done(value: bytes, tail: bytes, enqueued_ms: int) -> bytes:
     return b"\x96\xa4done" + value + tail + encode_ending(enqueued_ms)
 
 
-def encode_dead(letter: Letter) -> bytes:
+def encode_dead(letter: DeadLetter) -> bytes:
     return encode_ending(Ending("dead", letter=letter))
 
 

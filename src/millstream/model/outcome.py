@@ -7,8 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from millstream.model.message import Attempt, ErrorNote
-from millstream.model.types import DeadReason
+from millstream.model.dead_letter import DeadLetter
 
 
 class Kind(IntEnum):
@@ -37,19 +36,6 @@ SETTLED = Said("ack")
 """What a handler said was settled already."""
 
 
-class Letter(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What a dead letter says beside the message itself."""
-
-    reason: DeadReason
-    error: ErrorNote
-    attempts: int
-    """How many attempts were made, the last one included."""
-    crashes: int
-    enqueued_ms: int
-    failures: tuple[Attempt, ...] = ()
-    """The last failed attempts, oldest first: the final one is the last. An ``Ending`` does not repeat them."""
-
-
 class Outcome(msgspec.Struct, frozen=True, gc=False):
     """One delivery's end, complete: a broker needs nothing else to settle it."""
 
@@ -70,9 +56,5 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """RETRY: the entry's expiry, handed on unchanged."""
     task: str = ""
     """DEAD: the task's name, for filters."""
-    letter: Letter | None = None
+    letter: DeadLetter | None = None
     """DEAD: why."""
-
-
-encode_letter = msgspec.msgpack.Encoder().encode
-decode_letter = msgspec.msgpack.Decoder(Letter).decode

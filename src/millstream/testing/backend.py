@@ -10,9 +10,10 @@ import msgspec
 
 from millstream.broker import Broker, Claim, Entry, Post, Receipt
 from millstream.model.address import Address
+from millstream.model.dead_letter import DeadLetter
 from millstream.model.ending import Ending, encode_ending
 from millstream.model.message import Attempt, ErrorNote
-from millstream.model.outcome import Kind, Letter, Outcome
+from millstream.model.outcome import Kind, Outcome
 from millstream.model.types import Status
 
 # epoch seconds at which every test begins
@@ -27,7 +28,7 @@ LONG = 4 * PATIENCE
 QUEUE, OTHER_QUEUE = Address("q"), Address("q2")
 
 DONE_ENDING = encode_ending(Ending("done", msgspec.Raw(b"\x07")))
-LETTER = Letter(
+LETTER = DeadLetter(
     "exhausted",
     ErrorNote("ValueError", "no", "Traceback …"),
     attempts=3,
@@ -194,6 +195,11 @@ def promise(**options: Any) -> Callable[[Callable[[T, BackendUnderTest], Corouti
 def ids(entries: Iterable[Entry]) -> list[str]:
     """Whose entries these are."""
     return [(entry.body or b"").partition(b"#")[0].decode() for entry in entries]
+
+
+def cause(letter: DeadLetter) -> DeadLetter:
+    """What a worker said of a death, without what the backend added when it stored the letter."""
+    return DeadLetter(letter.reason, letter.error, letter.attempts, letter.crashes, letter.enqueued_ms, letter.failures)
 
 
 def outcome(entry: Entry, kind: Kind, **fields: Any) -> Outcome:

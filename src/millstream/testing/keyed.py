@@ -62,7 +62,7 @@ async def blocked(backend: BackendUnderTest) -> list[str]:
 async def dead(backend: BackendUnderTest, reason: str = "") -> list[str]:
     """Whose letters there are, oldest first; of one reason, if it is said."""
     letters = await backend.broker.inspector.dead_letters(backend.queue)
-    return [letter.id for letter in letters if not reason or letter.letter.reason == reason]
+    return [letter.id for letter in letters if not reason or letter.reason == reason]
 
 
 def view_id(view: JobView) -> str:

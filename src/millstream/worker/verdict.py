@@ -13,10 +13,11 @@ import msgspec
 
 from millstream.broker.values import entry_name
 from millstream.errors import Reject, Retry, Snooze
+from millstream.model.dead_letter import DeadLetter
 from millstream.model.ending import encode_dead
 from millstream.model.invalid import InvalidArguments, InvalidResult
 from millstream.model.message import FAILURES_KEPT, Attempt, ErrorNote, Message, encode_message
-from millstream.model.outcome import Kind, Letter, Outcome
+from millstream.model.outcome import Kind, Outcome
 from millstream.model.policy import RetryPolicy
 from millstream.model.types import DeadReason
 
@@ -109,7 +110,7 @@ def retry(ref: bytes, message: Message, delay: float, expires_ms: int, **changes
 
 def dead(ref: bytes, message: Message, reason: DeadReason, error: ErrorNote, crashes: int, result_ttl: float) -> Outcome:
     """A dead letter, ready to be replayed from its first attempt."""
-    letter = Letter(reason, error, message.attempt, crashes, message.enqueued_ms)
+    letter = DeadLetter(reason, error, message.attempt, crashes, message.enqueued_ms)
     ending = encode_dead(letter) if result_ttl > 0 else None
     return Outcome(
         Kind.DEAD,
@@ -135,7 +136,7 @@ def interrupted(ref: bytes, message: Message, crashes: int, result_ttl: float, *
 
 def malformed(ref: bytes, body: bytes, why: str, crashes: int) -> Outcome:
     """A dead letter for bytes that are no message; they are kept as they were."""
-    letter = Letter("malformed", ErrorNote("MalformedEntry", why), 0, crashes, 0)
+    letter = DeadLetter("malformed", ErrorNote("MalformedEntry", why), 0, crashes, 0)
     return Outcome(Kind.DEAD, ref, f"malformed-{entry_name(ref)}", body=body, letter=letter)
 
 

@@ -13,11 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from millstream.backends.memory import MemoryBroker
 from millstream.backends.redis import RedisBroker
-from millstream.broker import Claim, DeadLetter, Entry, JobView, Listed
+from millstream.broker import Claim, Entry, JobView, Listed
 from millstream.errors import LeaseLost, ShardsChanged, ShardsInUse
 from millstream.model.address import Address
-from millstream.model.outcome import Kind, Letter, Outcome
-from millstream.testing.backend import DEAD_ENDING, DONE_ENDING, LETTER, START
+from millstream.model.dead_letter import DeadLetter
+from millstream.model.outcome import Kind, Outcome
+from millstream.testing.backend import DEAD_ENDING, DONE_ENDING, LETTER, START, cause
 
 LISTED: tuple[Listed, ...] = ("blocked", "scheduled", "ready", "running")
 
@@ -118,10 +119,10 @@ def pairs(answers: tuple[Any, Any], consumer: str) -> list[Claimed]:
 
 def seen_letter(dead: DeadLetter) -> tuple[Any, ...]:
     """A dead letter; how its death by the order of its key is worded is each backend's own."""
-    letter: Letter = dead.letter
-    if letter.error.type == "OrderError":
-        letter = msgspec.structs.replace(letter, error=msgspec.structs.replace(letter.error, message=""))
-    return dead.id, dead.task, dead.queue, letter, dead.died_at, dead.body, dead.key
+    died_of = cause(dead)
+    if died_of.error.type == "OrderError":
+        died_of = msgspec.structs.replace(died_of, error=msgspec.structs.replace(died_of.error, message=""))
+    return dead.id, dead.task, dead.queue, died_of, dead.died_at, dead.body, dead.key
 
 
 async def listed(backend: BackendUnderTest, queue: Address, status: Listed) -> list[tuple[Any, ...]]:

@@ -10,8 +10,8 @@ from itertools import islice
 from millstream.backends.memory.live_jobs import LiveJobs
 from millstream.backends.memory.state import Dead, Given, Job, Kept, Location, Moment, Waiter
 from millstream.broker.values import REQUEST_SECONDS
+from millstream.model.dead_letter import DeadLetter
 from millstream.model.message import ErrorNote
-from millstream.model.outcome import Letter
 from millstream.model.types import DeadReason
 
 TOTALS = ("published", "done", "retried", "dead", "expired", "cancelled", "released", "lapsed")
@@ -67,7 +67,7 @@ class EndedJobs(LiveJobs):
     def _free(self, job_id: str, known: Given, now: Moment) -> None:
         self._given.put(job_id, known._replace(freed=True), now.wall + REQUEST_SECONDS, now.wall)
 
-    def _dead_letter(self, job: Job, letter: Letter, task: str, body: bytes, now: Moment) -> None:
+    def _dead_letter(self, job: Job, letter: DeadLetter, task: str, body: bytes, now: Moment) -> None:
         self._supersede(job.id)
         number, source = next(self._numbers), job.ref.decode()
         self.dead[job.id] = Dead(number, job.id, task, letter, body, now.ms, source, job.key, job.position)
@@ -84,7 +84,7 @@ class EndedJobs(LiveJobs):
         """A job dies of the order of its key, without a run."""
         if reason == "stopped":
             self.order.record(job)
-        letter = Letter(reason, ErrorNote("OrderError", _DIED_OF[reason]), attempts=0, crashes=0, enqueued_ms=0)
+        letter = DeadLetter(reason, ErrorNote("OrderError", _DIED_OF[reason]), attempts=0, crashes=0, enqueued_ms=0)
         self._dead_letter(job, letter, self._task(job), job.body, now)
         self._end(job, None, 0.0, self._given.get(job.id, now.wall) is not None, now, keeping, dead=True)
 

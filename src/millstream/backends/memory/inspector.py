@@ -12,7 +12,6 @@ from millstream.backends.memory.queue import MemoryQueue
 from millstream.backends.memory.state import Job, Location, Moment, Number, State
 from millstream.backends.memory.topic import MemoryTopic
 from millstream.broker import (
-    DeadLetter,
     Finding,
     Inspector,
     JobView,
@@ -25,6 +24,7 @@ from millstream.broker import (
     WorkerInfo,
 )
 from millstream.model.address import Address
+from millstream.model.dead_letter import DeadLetter
 from millstream.model.ending import decode_ending
 from millstream.model.types import Status
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from millstream.broker import DeadLetter, WorkerInfo
+import msgspec
+
+from millstream.broker import WorkerInfo
 from millstream.model.address import Address
-from millstream.model.outcome import Letter
+from millstream.model.dead_letter import DeadLetter
 
 if TYPE_CHECKING:
     from millstream.backends.memory.queue import MemoryQueue
@@ -83,7 +85,7 @@ class Dead:
     number: int
     id: str
     task: str
-    letter: Letter
+    letter: DeadLetter
     body: bytes
     died_ms: int
     source: str
@@ -93,8 +95,17 @@ class Dead:
 
     def stored(self, queue: Address) -> DeadLetter:
         """As the inspector shows it."""
-        died_at, cursor = self.died_ms / 1000, str(self.number)
-        return DeadLetter(self.id, self.task, str(queue), self.letter, died_at, self.body, cursor, self.source, self.key)
+        return msgspec.structs.replace(
+            self.letter,
+            id=self.id,
+            task=self.task,
+            queue=str(queue),
+            died_at=self.died_ms / 1000,
+            body=self.body,
+            cursor=str(self.number),
+            source=self.source,
+            key=self.key,
+        )
 
 
 @dataclass(slots=True)

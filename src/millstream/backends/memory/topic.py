@@ -19,7 +19,7 @@ from millstream.backends.memory.state import Job, Kept, Moment, Number, Sender, 
 from millstream.broker import Entry, Followed, GroupState, Position, Post, QueueState, Receipt, TopicState
 from millstream.broker.values import BEGINNING, END, LogPosition, millisecond_of, parse_entry
 from millstream.model.address import Address
-from millstream.model.outcome import Letter
+from millstream.model.dead_letter import DeadLetter
 
 # milliseconds between two trims of a log
 TRIM_MS = 1000
@@ -252,7 +252,7 @@ class MemoryGroup(MemoryQueue):
         self._rewound: Number = (0, 0)
         self._ahead: set[Number] = set()
 
-    def _dead_letter(self, job: Job, letter: Letter, task: str, body: bytes, now: Moment) -> None:
+    def _dead_letter(self, job: Job, letter: DeadLetter, task: str, body: bytes, now: Moment) -> None:
         super()._dead_letter(job, letter, task, body, now)
         self.letters.wake()
 

@@ -13,15 +13,16 @@ from millstream.broker.letters import enclose
 from millstream.broker.values import BEGINNING, END, LogPosition, millisecond_of, parse_entry
 from millstream.errors import LeaseLost, ShardsChanged
 from millstream.model.address import Address
+from millstream.model.dead_letter import DeadLetter, encode_letter
 from millstream.model.ending import encode_expired
 from millstream.model.message import ErrorNote
-from millstream.model.outcome import Kind, Letter, Outcome, encode_letter
+from millstream.model.outcome import Kind, Outcome
 
 EXPIRED = encode_expired()
 _CANCELLATIONS = {ord("0"): Cancellation.ENDED, ord("1"): Cancellation.CANCELLED, ord("2"): Cancellation.RUNNING}
 
 LOST_LETTER = encode_letter(
-    Letter(
+    DeadLetter(
         "malformed",
         ErrorNote("LookupError", "the entry was claimed, but its body is gone from the stream: something else trimmed it"),
         attempts=0,

@@ -10,7 +10,6 @@ import msgspec
 from millstream.backends.redis.connect import parse_info
 from millstream.backends.redis.keys import GROUP, SUSPECTS
 from millstream.broker import (
-    DeadLetter,
     Finding,
     GroupState,
     Inspector,
@@ -25,9 +24,9 @@ from millstream.broker import (
 )
 from millstream.errors import BrokerError, BrokerUnavailable
 from millstream.model.address import Address
+from millstream.model.dead_letter import DeadLetter, decode_letter
 from millstream.model.ending import decode_ending
 from millstream.model.message import ErrorNote, decode_message
-from millstream.model.outcome import Letter, decode_letter
 from millstream.model.types import Status
 
 _LOCATIONS: dict[bytes, Status] = {b"h": "scheduled", b"p": "blocked", b"d": "dead", b"ready": "ready", b"running": "running"}
@@ -238,12 +237,13 @@ def dead_letter(queue: Address, entry: bytes, fields: list[bytes]) -> DeadLetter
     try:
         letter = decode_letter(stored[b"m"])
     except (KeyError, UnicodeDecodeError, msgspec.MsgspecError) as error:
-        letter = Letter("malformed", ErrorNote(type(error).__name__, f"the dead letter itself is unreadable: {error}"), 0, 0, 0)
-    return DeadLetter(
+        why = f"the dead letter itself is unreadable: {error}"
+        letter = DeadLetter("malformed", ErrorNote(type(error).__name__, why), 0, 0, 0)
+    return msgspec.structs.replace(
+        letter,
         id=stored.get(b"i", b"").decode("utf-8", "replace"),
         task=stored.get(b"t", b"").decode("utf-8", "replace"),
         queue=str(queue),
-        letter=letter,
         died_at=int(stored.get(b"a", b"0")) / 1000,
         body=stored.get(b"d", b""),
         cursor=entry.decode(),

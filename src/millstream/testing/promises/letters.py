@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from millstream.broker import DeadLetter, Entry
-from millstream.broker.letters import open_letter
+from millstream.broker import Entry
 from millstream.broker.values import OVERDUE_SECONDS
 from millstream.errors import LeaseLost
+from millstream.model.dead_letter import DeadLetter, decode_letter
 from millstream.model.message import decode_message
 from millstream.model.outcome import Kind, Outcome
 from millstream.testing.backend import LONG, BackendUnderTest, Promises, promise
@@ -26,7 +26,7 @@ async def make_dead(backend: BackendUnderTest, *event_ids: str, **fields: object
 
 
 def letters(entries: list[Entry]) -> list[DeadLetter]:
-    return [open_letter(decode_message(entry.body or b"").args) for entry in entries]
+    return [decode_letter(decode_message(entry.body or b"").args) for entry in entries]
 
 
 def ids(entries: list[Entry]) -> list[str]:
@@ -56,7 +56,7 @@ class LetterPromises(Promises):
         entries = await claimed(backend)
         assert letters(entries) == await backend.broker.inspector.dead_letters(A)
         first = letters(entries)[0]
-        assert (first.id, first.queue, first.body, first.letter.reason) == ("1", A, b"1#again", "exhausted")
+        assert (first.id, first.queue, first.body, first.reason) == ("1", A, b"1#again", "exhausted")
         assert [decode_message(entry.body or b"").id for entry in entries] == ["1", "2"]
         assert [entry.crashes for entry in entries] == [0, 0]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from millstream.broker import Post, Receipt
-from millstream.broker.letters import open_letter
 from millstream.broker.values import BEGINNING, END, OrderRules
 from millstream.model.address import Address
+from millstream.model.dead_letter import decode_letter
 from millstream.model.message import decode_message
 from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
@@ -113,8 +113,8 @@ class OrderedGroupPromises(Promises):
         await end(backend, "a", first, Kind.DEAD)
         entries = await waiting
         entries += await backend.take("undertaker", queue=A.dead)
-        letters = [open_letter(decode_message(entry.body or b"").args) for entry in entries]
-        assert [(letter.id, letter.letter.reason, letter.key) for letter in letters] == [
+        letters = [decode_letter(decode_message(entry.body or b"").args) for entry in entries]
+        assert [(letter.id, letter.reason, letter.key) for letter in letters] == [
             ("1", "exhausted", KEY),
             ("2", "stopped", KEY),
         ]

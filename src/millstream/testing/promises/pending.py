@@ -95,15 +95,14 @@ class PendingPromises(Promises):
         await send(backend, "2")
         await take_all(backend)
         (letter,) = await backend.broker.inspector.dead_letters(backend.queue)
-        said = letter.letter
-        assert (said.reason, said.error.type, said.attempts, said.crashes, said.enqueued_ms) == (
+        assert (letter.reason, letter.error.type, letter.attempts, letter.crashes, letter.enqueued_ms) == (
             "pending_full",
             "OrderError",
             0,
             0,
             0,
         )
-        assert said.error.message
+        assert letter.error.message
         assert (letter.id, letter.task, letter.body, letter.key, letter.died_at) == ("2", "t", b"2", b"k", START)
         assert (await backend.totals())["dead"] == 1
 

@@ -12,6 +12,7 @@ from millstream.testing.backend import (
     START,
     BackendUnderTest,
     Promises,
+    cause,
     eventually,
     ids,
     outcome,
@@ -193,7 +194,7 @@ class SettlingPromises(Promises):
         await backend.settle("c", await backend.take("c"), Kind.DEAD, body=b"a#again", task="mail")
         dead = await backend.broker.inspector.dead_letter(backend.queue, "a")
         assert dead is not None
-        assert (dead.id, dead.task, dead.queue, dead.letter) == ("a", "mail", backend.queue, LETTER)
+        assert (dead.id, dead.task, dead.queue, cause(dead)) == ("a", "mail", backend.queue, LETTER)
         assert (dead.body, dead.died_at) == (b"a#again", START + 2.5)
         assert await backend.status("a") == "dead"
 

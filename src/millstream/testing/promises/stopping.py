@@ -6,7 +6,7 @@ from millstream.broker import Entry, OrderRules, Post, StoppedKey
 from millstream.model.address import Address
 from millstream.model.message import ErrorNote
 from millstream.model.outcome import Kind
-from millstream.testing.backend import LETTER, START, BackendUnderTest, Promises, ids, promise
+from millstream.testing.backend import LETTER, START, BackendUnderTest, Promises, cause, ids, promise
 from millstream.testing.keyed import KEY, blocked, dead, finish_all, retry, send, take_all
 
 
@@ -92,12 +92,11 @@ class StoppingPromises(Promises):
         await send(backend, "3")
         await take_all(backend)
         root, *letters = await backend.broker.inspector.dead_letters(backend.queue)
-        assert (root.id, root.letter, root.key) == ("1", LETTER, KEY)
+        assert (root.id, cause(root), root.key) == ("1", LETTER, KEY)
         for name, letter in zip(("2", "3"), letters, strict=True):
-            said = letter.letter
-            assert (said.reason, said.error.type, said.error.traceback) == ("stopped", "OrderError", "")
-            assert isinstance(said.error, ErrorNote) and said.error.message
-            assert (said.attempts, said.crashes, said.enqueued_ms) == (0, 0, 0)
+            assert (letter.reason, letter.error.type, letter.error.traceback) == ("stopped", "OrderError", "")
+            assert isinstance(letter.error, ErrorNote) and letter.error.message
+            assert (letter.attempts, letter.crashes, letter.enqueued_ms) == (0, 0, 0)
             assert (letter.id, letter.task, letter.body, letter.key) == (name, "t", name.encode(), KEY)
         assert (await backend.totals())["dead"] == 3
 

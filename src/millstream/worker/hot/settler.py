@@ -11,8 +11,9 @@ import msgspec
 from millstream.aio.backoff import ServiceBackoff
 from millstream.broker import Consuming
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable, LeaseLost
+from millstream.model.dead_letter import DeadLetter
 from millstream.model.message import ErrorNote, decode_message
-from millstream.model.outcome import DONE, Kind, Letter, Outcome
+from millstream.model.outcome import DONE, Kind, Outcome
 from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
 from millstream.worker import verdict
@@ -194,7 +195,7 @@ def _instead(outcome: Outcome, error: BrokerError) -> Outcome | None:
         return verdict.dead(outcome.ref, decode_message(outcome.body), "exhausted", why, 0, 0.0)
     if letter is None or not outcome.body:
         return None
-    small = Letter(letter.reason, why, letter.attempts, letter.crashes, letter.enqueued_ms)
+    small = DeadLetter(letter.reason, why, letter.attempts, letter.crashes, letter.enqueued_ms)
     body = b"" if letter.error.type == REJECTED else outcome.body
     return msgspec.structs.replace(outcome, result=None, result_ttl=0.0, body=body, letter=small)
 

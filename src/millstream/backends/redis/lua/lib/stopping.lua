@@ -5,7 +5,7 @@ local SWEEP = 500
 local stopped_letters = 0  -- how many have died
 local topic = string.match(STREAM, '^{[^:]*:t:([^:}]+)')  -- whose events have no task
 
--- What a dead letter says that died for its key. Its form is that of `Letter`: reason, (type, text, traceback), 0, 0, 0.
+-- What a dead letter says that died for its key. Its form is that of `DeadLetter`: reason, (type, text, traceback), 0, 0, 0.
 local function order_letter(reason, text)
   local function packed(s)
     if #s < 32 then return string.char(160 + #s) .. s end
