@@ -6,20 +6,19 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import count
 from typing import Any, Protocol, TypeVar
-from zlib import crc32
 
 from millstream.aio.backoff import pauses
 from millstream.aio.shared_attempt import SharedAttempt
-from millstream.broker import Broker, Post, Receipt
-from millstream.client.opening import Opening, PrefixDeclaration, TopicDeclaration, shards_changed, share
-from millstream.client.outbox import PATIENCE_SECONDS, Outbox
+from millstream.broker import Broker
+from millstream.client.opening import Opening, PrefixDeclaration, TopicDeclaration
+from millstream.client.outbox import PATIENCE_SECONDS
+from millstream.client.publisher import Publisher
 from millstream.client.template import Template
-from millstream.errors import BrokerError, BrokerUnavailable, IdConflict, QueueFull, ShardsChanged, TopicFull
+from millstream.errors import BrokerError, BrokerUnavailable
 from millstream.model.address import Address
 from millstream.model.settings import QueueSettings
 from millstream.model.types import Status
@@ -80,17 +79,13 @@ class Client:
         self._queues = queues
         self._topics = topics
         self.opening = Opening(queues, topics, prefixes)
-        self._spreads: dict[Address, Sequence[Address]] = {}
-        """The addresses of shards."""
-        self._turns: Iterator[int] | None = None
-        """Which shard is next for what has no key; they do not all begin with the first."""
         self._clock = clock
         self._new_sender = new_sender
         self._broker: Broker | None = None
         self._connecting = SharedAttempt(self._connect, self._why_closed)
         self._failed: BrokerUnavailable | None = None
         """Why the last attempt to connect failed; ``None`` after one that did not."""
-        self._outboxes: dict[Address, Outbox] = {}
+        self._publishers: dict[Address, Publisher] = {}
         self._until_shutdown: AsyncGenerator[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._beside: set[asyncio.Task[None]] = set()
@@ -98,6 +93,11 @@ class Client:
         """When a job of a queue and task was last explained, in loop time."""
         self._closed = False
         """Nothing connects any more: calls that are still in flight fail, and do not leave a connection behind."""
+
+    @property
+    def where(self) -> str:
+        """The server in words, for messages. Holds no password."""
+        return self._backend.where
 
     async def broker(self) -> Broker:
         """The broker, open."""
@@ -185,38 +185,27 @@ class Client:
     async def send(self, template: Template, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, bool, Address]:
         """Enqueue one job; its id, whether this call created it, and its address. What goes wrong concerns this job alone."""
         payload = template.pack(args, kwargs)
-        key, address = None, template.queue
-        spread = self.spread(address)
-        if spread is not None or template.key is not None:
-            key, address = self.route(template, args, kwargs, spread)
-        outbox = self._outboxes.get(address) or self.outbox(address)
+        publisher = self._publishers.get(template.queue) or self.publisher(template.queue)
+        key, outbox = publisher.choose(template, args, kwargs)
         post = template.post(payload, outbox, self.now_ms(), key)
         answer = await outbox.send(post)
         if isinstance(answer, Exception):
             raise answer
-        return post.id, self.created(address, post, answer[0]), address
+        return post.id, publisher.created(outbox.address, post, answer[0]), outbox.address
 
-    def spread(self, address: Address) -> Sequence[Address] | None:
-        """The addresses of the shards that the app declares of a queue, or of a topic by its address; None: it has none."""
-        found = self._spreads.get(address)
-        if found is None:
-            queue = self._queues.get(address)
-            shards = queue.shards if queue is not None else self.opening.declared_shards(address)
-            if not shards and address.is_queue:
-                return None  # a queue may be declared again, with shards
-            found = self._spreads[address] = address.shards(shards) if shards else ()
-        return found or None
+    def publisher(self, address: Address) -> Publisher:
+        """This client's one publisher to a queue, or to a topic by its address."""
+        publisher = self._publishers.get(address)
+        if publisher is None:
+            publisher = Publisher(address, self._queues, self._topics, self.opening, self, self._new_sender)
+            self._publishers[address] = publisher
+        return publisher
 
-    def route(
-        self, template: Template, args: tuple[Any, ...], kwargs: dict[str, Any], spread: Sequence[Address] | None
-    ) -> tuple[bytes | None, Address]:
-        """The key of what is sent, and the address it goes to. TypeError if the user's function has no key for it."""
-        key = None if template.key is None else template.key(args, kwargs)
-        if spread is None:
-            return key, template.queue
-        if self._turns is None:
-            self._turns = count(crc32(self._new_sender().encode()))
-        return key, spread[template.shard(key, len(spread), self._turns)]
+    def now_ms(self) -> int:
+        """This machine's wall clock, shown to people."""
+        return int(self._clock() * 1000)
+
+    # -- finding -----------------------------------------------------------------------------------------------------------
 
     async def addresses(self, address: Address) -> list[Address]:
         """Where the messages of a queue or group are: its own address, or those of its shards, as many as the server knows."""
@@ -249,81 +238,6 @@ class Client:
         order."""
         return await asyncio.gather(*(self.ask(partial(verb, each)) for each in await self.addresses(address)))
 
-    def created(self, queue: Address, post: Post, receipt: Receipt) -> bool:
-        """Whether the job is new; raises what refused it."""
-        if receipt is Receipt.CREATED:
-            return True
-        if receipt is Receipt.EXISTS:
-            # A generated id that exists is this very job: a reply was lost, and it was sent again.
-            return post.serial > 0
-        if receipt is Receipt.CONFLICT:
-            raise IdConflict(f"id {post.id!r} in queue {queue!r} is that of a job of another task than {post.task!r}")
-        most = self.max_length(queue)
-        part = "" if queue.shard is None else f", its share, in shard {queue.shard}"
-        if not queue.is_queue:
-            raise TopicFull(
-                f"topic {queue.name!r} keeps max_length={most} events{part} that are not all handled; nothing was written"
-            )
-        raise QueueFull(f"queue {queue.name!r} holds max_length={most} jobs{part}; nothing was written")
-
-    def outbox(self, queue: Address) -> Outbox:
-        """This client's one outbox for a queue."""
-        outbox = self._outboxes.get(queue)
-        if outbox is None:
-            outbox = Outbox(
-                queue,
-                self._new_sender(),
-                partial(self._publish, queue),
-                partial(self._unpublished, queue),
-                lambda: self.why_silent(PATIENCE_SECONDS),
-            )
-            self._outboxes[queue] = outbox
-        return outbox
-
-    def now_ms(self) -> int:
-        """This machine's wall clock, shown to people."""
-        return int(self._clock() * 1000)
-
-    def max_length(self, address: Address) -> int | None:
-        """The bound the app declared for a queue, or for a topic by its address; for a shard its part of that."""
-        settings = self._queues.get(address.name) if address.is_queue else self._topics[address.name].settings
-        return None if settings is None else share(settings.max_length, settings.shards)
-
-    async def _publish(self, queue: Address, posts: list[Post], sender: str) -> list[Receipt]:
-        try:
-            broker = self._broker or await self.broker()
-            receipts = await self._send(broker, queue, posts, sender)
-        except BrokerError as error:
-            self._unpublished(queue, error)
-            raise
-        if self.reporter.troubled:
-            self.reporter.heal("publish", queue)
-        return receipts
-
-    def _unpublished(self, queue: Address, error: BrokerError) -> None:
-        """Callers are told by what is raised when their patience ends; this is for those who watch."""
-        self.reporter.fail("publish", queue, error, "publishing to %r failed: %s", queue, error)
-
-    async def _send(self, broker: Broker, address: Address, posts: list[Post], sender: str) -> list[Receipt]:
-        most = self.max_length(address)
-        shards = 0 if address.shard is None else self.opening.declared_shards(address.base)
-        if not address.is_queue:
-            await self.opening.topic(broker, self._topics[address.name])
-        elif address not in self.opening.queues:
-            await self.opening.queue(broker, address)
-        try:
-            if address.is_queue:
-                return await broker.publish(address, posts, sender=sender, max_length=most, shards=shards)
-            return await broker.emit(address.log, posts, sender=sender, max_length=most, shards=shards)
-        except ShardsChanged:
-            noted = await broker.inspector.shards(address.base)
-            if noted == shards:  # somebody looks whether it can be changed: that ends
-                raise BrokerUnavailable(
-                    f"the number of shards of {address.base!r} at {self._backend.where} is being changed, so nothing was "
-                    "written. Publish again when the change is complete"
-                ) from None
-            raise shards_changed(address.base, noted, shards) from None
-
     # -- closing -----------------------------------------------------------------------------------------------------------
 
     def in_background(self, verb: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -342,10 +256,13 @@ class Client:
 
     async def close(self) -> None:
         """Wait for what is being sent, then close every connection for good. Idempotent."""
-        for outbox in list(self._outboxes.values()):
-            await outbox.flush()
+        await self._flush()
         self._closed = True
         await self._disconnect()
+
+    async def _flush(self) -> None:
+        for publisher in list(self._publishers.values()):
+            await publisher.flush()
 
     async def _disconnect(self) -> None:
         for task in self._beside:
@@ -370,7 +287,7 @@ class Client:
             self.loop.call_soon_threadsafe(self._begin_to_close)
 
     def _begin_to_close(self) -> None:
-        if self._broker is not None or self._connecting.in_progress or self._outboxes:
+        if self._broker is not None or self._connecting.in_progress or self._publishers:
             self._closing = self.loop.create_task(self.close())
         else:
             self._closed = True
@@ -380,8 +297,7 @@ class Client:
             yield
         finally:
             self._until_shutdown = None
-            for outbox in list(self._outboxes.values()):
-                await outbox.flush()
+            await self._flush()
             await self._disconnect()  # and not for good: the loop may be run again
 
 

@@ -1,4 +1,4 @@
-"""The outbox: what one client sends to one queue, gathered into few calls, in order, each answered on its own.
+"""The outbox: what one client sends to one queue, topic or shard, gathered into few calls, in order, each answered on its own.
 
 Hot: among a hundred concurrent callers an enqueue costs 5 to 8 µs of CPU here; one caller alone waits 120 to 180 µs for each,
 the round trip (Valkey on a unix socket, a busy machine of two cores).
@@ -62,22 +62,23 @@ class Outbox:
 
     def __init__(
         self,
-        queue: Address,
+        address: Address,
         sender: str,
         publish: Publish,
         silent: Callable[[BrokerUnavailable], None] | None = None,
-        why_silent: Callable[[], str] | None = None,
+        why_silent: Callable[[float], str] | None = None,
     ) -> None:
+        self.address = address
+        """Of a queue or topic, or of a shard."""
         self.sender = sender
         """The incarnation: never used by another client or for another queue."""
         self.serial = 0
         """The last number given out; whoever takes one puts its post in before anyone else can take the next."""
-        self._queue = queue
         self._publish = publish
         self._silent = silent
         """Told when a call does not return for so long that those who wait for it are answered without it."""
-        self._why_silent = why_silent or (lambda: f"the server did not answer within {PATIENCE_SECONDS:g} s")
-        """Returns where and why a call does not return."""
+        self._why_silent = why_silent or _silent_for
+        """Returns where and why a call has not returned within this time."""
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Parcel] = deque()
         self._sending: list[Parcel] = []
@@ -166,7 +167,9 @@ class Outbox:
         except asyncio.CancelledError:
             # The loop is being shut down: nobody is left waiting for ever.
             for parcel in (*self._sending, *self._waiting):
-                parcel.reply(_unavailable(f"the event loop was shut down while sending to queue {self._queue!r}", parcel.posts))
+                parcel.reply(
+                    _unavailable(f"the event loop was shut down while sending to queue {self.address!r}", parcel.posts)
+                )
             self._waiting.clear()
             raise
         finally:
@@ -221,7 +224,7 @@ class Outbox:
         return self._away_since
 
     def _silence(self) -> str:
-        return f"publishing to {self._queue!r}: {self._why_silent()}"
+        return f"publishing to {self.address!r}: {self._why_silent(PATIENCE_SECONDS)}"
 
     def _look(self) -> None:
         """Answer those whose patience has run out, behind a call that does not return or several that failed."""
@@ -241,6 +244,10 @@ class Outbox:
             unanswered.append(self._called_at)
         if unanswered:
             self._timer = self._loop.call_at(max(min(unanswered) + PATIENCE_SECONDS, now + LOOK_SECONDS), self._look)
+
+
+def _silent_for(seconds: float) -> str:
+    return f"the server did not answer within {seconds:g} s"
 
 
 def _patient_until(parcel: Parcel, away_since: float) -> float:

@@ -100,8 +100,8 @@ class Forwarder:
 
     async def _publish(self, posts: dict[InFlight, tuple[Address, Post]]) -> str:
         """What kept some of them from being accepted, if anything did."""
-        client = self._clients.here()
-        answers = await asyncio.gather(*(client.outbox(address).send(post) for address, post in posts.values()))
+        publisher = self._clients.here().publisher(self.target.address)
+        answers = await asyncio.gather(*(publisher.outbox(shard).send(post) for shard, post in posts.values()))
         refused = ""
         for job, answer in zip(posts, answers, strict=True):
             if isinstance(answer, Exception):

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
 from millstream.broker import Post, Receipt
 from millstream.client import Clients
 from millstream.client.outbox import MAX_BYTES, MAX_POSTS, Answer, Outbox
+from millstream.client.publisher import Publisher
 from millstream.errors import BrokerError, BrokerUnavailable, MillstreamError, ShardsChanged, UsageError
 from millstream.jobs.call import Call
 from millstream.jobs.job import Job, Origin
@@ -36,10 +37,10 @@ PENDING = BrokerUnavailable("not answered yet")
 class Lot:
     """Calls of one round that go to one queue: a parcel of the outbox, and what its answer is about."""
 
-    __slots__ = ("answer", "origins", "outbox", "places", "posts", "queue", "size")
+    __slots__ = ("answer", "origins", "outbox", "places", "posts", "publisher", "size")
 
-    def __init__(self, queue: Address, outbox: Outbox) -> None:
-        self.queue = queue
+    def __init__(self, publisher: Publisher, outbox: Outbox) -> None:
+        self.publisher = publisher
         self.outbox = outbox
         self.posts: list[Post] = []
         self.origins: list[Origin] = []
@@ -94,25 +95,27 @@ class Bulk:
         lots: dict[Address, Lot] = {}
         full: list[Lot] = []
         task: Task[..., Any] | None = None
+        publisher: Publisher | None = None
+        plain = False
         lot: Lot | None = None
-        spread: Sequence[Address] | None = None
         size = 0
         for call in islice(remaining, self._at_once):
             try:
                 if call.__class__ is not Call:
                     raise TypeError(f"enqueue_many takes calls, made by task.bind(…), not {call!r}")
                 template = call.task.template
-                if call.task is not task:
-                    task, lot, spread = call.task, None, self._client.spread(template.queue)
-                if spread is None and template.key is None:
-                    lot = lot or self._lot(call.task, lots, template.queue)
+                if call.task is not task or publisher is None:
+                    task, lot, publisher = call.task, None, self._client.publisher(template.queue)
+                    plain = template.key is None and not publisher.shards
+                if plain:
+                    lot = lot or self._lot(call.task, lots, publisher, publisher.outbox(template.queue))
                     origin = call.task.origin
                     post = template.post(template.pack(call.args, call.kwargs), lot.outbox, now_ms)
                 else:
                     payload = template.pack(call.args, call.kwargs)
-                    key, address = self._client.route(template, call.args, call.kwargs, spread)
-                    lot = self._lot(call.task, lots, address)
-                    origin = call.task.origin if spread is None else call.task.origin_at(address)
+                    key, outbox = publisher.choose(template, call.args, call.kwargs)
+                    lot = self._lot(call.task, lots, publisher, outbox)
+                    origin = call.task.origin_at(outbox.address) if publisher.shards else call.task.origin
                     post = template.post(payload, lot.outbox, now_ms, key)
             except Exception as error:
                 self._refuse(error)
@@ -121,7 +124,7 @@ class Bulk:
             if (lot.size + length > MAX_BYTES or len(lot.posts) == MAX_POSTS) and lot.posts:
                 lot.send()
                 full.append(lot)
-                lot = lots[lot.queue] = Lot(lot.queue, lot.outbox)
+                lot = lots[lot.outbox.address] = Lot(lot.publisher, lot.outbox)
             lot.posts.append(post)
             lot.origins.append(origin)
             lot.places.append(len(results))
@@ -135,13 +138,14 @@ class Bulk:
             each.send()
         return sent, size >= self._bytes_at_once or len(results) - start == self._at_once
 
-    def _lot(self, task: Task[..., Any], lots: dict[Address, Lot], queue: Address) -> Lot:
+    def _lot(self, task: Task[..., Any], lots: dict[Address, Lot], publisher: Publisher, outbox: Outbox) -> Lot:
         """The lot of this round that a task's calls to this queue, or shard, go into."""
         if task.origin.clients is not self._clients:
             raise UsageError(
                 f"{task!r} belongs to another app, or to a router that this app does not include: enqueue it with that app, or "
                 "call app.include_router(router) first"
             )
+        queue = outbox.address
         gone = self._gone.get(queue)
         if isinstance(gone, ShardsChanged):
             raise gone
@@ -149,7 +153,7 @@ class Bulk:
             raise BrokerUnavailable(f"not sent: queue {queue!r} could not be reached earlier in this call: {gone}")
         lot = lots.get(queue)
         if lot is None:
-            lot = lots[queue] = Lot(queue, self._client.outbox(queue))
+            lot = lots[queue] = Lot(publisher, outbox)
         return lot
 
     def _refuse(self, error: Exception) -> None:
@@ -171,7 +175,7 @@ class Bulk:
                     results[place] = Job(post.id, True, origin)
                     continue
                 try:
-                    results[place] = Job(post.id, self._client.created(lot.queue, post, receipt), origin)
+                    results[place] = Job(post.id, lot.publisher.created(lot.outbox.address, post, receipt), origin)
                 except MillstreamError as error:
                     self.refused += 1
                     results[place] = error
@@ -179,6 +183,6 @@ class Bulk:
     def _fail(self, lot: Lot, error: Exception) -> None:
         self.refused += len(lot.posts)
         if isinstance(error, BrokerError):
-            self._gone[lot.queue] = error
+            self._gone[lot.outbox.address] = error
         for place, post in zip(lot.places, lot.posts, strict=True):
             self.results[place] = BrokerUnavailable(str(error), [post.id]) if isinstance(error, BrokerUnavailable) else error

@@ -180,7 +180,7 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
             return found[0] if found else None
         queue = Address(origin.queue)
         if client.opening.declares(queue):
-            addresses = client.spread(queue) or [queue]
+            addresses = client.publisher(queue).shards or [queue]
         else:
             addresses = await client.addresses(queue)
         return addresses[0] if len(addresses) == 1 else await client.find_job(addresses, self.id)
