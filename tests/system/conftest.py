@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,12 @@ import pytest
 from tests.system import interpreters
 from tests.system.apps import jobs
 from tests.system.harness import Ledger, Server, Workers, running_server
+
+
+@pytest.fixture(scope="session", autouse=True)
+def hang_ups_are_heard() -> None:
+    """Under nohup they are ignored, also by processes that tests start."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture

@@ -184,6 +184,7 @@ def test_the_first_app_is_under_15_lines_and_works_as_written(reader: Reader) ->
     for block in FIRST_APP:
         (reader.folder / block.file).write_text(block.text)
     reader.starts("millstream worker tasks:app")
+    reader.until_served(1)
     assert reader.types("python", "send.py") == "Hello, world!\n"
     reader.stops()
     assert "serving 'default': tasks greet" in reader.log
