@@ -10,7 +10,8 @@ __all__ = ["JobFilter"]
 
 
 class JobFilter(logging.Filter):
-    """Puts ``job_id``, ``task``, ``queue`` and ``attempt`` on every record; outside a job they are ``"-"``, and 0.
+    """Puts ``job_id``, ``task``, ``queue`` and ``attempt`` on every record; outside a job, and in a
+    handler of batches, they are ``"-"``, and 0.
 
     Add it to a handler, so that records of every logger pass it, and use the names in its format:
 
