@@ -14,13 +14,13 @@ import msgspec
 
 from millstream.aio.backoff import START_SECONDS, patiently
 from millstream.backends import make_backend, where
-from millstream.broker import Broker, OrderRules
+from millstream.broker import Broker
+from millstream.catalog import Catalog
 from millstream.client import ClientInspector, Clients, new_request, open_topic, run_sync, sync_version
 from millstream.codec import Codec, CodecName, EventCodec
 from millstream.config import Url, discover_namespace, discover_url, parse_url
 from millstream.declarations import Declarations, Subscribe
 from millstream.errors import BrokerUnavailable, BulkError, UsageError
-from millstream.events.broadcast import Broadcast
 from millstream.events.consumer import Consumer
 from millstream.events.group import Group
 from millstream.events.subscription import PrefixSubscription, Subscription
@@ -32,10 +32,8 @@ from millstream.jobs.job import Job, Origin
 from millstream.jobs.queue import Queue
 from millstream.jobs.task import Task, make_task
 from millstream.model.address import Address
-from millstream.model.handler import GroupHandler
 from millstream.model.ordering import KeyOf
 from millstream.model.policy import RetryPolicy
-from millstream.model.serving import Serving
 from millstream.model.settings import AppSettings, QueueSettings, TopicSettings, integer, seconds, topic_name
 from millstream.model.settings import name as checked_name
 from millstream.model.types import Seconds
@@ -109,17 +107,14 @@ class Millstream(Declarations):
         self.include = _modules(include)
         self.lifespan = lifespan
         self._url = None if url is None else parse_url(discover_url(url))
-        self._tasks: dict[str, Task[..., Any]] = {}
-        self._queues: dict[str, QueueSettings] = {}
+        self.catalog = Catalog()
         self._declared: dict[str, Queue] = {}
-        self._topics: dict[str, Topic[Any]] = {}
-        self._prefixes: dict[Address, PrefixSubscription] = {}
         self.observers = Observers()
         self._clients = Clients(
             lambda: make_backend(self.url, self.settings),
-            MappingProxyType(self._queues),
-            MappingProxyType(self._topics),
-            MappingProxyType(self._prefixes),
+            MappingProxyType(self.catalog.queues),
+            MappingProxyType(self.catalog.topics),
+            MappingProxyType(self.catalog.prefixes),
             self.observers,
         )
         self._stops: set[Callable[[], None]] = set()
@@ -143,12 +138,12 @@ class Millstream(Declarations):
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:
         """Its tasks by name, and by alias."""
-        return MappingProxyType(self._tasks)
+        return MappingProxyType(self.catalog.tasks)
 
     @property
     def queues(self) -> Mapping[str, QueueSettings]:
         """Every queue that a declaration mentions."""
-        return MappingProxyType(self._queues)
+        return MappingProxyType(self.catalog.queues)
 
     def load(self) -> None:
         """Import the modules of ``include``, whose declarations complete the app, and check every annotation.
@@ -156,12 +151,7 @@ class Millstream(Declarations):
         A worker does so before it starts."""
         for module in self.include:
             importlib.import_module(module)
-        for task in self._tasks.values():
-            task.arguments.resolve()
-            task.returns.resolve()
-        for topic in self._topics.values():
-            for group in topic.dead_handlers.keys() - topic.subscriptions.keys():
-                raise UsageError(f"on_dead({group!r}) of topic {topic.name!r}: nothing subscribes under that group")
+        self.catalog.resolve()
 
     # -- declaring ---------------------------------------------------------------------------------------------------------
 
@@ -193,32 +183,7 @@ class Millstream(Declarations):
     @property
     def topics(self) -> Mapping[str, Topic[Any]]:
         """Its topics by name."""
-        return MappingProxyType(self._topics)
-
-    @property
-    def subscriptions(self) -> Mapping[Address, GroupHandler]:
-        """What handles events and dead letters, by address: a group's, and behind it that of its dead letters."""
-        found: dict[Address, GroupHandler] = {}
-        for topic in self._topics.values():
-            for each in topic.subscriptions.values():
-                found[each.address] = each
-                if each.group in topic.dead_handlers:
-                    found[each.address.dead] = topic.dead_handlers[each.group]
-        return found
-
-    def subscriptions_at(self, addresses: Iterable[Address]) -> Mapping[Address, GroupHandler]:
-        """``subscriptions``, and those by prefix whose groups are at these addresses."""
-        found = dict(self.subscriptions)
-        for address in addresses:
-            prefix = next((prefix for prefix in self._prefixes.values() if prefix.serves(address)), None)
-            if prefix is not None and address not in found:
-                found[address] = prefix.to(address.log)
-        return found
-
-    @property
-    def prefixes(self) -> Mapping[Address, PrefixSubscription]:
-        """What handles the events of topics by the beginnings of their names."""
-        return MappingProxyType(self._prefixes)
+        return MappingProxyType(self.catalog.topics)
 
     def on_error(self, observer: Observing) -> Observing:
         """Tell a function of every problem of this app in this process, each as one ``Problem``: ``@app.on_error``.
@@ -231,35 +196,18 @@ class Millstream(Declarations):
         self.observers.add(observer)
         return observer
 
-    @property
-    def broadcasts(self) -> Sequence[Broadcast]:
-        """What handles events in every worker process."""
-        return [each for topic in self._topics.values() for each in topic.broadcasts]
-
     def _declare_task(self, fn: Any, own_name: str, options: TaskOptions) -> Task[..., Any]:
         settings = task_settings(options, own_name, self.settings)
-        names = (settings.name, *settings.aliases)
-        for name in names:
-            if name in self._tasks or names.count(name) > 1:
-                by = f", by {self._tasks[name].fn.__module__}" if name in self._tasks else ""
-                raise UsageError(f"there is a task {name!r} already{by}: names are unique in an app, use name= for another")
-        for other in self._tasks.values():
-            rules, same_queue = other.settings.order, other.settings.queue == settings.queue
-            if same_queue and rules is not None and settings.order is not None and rules != settings.order:
-                raise UsageError(
-                    f"task {settings.name!r} has {_rules(settings.order)}, and {other!r} has {_rules(rules)}: that holds for a "
-                    "whole queue; say the same for both, or give one a queue of its own"
-                )
-        task = make_task(fn, settings, options.get("order_by"), self._clients, self._queues.keys())
-        self._queues.setdefault(settings.queue, QueueSettings(name=settings.queue))
-        self._tasks.update(dict.fromkeys(names, task))
+        self.catalog.check_task(settings)
+        task = make_task(fn, settings, options.get("order_by"), self._clients, self.catalog.queues.keys())
+        self.catalog.add_task(task)
         return task
 
     def _declare_queue(self, settings: QueueSettings) -> Queue:
         name = settings.name
         known = self._declared.get(name)
         if known is None:
-            self._queues[name] = settings
+            self.catalog.queues[name] = settings
             known = self._declared[name] = Queue(settings, self._clients)
         elif known.settings != settings:
             raise UsageError(
@@ -269,11 +217,11 @@ class Millstream(Declarations):
 
     def _declare_topic(self, settings: TopicSettings, type: Any, codec: CodecName | Codec, key_of: KeyOf | None) -> Topic[Any]:
         order_by = None if key_of is None else key_of.fn
-        known: Topic[Any] | None = self._topics.get(settings.name)
+        known: Topic[Any] | None = self.catalog.topics.get(settings.name)
         if known is None:
             encoder = EventCodec(settings.name, type, codec)
             known = Topic(settings, encoder, self._clients, self.settings, self._consume, key_of)
-            self._topics[settings.name] = known
+            self.catalog.topics[settings.name] = known
         elif (known.settings, known.type, known.codec, known.order_by) != (settings, type, codec, order_by):
             raise UsageError(
                 f"topic {settings.name!r} is declared already, with another type, codec, key or other options: {known!r}"
@@ -281,14 +229,7 @@ class Millstream(Declarations):
         return known
 
     def _declare_prefix(self, prefix: str, group: str, subscribe: Subscribe) -> None:
-        subscription = PrefixSubscription(prefix, group, lambda topic: subscribe(topic, self.settings))
-        for other in self._prefixes.values():
-            if other.group == group and (other.prefix.startswith(prefix) or prefix.startswith(other.prefix)):
-                raise UsageError(
-                    f"group {group!r} of topics {prefix!r}… has a handler already, for {other.prefix!r}…: "
-                    "give this one another group"
-                )
-        self._prefixes[subscription.address] = subscription
+        self.catalog.add_prefix(PrefixSubscription(prefix, group, lambda topic: subscribe(topic, self.settings)))
 
     # -- sending and finding -----------------------------------------------------------------------------------------------
 
@@ -302,7 +243,7 @@ class Millstream(Declarations):
         Every call is tried. If some were refused, raises BulkError with all results, or with ``return_exceptions`` returns the
         exceptions in their places. Goes out in calls of bounded size, in order per queue, not in one transaction.
         """
-        bulk = Bulk(self._clients, shards=max((queue.shards for queue in self._queues.values()), default=0))
+        bulk = Bulk(self._clients, shards=max((queue.shards for queue in self.catalog.queues.values()), default=0))
         await bulk.send(calls)
         if bulk.refused and not return_exceptions:
             raise BulkError(bulk.results)
@@ -416,46 +357,8 @@ class Millstream(Declarations):
     scale_sync = sync_version(scale)
 
     def queues_to_serve(self, wanted: Iterable[str]) -> list[Address]:
-        """What a worker serves: those wanted, else every queue its tasks are sent to, every group it subscribes, and every
-        topic (``topic/``) that is broadcast; groups with their dead letters, where code handles them. UsageError if that is
-        none."""
-        broadcast = dict.fromkeys(each.address for each in self.broadcasts)
-        served = [*(map(Address, self._queues) if self._tasks else ()), *self.subscriptions, *self._prefixes, *broadcast]
-        names = [Address(name) for name in dict.fromkeys(wanted)]
-        for topic in self._topics.values():  # what follows an ordered topic follows each shard
-            if topic.broadcasts and topic.settings.shards and (base := Address.of_topic(topic.name)) in names:
-                names[names.index(base) : names.index(base) + 1] = base.shards(topic.settings.shards)
-        names += [address for name in names if (address := name.dead) in served and address not in names]
-        if not served:
-            raise UsageError(
-                "this app has no tasks, subscriptions or broadcasts, so there is nothing to serve; does include= name the "
-                "modules that declare them?"
-            )
-        for name in names:
-            if not {name, name.base}.intersection(served) and not any(
-                prefix.serves(name) for prefix in self._prefixes.values()
-            ):
-                known = ", ".join(map(repr, served))
-                raise UsageError(f"the app declares no queue {name!r}; it has {known}")
-        return names or served
-
-    def serving(self, addresses: Iterable[Address]) -> list[Serving]:
-        """How a worker serves these addresses, each as ``queues_to_serve`` tells it: shards, consumers and order."""
-        subscriptions = self.subscriptions_at(addresses := list(addresses))
-        return [self._serving(address, subscriptions.get(address)) for address in addresses]
-
-    def _serving(self, address: Address, subscription: GroupHandler | None) -> Serving:
-        if isinstance(subscription, Subscription):
-            return subscription.serving
-        if address in self._prefixes:
-            return self._prefixes[address].serving
-        if not address.is_queue:
-            topic = self._topics.get(address.name)
-            return Serving(address, 0 if topic is None or subscription is None else topic.settings.shards)
-        settings = self._queues.get(address) or QueueSettings(name=address)
-        orders = (task.settings.order for task in self._tasks.values() if task.settings.queue == address)
-        max_consumers = None if settings.consumers is None else settings.consumers[1]
-        return Serving(address, settings.shards, max_consumers, next((order for order in orders if order is not None), None))
+        """What a worker serves: those wanted, else all that this app declares. UsageError if that is nothing."""
+        return self.catalog.to_serve(wanted)
 
     async def connect_patiently(self, addresses: Sequence[Address], seconds: float = START_SECONDS) -> Broker:
         """``broker_to_serve()``, trying again for a while if the server is away; one that refuses us is not tried again."""
@@ -474,11 +377,11 @@ class Millstream(Declarations):
         return Assignment(
             settings=self.settings,
             queues=queues,
-            serving=self.serving(queues),
-            tasks=self._tasks,
-            subscriptions=self.subscriptions_at(queues),
-            prefixes=self._prefixes,
-            broadcasts=self.broadcasts,
+            serving=self.catalog.serving(queues),
+            tasks=self.catalog.tasks,
+            subscriptions=self.catalog.subscriptions_at(queues),
+            prefixes=self.catalog.prefixes,
+            broadcasts=self.catalog.broadcasts,
             concurrency=integer(concurrency, "concurrency", minimum=1),
             threads=integer(threads, "threads", minimum=1),
             lifespan=self.lifespan_context,
@@ -492,7 +395,7 @@ class Millstream(Declarations):
 
     async def _consume(self, subscription: Subscription) -> Consumer:
         """For ``topic.consume``."""
-        settings, slots = self._topics[subscription.topic].settings, subscription.concurrency
+        settings, slots = self.catalog.topics[subscription.topic].settings, subscription.concurrency
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self)
             await self._clients.here().ask(
@@ -530,11 +433,6 @@ class Millstream(Declarations):
 
 def _options(settings: QueueSettings) -> str:
     return f"max_length={settings.max_length}, shards={settings.shards or None}, consumers={settings.consumers}"
-
-
-def _rules(order: OrderRules | None) -> str:
-    rules = order or OrderRules()
-    return f"on_failure={'stop' if rules.stop else 'skip'!r} and max_pending_per_key={rules.max_pending}"
 
 
 def _modules(include: Any) -> tuple[str, ...]:

@@ -96,7 +96,7 @@ async def test_a_broadcast_may_be_a_plain_function_and_there_may_be_several() ->
         await until(lambda: len(seen) == 6)
     for who in ("plain", "orders/", "quick"):
         assert [number for name, number in seen if name == who] == [1, 2]
-    assert [broadcast.name for broadcast in app.broadcasts] == ["orders//plain", "orders//told", "orders//quick"]
+    assert [broadcast.name for broadcast in app.catalog.broadcasts] == ["orders//plain", "orders//told", "orders//quick"]
 
 
 @looped

@@ -99,7 +99,7 @@ def test_a_worker_is_told_shards_seats_and_order_of_all_that_it_serves() -> None
     async def audit(number: int) -> None: ...
 
     addresses = app.queues_to_serve(())
-    assert app.serving(addresses) == [
+    assert app.catalog.serving(addresses) == [
         Serving(Address("mail"), 4, 3, OrderRules(max_pending=5)),
         Serving(Address("default")),
         Serving(Address("orders/billing"), 16, 2, OrderRules(stop=True, max_pending=7)),
@@ -107,7 +107,7 @@ def test_a_worker_is_told_shards_seats_and_order_of_all_that_it_serves() -> None
         Serving(Address("news/readers"), 0, 5),
         Serving(Address("no*/audit"), 0, 2),
     ]
-    assert app.serving([Address("nobody")]) == [Serving(Address("nobody"))]
+    assert app.catalog.serving([Address("nobody")]) == [Serving(Address("nobody"))]
 
 
 def test_who_broadcasts_an_ordered_topic_follows_each_of_its_shards() -> None:
@@ -120,8 +120,8 @@ def test_who_broadcasts_an_ordered_topic_follows_each_of_its_shards() -> None:
     shards = Address.of_topic("orders").shards(3)
     assert app.queues_to_serve(()) == shards
     assert app.queues_to_serve(["orders/"]) == shards
-    assert app.serving(shards) == [Serving(shard) for shard in shards]
-    assert [broadcast.topic for broadcast in app.broadcasts] == ["orders:0", "orders:1", "orders:2"]
+    assert app.catalog.serving(shards) == [Serving(shard) for shard in shards]
+    assert [broadcast.topic for broadcast in app.catalog.broadcasts] == ["orders:0", "orders:1", "orders:2"]
 
 
 @pytest.mark.parametrize("consumers", [0, 3, (1,), (1, 2, 3), [1, 2], (0, 2), (3, 2), (1, 2.0), (True, 2), "12"])
