@@ -16,7 +16,7 @@ from millstream.backends.redis import RedisBroker, results
 from millstream.broker import Post
 from millstream.model.address import Address
 from millstream.model.outcome import Kind, Outcome
-from tests.unit.stage import looped
+from tests.stage import looped
 
 PATIENCE = 20.0
 

@@ -15,8 +15,8 @@ from millstream.broker import Post
 from millstream.errors import BrokerUnavailable
 from millstream.model.address import Address
 from millstream.model.outcome import Kind, Outcome
+from tests.stage import looped
 from tests.system.harness import Server, running_server
-from tests.unit.stage import looped
 
 
 class Name:

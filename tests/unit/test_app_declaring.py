@@ -18,7 +18,7 @@ import millstream
 from millstream import AsyncTask, Millstream, Retry, RetryPolicy, SyncTask
 from millstream.errors import UsageError
 from millstream.model.address import Address
-from tests.unit.stage import looped
+from tests.stage import looped
 
 
 def build(**options: Any) -> Millstream:

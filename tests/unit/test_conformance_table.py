@@ -13,7 +13,7 @@ from millstream.testing import BrokerContract
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "CONFORMANCE.md"
-FOLDERS = {name: ROOT / "tests" / name for name in ("unit", "contract", "system")}
+FOLDERS = {name: ROOT / "tests" / name for name in ("unit", "integration", "contract", "system")}
 FOLDERS["promises"] = ROOT / "src" / "millstream" / "testing" / "promises"
 
 SECTIONS = [
@@ -68,5 +68,6 @@ def test_every_behaviour_has_a_standing_and_names_tests_that_exist(section: str,
     assert tests or standing not in NEEDS_A_TEST
     assert tests or len(here) > len(standing) + 10, "and else there is a reason"
     for folder, file, name in tests:
-        assert name in written(FOLDERS[folder] / f"{file}.py"), f"{folder}/{file}::{name} does not exist"
+        paths = list(FOLDERS[folder].rglob(f"{file}.py"))
+        assert any(name in written(path) for path in paths), f"{folder}/{file}::{name} does not exist"
         assert folder != "promises" or hasattr(BrokerContract, name), f"{name} is no promise of the contract"

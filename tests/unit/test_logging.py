@@ -6,7 +6,7 @@ import logging
 
 from millstream import Millstream
 from millstream.logging import JobFilter
-from tests.unit.stage import looped, new_app
+from tests.stage import looped, new_app
 
 
 class Records(logging.Handler):

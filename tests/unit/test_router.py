@@ -9,7 +9,7 @@ import pytest
 
 from millstream import DeadEvent, Delivery, Millstream, RetryPolicy, Router, current_job
 from millstream.errors import BulkError, UsageError
-from tests.unit.stage import looped, new_app, until
+from tests.stage import looped, new_app, until
 
 PATIENCE = 30.0
 

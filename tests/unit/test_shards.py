@@ -14,7 +14,7 @@ from millstream.errors import UsageError
 from millstream.model.address import Address
 from millstream.model.ordering import LONGEST_REMEMBERED, fnv1a, key_bytes, shard_of_key
 from millstream.model.serving import Serving
-from tests.unit.stage import looped, new_app
+from tests.stage import looped, new_app
 
 VECTORS: list[tuple[Any, bytes, int, int]] = [
     ("", b"", 2166136261, 5),

@@ -1,0 +1,693 @@
+"""Dead events in the hands of code: handled by a function, moved to a topic, and expired ones kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from millstream import DeadEvent, DeadJob, Delivery, Millstream, Reject, Retry, RetryPolicy, Snooze, Topic, current_job
+from millstream.broker import Post
+from millstream.errors import MalformedEvent, UsageError
+from millstream.events import forward
+from millstream.events.forward import Forwarder
+from millstream.model.address import Address
+from millstream.model.dead_letter import decode_letter
+from millstream.model.message import decode_message
+from tests.stage import PATIENCE, looped, new_app
+
+pytestmark = pytest.mark.usefixtures("every_backend")
+
+GROUP = Address("orders/billing")
+DEAD = GROUP.dead
+
+
+@dataclass
+class Order:
+    number: int
+    customer: str = "ann"
+
+
+def make(**options: Any) -> tuple[Millstream, Topic[Order]]:
+    app = new_app(retry=RetryPolicy(0), **options)
+    return app, app.topic("orders", Order)
+
+
+def fail(orders: Topic[Order], **options: Any) -> None:
+    """A group in which every event dies."""
+
+    async def bill(order: Order) -> None:
+        raise Reject(f"no money for {order.number}")
+
+    orders.subscribe("billing", **options)(bill)
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    """Wait for what handlers do."""
+    async with asyncio.timeout(PATIENCE):
+        while not happened():
+            await asyncio.sleep(0.001)
+
+
+async def until_so(happened: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for what the server shows."""
+    async with asyncio.timeout(PATIENCE):
+        while not await happened():
+            await asyncio.sleep(0.001)
+
+
+async def until_gone(app: Millstream, count: int = 1) -> None:
+    """Wait until so many letters were handled or moved, and none is left."""
+
+    async def gone() -> bool:
+        state = await app.inspector.queue(DEAD)
+        assert state.totals["done"] <= count
+        return (state.totals["done"], state.dead) == (count, 0)
+
+    await until_so(gone)
+
+
+def ignore(event: Any) -> None:
+    """A handler of anything."""
+
+
+async def until_dead(app: Millstream, count: int) -> None:
+    async def dead() -> bool:
+        return (await app.inspector.queue(GROUP)).dead == count
+
+    await until_so(dead)
+
+
+async def kill(app: Millstream, *events: Any, topic: Topic[Any]) -> list[str]:
+    """Publish events and let a worker see them die, with nobody to handle their letters yet."""
+    sent = await topic.publish_many(events)
+    async with app.worker([GROUP]):
+        await until_dead(app, len(events))
+    return sent
+
+
+# -- on_dead ---------------------------------------------------------------------------------------------------------------
+
+
+@looped
+async def test_a_dead_event_is_handled_with_all_that_is_known_of_it_and_gone() -> None:
+    app, orders = make()
+    fail(orders)
+    seen: list[DeadEvent[Order]] = []
+
+    @orders.on_dead("billing")
+    async def sorry(letter: DeadEvent[Order]) -> None:
+        assert await orders.group("billing").dead.show(letter.id) is not None
+        seen.append(letter)
+
+    fields = {"key": "k", "kind": "paid", "source": "web", "correlation_id": "c", "version": "2", "content_type": "x/y"}
+    async with app:
+        began = datetime.now(UTC)
+        sent = await orders.publish(Order(7), headers={"tenant": "acme"}, traceparent="00-ab-cd-01", **fields)  # type: ignore[arg-type]
+        async with app.worker():
+            await until(lambda: len(seen) == 1)
+            await until_gone(app)
+        assert await orders.group("billing").dead.list() == []
+        assert await app.inspector.status(GROUP, sent) == "unknown"
+        assert (await app.inspector.queue(GROUP)).totals["dead"] == 1
+    (letter,) = seen
+    assert (letter.id, letter.topic, letter.group, letter.event) == (sent, "orders", "billing", Order(7))
+    assert (letter.reason, letter.error, letter.error_type) == ("rejected", "no money for 7", "Reject")
+    assert "no money for 7" in letter.traceback
+    assert (letter.attempts, letter.crashes) == (1, 0)
+    assert letter.published_at is not None and letter.published_at.timestamp() <= letter.died_at.timestamp() + 1
+    assert letter.published_at.timestamp() >= began.timestamp() - 1
+    assert (letter.headers, letter.traceparent) == ({"tenant": "acme"}, "00-ab-cd-01")
+    assert {name: getattr(letter, name) for name in fields} == fields
+    assert isinstance(letter, DeadJob) and letter.event is letter.event
+
+
+@looped
+async def test_letters_from_before_the_handler_was_declared_are_handled_too_each_once() -> None:
+    app, orders = make()
+    fail(orders)
+    handled: list[int] = []
+    async with app:
+        await kill(app, *map(Order, range(30)), topic=orders)
+
+        @orders.on_dead("billing")
+        def sorry(letter: DeadEvent[Order]) -> None:
+            handled.append(letter.event.number)
+
+        async with app.worker(), app.worker():
+            await until_gone(app, 30)
+    assert sorted(handled) == list(range(30))
+
+
+@pytest.mark.parametrize("error", [ValueError("boom"), Retry(), Reject("no"), Snooze(1), SystemExit(3)], ids=repr)
+def test_a_handler_that_raises_is_reported_and_not_called_again(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+    calls: list[str] = []
+
+    @looped
+    async def story() -> None:
+        app, orders = make()
+        fail(orders)
+
+        @orders.on_dead("billing")
+        async def sorry(letter: DeadEvent[Order]) -> None:
+            calls.append(letter.id)
+            raise error
+
+        async with app:
+            await orders.publish(Order(1), id="o-1")
+            async with app.worker():
+                await until_gone(app)
+
+    with caplog.at_level(logging.ERROR, "millstream.worker"):
+        story()
+    assert calls == ["o-1"]
+    (report,) = [each.getMessage() for each in caplog.records if "handler of the dead letters" in each.getMessage()]
+    assert "o-1" in report and GROUP in report and type(error).__name__ in report
+
+
+@looped
+async def test_a_handler_past_its_timeout_ends_and_the_letter_is_gone() -> None:
+    app, orders = make()
+    fail(orders)
+    ended: list[str] = []
+
+    @orders.on_dead("billing", timeout=0.05)
+    async def sorry(letter: DeadEvent[Order]) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(letter.id)
+
+    async with app:
+        await orders.publish(Order(1), id="o-1")
+        async with app.worker():
+            await until_gone(app)
+    assert ended == ["o-1"]
+
+
+@looped
+async def test_a_handler_that_was_cut_off_by_a_shutdown_is_called_again_elsewhere() -> None:
+    app, orders = make(grace=0.05)
+    fail(orders)
+    begun: list[int] = []
+
+    @orders.on_dead("billing")
+    async def sorry(letter: DeadEvent[Order]) -> None:
+        begun.append(current_job().crashes)
+        if len(begun) == 1:
+            await asyncio.Event().wait()
+
+    async with app:
+        await orders.publish(Order(1))
+        async with app.worker():
+            await until(lambda: len(begun) == 1)
+        assert len(await orders.group("billing").dead.list()) == 1
+        async with app.worker():
+            await until_gone(app)
+    assert begun == [0, 0]
+
+
+@looped
+async def test_a_letter_that_took_too_many_workers_down_stays_in_the_list_and_is_given_no_more() -> None:
+    app, orders = make(max_crashes=1)
+    fail(orders)
+    handled: list[int] = []
+    async with app:
+        deadly = (await kill(app, Order(1), topic=orders))[0]
+        broker = await app.broker()
+        for life in ("first", "second"):
+            await broker.join(DEAD, life, 30.0)
+            assert len((await broker.claim(DEAD, life, 1, suspect_after=5)).entries) == 1
+            await broker.leave(DEAD, life)
+
+        @orders.on_dead("billing")
+        async def sorry(letter: DeadEvent[Order]) -> None:
+            handled.append(letter.event.number)
+
+        await orders.publish(Order(2))
+        async with app.worker() as worker:
+            await until(lambda: handled == [2])
+            await worker.until_idle()
+        assert [dead.id for dead in await orders.group("billing").dead.list()] == [deadly]
+        assert await orders.group("billing").dead.replay(deadly) == [deadly]
+
+
+@looped
+async def test_at_most_so_many_letters_are_handled_at_once() -> None:
+    app, orders = make()
+    fail(orders)
+    running, most = 0, 0
+
+    @orders.on_dead("billing", concurrency=2)
+    async def sorry(letter: DeadEvent[Order]) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.001)
+        running -= 1
+
+    async with app:
+        await orders.publish_many(map(Order, range(20)))
+        async with app.worker():
+            await until_gone(app, 20)
+    assert most == 2
+
+
+@looped
+async def test_a_handler_can_give_the_event_back_to_its_group() -> None:
+    app, orders = make()
+    billed: list[int] = []
+    replayed: list[bool] = []
+    ready = asyncio.Event()
+
+    @orders.subscribe("billing")
+    async def bill(order: Order, delivery: Delivery) -> None:
+        if not ready.is_set():
+            raise Reject("not yet")
+        billed.append(delivery.attempt)
+
+    @orders.on_dead("billing")
+    async def once_more(letter: DeadEvent[Order]) -> None:
+        ready.set()
+        replayed.extend([await letter.replay(), await letter.replay()])
+
+    async with app:
+        await orders.publish(Order(1))
+        async with app.worker():
+            await until(lambda: billed == [1])
+            await until_gone(app)
+        state = await app.inspector.queue(GROUP)
+    assert replayed == [True, False]
+    assert (state.dead, state.ready, state.running, state.totals["done"]) == (0, 0, 0, 1)
+
+
+@looped
+async def test_a_handler_in_a_thread_can_give_it_back_too() -> None:
+    app, orders = make()
+    billed: list[int] = []
+    letters: list[bool] = []
+
+    @orders.subscribe("billing")
+    async def bill(order: Order) -> None:
+        if not letters:
+            raise Reject("not yet")
+        billed.append(order.number)
+
+    @orders.on_dead("billing")
+    def once_more(letter: DeadEvent[Order]) -> None:
+        letters.append(True)
+        assert letter.replay_sync()
+
+    async with app:
+        await orders.publish(Order(1))
+        async with app.worker():
+            await until(lambda: billed == [1])
+            await until_gone(app)
+    assert letters == [True]
+
+
+@looped
+async def test_a_letter_that_a_person_replays_while_it_is_handled_lives_on() -> None:
+    app, orders = make()
+    billed: list[int] = []
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @orders.subscribe("billing")
+    async def bill(order: Order) -> None:
+        if not begun.is_set():
+            raise Reject("not yet")
+        await go.wait()
+        billed.append(order.number)
+
+    @orders.on_dead("billing")
+    async def sorry(letter: DeadEvent[Order]) -> None:
+        begun.set()
+        await go.wait()
+
+    async with app:
+        sent = await orders.publish(Order(1))
+        async with app.worker():
+            await begun.wait()
+            assert [dead.id for dead in await app.dead.list()] == [sent]
+            assert await app.dead.replay(sent) == [sent]
+            go.set()
+            await until(lambda: billed == [1])
+            await until_gone(app)
+
+
+@looped
+async def test_what_is_no_event_is_handled_with_its_bytes_and_says_so_when_it_is_read() -> None:
+    app, orders = make()
+    fail(orders)
+    seen: list[tuple[str, bytes, str]] = []
+
+    @orders.on_dead("billing")
+    async def sorry(letter: DeadEvent[Order]) -> None:
+        with pytest.raises(MalformedEvent) as error:
+            letter.event  # noqa: B018
+        seen.append((letter.reason, letter.payload, str(error.value)))
+
+    async with app:
+        broker = await app.broker()
+        await broker.emit("orders", [Post("x", b"no message")])
+        await app.topic("orders", Order).publish(Order(1))
+        async with app.worker():
+            await until(lambda: len(seen) >= 1)
+    (found,) = [each for each in seen if each[0] == "malformed"]
+    assert found[1] == b"no message" and "is no event, but malformed" in found[2]
+
+
+@looped
+async def test_an_event_whose_type_has_changed_says_so_when_it_is_read() -> None:
+    app, orders = make()
+    fail(orders)
+    seen: list[str] = []
+
+    @orders.on_dead("billing")
+    async def sorry(letter: DeadEvent[Order]) -> None:
+        with pytest.raises(MalformedEvent, match=r"no \S*Order"):
+            letter.event  # noqa: B018
+        seen.append(letter.reason)
+
+    async with app:
+        older: Topic[str] = Topic(orders.settings, app.topic("older", str).wire, orders._clients, app.settings, app._consume)
+        await older.publish("an order, once")
+        async with app.worker():
+            await until_gone(app)
+            await until(lambda: len(seen) == 1)
+    assert seen == ["invalid_arguments"]
+
+
+@looped
+async def test_the_payload_is_what_the_codec_made() -> None:
+    app = new_app(retry=RetryPolicy(0))
+    orders = app.topic("orders", Order, codec="json")
+    fail(orders)
+    seen: list[bytes] = []
+
+    @orders.on_dead("billing")
+    async def sorry(letter: DeadEvent[Order]) -> None:
+        assert letter.event == Order(1)
+        seen.append(letter.payload)
+
+    async with app:
+        await orders.publish(Order(1))
+        async with app.worker():
+            await until(lambda: len(seen) == 1)
+    assert seen == [b'{"number":1,"customer":"ann"}']
+
+
+@looped
+async def test_a_paused_group_has_no_letters_handled() -> None:
+    app, orders = make()
+    fail(orders)
+    handled: list[str] = []
+    async with app:
+        await kill(app, Order(1), topic=orders)
+
+        @orders.on_dead("billing")
+        async def sorry(letter: DeadEvent[Order]) -> None:
+            handled.append(letter.id)
+
+        await orders.group("billing").pause()
+        async with app.worker() as worker:
+            await worker.until_idle()
+            assert handled == []
+            await orders.group("billing").resume()
+            await until_gone(app)
+    assert len(handled) == 1
+
+
+@looped
+async def test_a_worker_of_a_group_serves_its_dead_letters_too_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    app, orders = make()
+    fail(orders)
+    orders.subscribe("other")(ignore)
+    orders.on_dead("billing")(ignore)
+    assert app.queues_to_serve([]) == [GROUP, DEAD, "orders/other"]
+    assert app.queues_to_serve([GROUP]) == [GROUP, DEAD]
+    assert app.queues_to_serve(["orders/other", DEAD]) == ["orders/other", DEAD]
+    with caplog.at_level(logging.INFO, "millstream.worker"):
+        async with app.worker([GROUP]):
+            pass
+    assert f"serves '{GROUP}', the dead letters of '{GROUP}' with" in caplog.text
+
+
+@looped
+async def test_a_burst_is_over_when_the_letters_are_handled() -> None:
+    app, orders = make()
+    fail(orders)
+    handled: list[str] = []
+
+    @orders.on_dead("billing")
+    async def sorry(letter: DeadEvent[Order]) -> None:
+        await asyncio.sleep(0.01)
+        handled.append(letter.id)
+
+    async with app:
+        await orders.publish_many(map(Order, range(5)))
+        async with app.worker() as worker:
+            await worker.until_idle()
+        assert len(handled) == 5
+
+
+# -- dead_letter -----------------------------------------------------------------------------------------------------------
+
+
+def collect(topic: Topic[Order]) -> list[tuple[Order, Delivery]]:
+    """What a group of a topic is given."""
+    got: list[tuple[Order, Delivery]] = []
+
+    @topic.subscribe("collect")
+    async def note(order: Order, delivery: Delivery) -> None:
+        got.append((order, delivery))
+
+    return got
+
+
+@looped
+async def test_what_dies_goes_to_the_topic_with_all_that_travelled_and_where_it_came_from() -> None:
+    app, orders = make()
+    spoilt = app.topic("spoilt", Order)
+    fail(orders, dead_letter=spoilt)
+    got = collect(spoilt)
+    async with app:
+        sent = await orders.publish(
+            Order(7), headers={"tenant": "acme"}, key="k", correlation_id="c", traceparent="00-ab-cd-01"
+        )
+        async with app.worker():
+            await until(lambda: len(got) == 1)
+            await until_gone(app)
+        assert await orders.group("billing").dead.list() == []
+        assert (await app.inspector.topic("spoilt")).totals["published"] == 1
+    ((order, delivery),) = got
+    assert order == Order(7)
+    assert (delivery.key, delivery.correlation_id, delivery.traceparent) == ("k", "c", "00-ab-cd-01")
+    assert delivery.headers == {
+        "tenant": "acme",
+        "dead-reason": "rejected",
+        "dead-error": "Reject: no money for 7",
+        "dead-topic": "orders",
+        "dead-group": "billing",
+        "dead-id": sent,
+        "dead-attempts": "1",
+    }
+    assert delivery.topic == "spoilt" and delivery.attempt == 1
+
+
+@looped
+async def test_many_letters_from_before_go_once_each_however_many_workers_move_them() -> None:
+    app, orders = make()
+    spoilt = app.topic("spoilt", Order)
+    fail(orders)
+    got = collect(spoilt)
+    async with app:
+        await kill(app, *map(Order, range(250)), topic=orders)
+        orders.dead_handlers["billing"] = Forwarder("orders", "billing", orders.wire, spoilt, orders._clients, app.settings)
+        async with app.worker(), app.worker():
+            await until_gone(app, 250)
+            await until(lambda: len(got) == 250)
+    assert sorted(order.number for order, _ in got) == list(range(250))
+
+
+@looped
+async def test_bytes_are_the_events_own_if_both_topics_have_one_codec_and_made_anew_if_not() -> None:
+    app = new_app(retry=RetryPolicy(0))
+    orders = app.topic("orders", Order, codec="json")
+    same, other = app.topic("same", Order, codec="json"), app.topic("other", Order)
+    payload = orders.wire.encode((Order(1),), {})
+    spaced = payload.replace(b'"number":1', b'"number": 1').replace(payload[:2], bytes([payload[0], payload[1] + 1]), 1)
+    assert orders.wire.own_bytes(same.wire.adopt(spaced, orders.wire)) == b'{"number": 1,"customer":"ann"}'
+    assert other.wire.decode(other.wire.adopt(spaced, orders.wire)) == Order(1)
+    fail(orders, dead_letter=other)
+    got = collect(other)
+    async with app:
+        await orders.publish(Order(1))
+        async with app.worker():
+            await until(lambda: len(got) == 1)
+    assert got[0][0] == Order(1)
+
+
+@looped
+async def test_what_is_no_event_of_the_type_stays_in_the_list_and_the_rest_goes(caplog: pytest.LogCaptureFixture) -> None:
+    app, orders = make()
+    spoilt = app.topic("spoilt", Order)
+    fail(orders, dead_letter=spoilt, max_payload_bytes=200)
+    got = collect(spoilt)
+    async with app:
+        broker = await app.broker()
+        older: Topic[str] = Topic(orders.settings, app.topic("older", str).wire, orders._clients, app.settings, app._consume)
+        await broker.emit("orders", [Post("x", b"no message")])
+        await older.publish("an order, once", id="changed")
+        await orders.publish(Order(1, "a" * 300), id="large")
+        await orders.publish(Order(2))
+        async with app.worker() as worker:
+            await until(lambda: len(got) == 1)
+            await until_dead(app, 3)
+            await worker.until_idle()
+        left = {dead.reason: dead.id for dead in await orders.group("billing").dead.list()}
+        assert left.keys() == {"malformed", "invalid_arguments", "oversize"}
+        assert (left["invalid_arguments"], left["oversize"]) == ("changed", "large")
+        assert await orders.group("billing").dead.purge(["changed", "large"]) == ["changed", "large"]
+    assert "'changed'" in caplog.text and "stays where it is" in caplog.text
+
+
+@looped
+async def test_a_full_topic_is_waited_for_in_the_list_and_nothing_is_lost_or_doubled(caplog: pytest.LogCaptureFixture) -> None:
+    app, orders = make()
+    spoilt = app.topic("spoilt", Order, max_length=2)
+    fail(orders, dead_letter=spoilt)
+    async with app:
+        await orders.publish_many(map(Order, range(5)))
+        async with app.worker([GROUP]):
+            await until_dead(app, 3)
+            await until(lambda: "wait for topic 'spoilt'" in caplog.text)
+        assert len(await orders.group("billing").dead.list()) == 3
+        got = collect(spoilt)
+        async with app.worker():
+            await until(lambda: len(got) == 5)
+            await until_gone(app, 5)
+        assert (await app.inspector.topic("spoilt")).totals["published"] == 5
+    assert sorted(order.number for order, _ in got) == list(range(5))
+
+
+@looped
+async def test_a_worker_that_waits_for_a_full_topic_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forward, "PAUSES", (10 * PATIENCE,))
+    app, orders = make(grace=10 * PATIENCE)
+    spoilt = app.topic("spoilt", Order, max_length=1)
+    fail(orders, dead_letter=spoilt)
+    async with app:
+        await spoilt.publish(Order(0))
+        await orders.publish(Order(1))
+        async with app.worker():
+            await until_dead(app, 1)
+
+            async def held() -> bool:
+                return (await app.inspector.queue(DEAD)).running == 1
+
+            await until_so(held)
+        state = await app.inspector.queue(DEAD)
+        assert (state.ready, state.running, state.dead, state.consumers) == (1, 0, 1, 0)
+
+
+@looped
+async def test_one_that_was_published_before_its_mover_died_is_not_published_again() -> None:
+    app, orders = make()
+    spoilt = app.topic("spoilt", Order)
+    fail(orders, dead_letter=spoilt)
+    got = collect(spoilt)
+    forwarder = orders.dead_handlers["billing"]
+    assert isinstance(forwarder, Forwarder)
+    async with app:
+        broker = await app.broker()
+        orders.dead_handlers.clear()
+        await kill(app, Order(1), topic=orders)
+        await broker.join(DEAD, "mover", 30.0)
+        (entry,) = (await broker.claim(DEAD, "mover", 1)).entries
+        _, post = forwarder._post(decode_letter(decode_message(entry.body or b"").args))
+        await broker.emit("spoilt", [post])
+        await broker.leave(DEAD, "mover")
+        orders.dead_handlers["billing"] = forwarder
+        async with app.worker():
+            await until_gone(app)
+            await until(lambda: len(got) == 1)
+        assert (await app.inspector.topic("spoilt")).totals["published"] == 1
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------------
+
+
+@looped
+async def test_declarations_that_make_no_sense_are_refused_by_name() -> None:
+    app, orders = make()
+    spoilt, numbers = app.topic("spoilt", Order), app.topic("numbers", int)
+    elsewhere = make()[0].topic("spoilt", Order)
+    bad: Any = orders
+    for target, said in [("spoilt", "must be a topic"), (numbers, "of type"), (orders, "itself"), (elsewhere, "another app")]:
+        with pytest.raises(UsageError, match=said):
+            bad.subscribe("x", dead_letter=target)
+    with pytest.raises(UsageError, match="keep_expired must be True or False, not 'yes'"):
+        bad.subscribe("x", keep_expired="yes")(ignore)
+    with pytest.raises(UsageError, match="takes 2 arguments"):
+        bad.on_dead("billing")(lambda letter, delivery: None)
+    with pytest.raises(UsageError, match="not 3"):
+        bad.on_dead("billing")(3)
+    with pytest.raises(UsageError, match="no option retry=3: it takes concurrency, timeout"):
+        bad.on_dead("billing", retry=3)(ignore)
+    with pytest.raises(UsageError, match="timeout"):
+        bad.on_dead("billing", timeout=0)(ignore)
+    with pytest.raises(UsageError, match="group"):
+        bad.on_dead("a:b")(ignore)
+
+    orders.on_dead("billing")(ignore)
+    with pytest.raises(UsageError, match="handled by one function, or go to one topic"):
+        orders.on_dead("billing")(ignore)
+    with pytest.raises(UsageError, match="handled by one function, or go to one topic"):
+        fail(orders, dead_letter=spoilt)
+    with pytest.raises(UsageError, match=r"on_dead\('billing'\) of topic 'orders': nothing subscribes"):
+        app.load()
+    fail(orders)
+    app.load()
+    orders.subscribe("moved", dead_letter=spoilt)(ignore)
+    with pytest.raises(UsageError, match="forwarder"):
+        orders.on_dead("moved")(ignore)
+
+
+# -- keep_expired ----------------------------------------------------------------------------------------------------------
+
+
+@looped
+async def test_an_expired_event_is_a_dead_letter_where_that_is_asked_for_and_can_be_replayed() -> None:
+    app, orders = make()
+    kept: list[int] = []
+    other: list[int] = []
+
+    @orders.subscribe("billing", keep_expired=True)
+    async def bill(order: Order) -> None:
+        kept.append(order.number)
+
+    @orders.subscribe("other")
+    async def note(order: Order) -> None:
+        other.append(order.number)
+
+    async with app:
+        sent = await orders.publish(Order(1), expires=0.001)
+        await asyncio.sleep(0.01)  # it is its time that passes
+        await orders.publish(Order(2))
+        async with app.worker():
+            await until(lambda: kept == [2] and other == [2])
+            await until_dead(app, 1)
+        (dead,) = await orders.group("billing").dead.list()
+        assert (dead.id, dead.reason, dead.attempts, dead.error_type) == (sent, "expired", 0, "Expired")
+        assert (await app.inspector.queue(GROUP)).totals["expired"] == 0
+        assert await orders.group("other").dead.list() == []
+        assert (await app.inspector.queue("orders/other")).totals["expired"] == 1
+        assert await orders.group("billing").dead.replay(sent) == [sent]
+        async with app.worker():
+            await until(lambda: kept == [2, 1])

@@ -1,0 +1,539 @@
+"""Scaling without processes: strategies, hysteresis and cooldown, the circuit breaker, and what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from millstream import DeadEvent, Millstream
+from millstream.backends.memory import MemoryBroker
+from millstream.broker import Post
+from millstream.errors import UsageError
+from millstream.model.address import Address
+from millstream.model.message import ErrorNote, decode_message
+from millstream.model.outcome import DONE, Outcome
+from millstream.worker import codes, verdict
+from millstream.worker.scaling import Backlog, Load, Metrics, Threshold
+from millstream.worker.scaling.gauge import Gauge
+from millstream.worker.scaling.scaler import Scaler
+from millstream.worker.scaling.spec import parse_processes, parse_spec
+from millstream.worker.scaling.stabilizer import Stabilizer
+from millstream.worker.scaling.wanted import as_prometheus, wanted
+from millstream.worker.summary import Summary
+from millstream.worker.supervisor.children.circuit import FRUITLESS, PROBE_SECONDS, RESTART_SECONDS, Circuit
+from tests.stage import looped, new_app
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def metrics(processes: int, *loads: Load, minimum: int = 1, maximum: int = 10) -> Metrics:
+    return Metrics(processes, minimum, maximum, 32, loads)
+
+
+def load(ready: int = 0, running: int = 0, rate: float | None = None, processes: int = 1, **more: Any) -> Load:
+    return Load(Address("q"), ready=ready, running=running, rate=rate, consumers=processes, ours=processes, **more)
+
+
+# -- the backlog strategy --------------------------------------------------------------------------------------------------
+
+
+def test_backlog_wants_as_many_as_the_target_time_takes_at_once() -> None:
+    assert Backlog(target=5.0)(metrics(1, load(ready=2000, rate=100.0))) == 4
+    assert Backlog(target=5.0)(metrics(1, load(ready=500, rate=100.0))) == 1, "it takes 5 s, which is not longer"
+    assert Backlog(target=5.0)(metrics(1, load(ready=501, rate=100.0))) == 2
+    assert Backlog(target=1.0)(metrics(4, load(ready=2000, rate=100.0, processes=4))) == 20
+
+
+def test_backlog_goes_by_the_rate_and_not_by_depth_alone() -> None:
+    deep = 10_000
+    assert Backlog()(metrics(1, load(ready=deep, rate=5_000.0))) == 1
+    assert Backlog()(metrics(1, load(ready=deep, rate=1.0))) > 10
+
+
+def test_while_no_rate_is_known_a_process_is_taken_to_do_a_job_per_slot_and_second() -> None:
+    assert Backlog(target=5.0)(metrics(1, load(ready=5 * 32, rate=None))) == 1
+    assert Backlog(target=5.0)(metrics(1, load(ready=3 * 5 * 32, rate=None))) == 3
+    assert Backlog(target=5.0)(metrics(1, load(ready=3 * 5 * 4, rate=None, slots=4))) == 3
+
+
+def test_backlog_counts_what_is_due_and_what_runs_but_nothing_of_a_paused_address() -> None:
+    assert Backlog(target=5.0)(metrics(1, load(due=2000, rate=100.0))) == 4
+    assert Backlog(target=5.0)(metrics(1, load(ready=1000, running=1000, rate=100.0))) == 4
+    assert Backlog(target=5.0)(metrics(1, load(ready=2000, rate=100.0, paused=True))) == 0
+
+
+def test_backlog_starts_none_that_would_find_nothing_to_claim() -> None:
+    assert Backlog()(metrics(1, load(running=32, rate=0.01))) == 1, "all of it runs already: nobody can help"
+    assert Backlog()(metrics(1, load(ready=1, running=32, rate=0.01))) == 2
+    assert Backlog()(metrics(1, load(ready=65, running=32, rate=0.01))) == 4
+
+
+def test_backlog_lets_processes_go_only_when_fewer_would_be_well_within_the_target() -> None:
+    assert Backlog(target=5.0)(metrics(4, load(ready=900, rate=100.0, processes=4))) == 4, "two take 4.5 s: not well within"
+    assert Backlog(target=5.0)(metrics(4, load(ready=400, rate=100.0, processes=4))) == 2
+    assert Backlog(target=5.0)(metrics(4, load(processes=4))) == 0
+
+
+def test_backlog_keeps_those_that_carry_what_comes_in_and_what_runs() -> None:
+    steady = load(running=3, rate=100.0, throughput=250.0, processes=4)
+    assert Backlog()(metrics(4, steady)) == 4
+    assert Backlog()(metrics(4, load(running=3, rate=100.0, throughput=70.0, processes=4))) == 1
+    assert Backlog()(metrics(4, load(running=65, processes=4))) == 3
+
+
+def test_backlog_adds_up_addresses_and_knows_their_ceilings() -> None:
+    two = [
+        Load(Address("a"), ready=1000, rate=100.0, consumers=1, ours=1),
+        Load(Address("b"), ready=1000, rate=100.0, consumers=1, ours=1),
+    ]
+    assert Backlog(target=5.0)(metrics(1, *two)) == 4
+    assert Backlog(target=5.0)(metrics(1, load(ready=100_000, rate=100.0, most=3))) == 3
+
+
+def test_workers_that_share_an_address_each_take_their_share_of_it() -> None:
+    """Two workers of one and three processes: together they want what one alone would."""
+    small = Backlog(target=5.0)(metrics(1, Load(Address("q"), ready=4000, rate=100.0, consumers=4, ours=1)))
+    large = Backlog(target=5.0)(metrics(3, Load(Address("q"), ready=4000, rate=100.0, consumers=4, ours=3)))
+    assert (small, large) == (2, 6)
+
+
+def test_what_is_wanted_is_brought_within_the_bounds() -> None:
+    assert [metrics(2, minimum=2, maximum=4).within(wanted) for wanted in (-1, 0, 3, 9)] == [2, 2, 3, 4]
+    at_least_three = Load(Address("q"), consumers=1, ours=1, least=3)
+    assert metrics(1, at_least_three).within(0) == 3
+    elsewhere_too = Load(Address("q"), consumers=3, ours=1, least=3)
+    assert metrics(1, elsewhere_too).within(0) == 1
+
+
+# -- shove's threshold strategy ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ready", "wanted"), [(0, 1), (31, 1), (32, 2), (128, 2), (129, 3), (100_000, 3)], ids=str)
+def test_threshold_goes_one_step_beyond_twice_and_below_half_of_what_all_run_at_once(ready: int, wanted: int) -> None:
+    assert Threshold()(metrics(2, load(ready=ready))) == wanted
+
+
+def test_threshold_refuses_bounds_that_cross() -> None:
+    with pytest.raises(UsageError, match="down must be less than up"):
+        Threshold(up=1.0, down=1.0)
+
+
+# -- hysteresis and cooldown -------------------------------------------------------------------------------------------------
+
+
+def test_a_wish_must_last() -> None:
+    clock = Clock()
+    stabilizer = Stabilizer(10.0, 30.0, clock)
+    assert not stabilizer.passes(1, 2)
+    clock.now += 9
+    assert not stabilizer.passes(1, 3)
+    clock.now += 1
+    assert stabilizer.passes(1, 2)
+
+
+@pytest.mark.parametrize("other", [2, 1], ids=["hold", "opposite"])
+def test_a_wish_that_is_not_there_for_once_begins_anew(other: int) -> None:
+    clock = Clock()
+    stabilizer = Stabilizer(10.0, 30.0, clock)
+    stabilizer.passes(2, 3)
+    clock.now += 9
+    stabilizer.passes(2, other)
+    clock.now += 1
+    assert not stabilizer.passes(2, 3)
+    clock.now += 10
+    assert stabilizer.passes(2, 3)
+
+
+def test_after_something_was_done_nothing_is_for_a_while() -> None:
+    clock = Clock()
+    stabilizer = Stabilizer(1.0, 30.0, clock)
+    stabilizer.acted()
+    for _ in range(29):
+        clock.now += 1
+        assert not stabilizer.passes(1, 2)
+    clock.now += 1
+    assert stabilizer.passes(1, 2)
+
+
+def test_a_wish_that_ended_during_a_cooldown_does_not_count_when_it_comes_back() -> None:
+    clock = Clock()
+    stabilizer = Stabilizer(10.0, 30.0, clock)
+    stabilizer.acted()
+    stabilizer.passes(1, 2)
+    clock.now += 15
+    stabilizer.passes(1, 1)
+    clock.now += 15
+    assert not stabilizer.passes(1, 2)
+
+
+# -- the scaler --------------------------------------------------------------------------------------------------------------
+
+
+class Team:
+    """Processes that come and go at once, if they may."""
+
+    def __init__(self, processes: int = 1, idle: int = 100) -> None:
+        self.processes, self.minimum, self.maximum = processes, 1, 4
+        self.idle = idle
+        self.closed = self.refuses = ""
+
+    def grow(self, count: int) -> str:
+        self.processes += 0 if self.refuses else count
+        return self.refuses
+
+    async def shrink(self, count: int) -> int:
+        gone = min(count, self.idle)
+        self.processes -= gone
+        return gone
+
+
+def scaler(team: Team, wants: Callable[[], int], clock: Clock, cooldown: float = 30.0) -> Scaler:
+    async def measure() -> Metrics:
+        return Metrics(team.processes, team.minimum, team.maximum, 32)
+
+    async def strategy(metrics: Metrics) -> int:
+        return wants()
+
+    async def changed() -> None: ...
+
+    return Scaler(team, measure, strategy, Stabilizer(0.0, cooldown, clock), 1.0, changed)
+
+
+@looped
+async def test_what_is_decided_is_counted_and_a_refusal_begins_no_cooldown() -> None:
+    team, clock = Team(), Clock()
+    scale = scaler(team, lambda: 3, clock)
+    team.refuses = "they die"
+    await scale.once()
+    await scale.once()
+    assert (team.processes, scale.decisions) == (1, {"up": 0, "down": 0, "hold": 0, "refused": 2})
+    assert "from 1 to 3 processes is refused: they die" in scale.last
+    team.refuses = ""
+    await scale.once()
+    assert (team.processes, scale.decisions["up"]) == (3, 1), "the refusals did not burn the cooldown"
+    await scale.once()
+    assert scale.decisions["hold"] == 1
+
+
+@looped
+async def test_only_idle_processes_go_and_the_rest_is_tried_again() -> None:
+    team, clock = Team(processes=4, idle=1), Clock()
+    scale = scaler(team, lambda: 1, clock, cooldown=0.0)
+    await scale.once()
+    assert team.processes == 3
+    team.idle = 0
+    await scale.once()
+    assert (team.processes, scale.decisions["refused"]) == (3, 1)
+    team.idle = 2
+    await scale.once()
+    assert (team.processes, scale.decisions["down"]) == (1, 2)
+
+
+@looped
+async def test_what_is_set_by_hand_holds_against_the_strategy_for_a_while() -> None:
+    team, clock = Team(), Clock()
+    scale = scaler(team, lambda: 1, clock, cooldown=0.0)
+    answer = await scale.by_hand(4, hold=3600.0)
+    assert (answer.done, answer.processes, answer.text) == (True, 4, "it keeps 4, 1 before")
+    await scale.once()
+    assert team.processes == 4
+    assert scale.by_hand_until > 0
+    assert (await scale.by_hand(2, hold=0.0)).text == "it keeps 2, 4 before"
+    await scale.once()
+    assert team.processes == 1, "without a hold the strategy goes on"
+
+
+@looped
+async def test_by_hand_busy_processes_end_when_they_are_idle() -> None:
+    team, clock = Team(processes=3, idle=0), Clock()
+    scale = scaler(team, lambda: 3, clock)
+    answer = await scale.by_hand(1, hold=3600.0)
+    assert answer.text == "it keeps 3: 2 of them are busy, and end as soon as they are not"
+    team.idle = 2
+    await scale.once()
+    assert team.processes == 1
+
+
+@looped
+async def test_a_refusal_by_hand_says_why() -> None:
+    team = Team()
+    scale = scaler(team, lambda: 1, Clock())
+    assert (await scale.by_hand(5, 1.0)).text == "5 is outside of its bounds, 1 to 4"
+    team.maximum = 1
+    assert "was started with --processes 1, and scales only if that is a range" in (await scale.by_hand(2, 1.0)).text
+    team.closed = "it is stopping"
+    assert (await scale.by_hand(1, 1.0)).text == "it is stopping"
+    assert (team.processes, scale.decisions["refused"]) == (1, 3)
+
+
+@looped
+async def test_what_nobody_can_mean_is_refused_by_whoever_asks_and_by_the_supervisor() -> None:
+    team = Team()
+    scale = scaler(team, lambda: 1, Clock())
+    for processes, hold in ((10**30, 1.0), (2, 1e18), (2, float("inf")), (2, float("nan")), (2, -1.0)):
+        answer = await scale.by_hand(processes, hold)
+        assert not answer.done and "must be a" in answer.text
+    assert (team.processes, scale.by_hand_until) == (1, 0.0)
+    app = new_app()
+    with pytest.raises(UsageError, match="processes must be a whole number from 0 to 10,000"):
+        await app.scale(10**30)
+    with pytest.raises(UsageError, match="hold must be a number of seconds from 0 to 31,622,400, a year, not 1e"):
+        await app.scale(2, hold=1e18)
+
+
+# -- on a command line -------------------------------------------------------------------------------------------------------
+
+
+def test_strategies_are_written_with_their_numbers() -> None:
+    spec = parse_spec("backlog,target=2.5,cooldown=1")
+    assert (spec.strategy(), spec.poll, spec.hysteresis, spec.cooldown) == (Backlog(2.5), 1.0, 2.0, 1.0)
+    spec = parse_spec("threshold, up=3, down=1")
+    assert (spec.strategy(), spec.poll, spec.hysteresis, spec.cooldown) == (Threshold(3, 1), 5.0, 10.0, 30.0)
+    assert parse_spec("shop.scaling:Mine,poll=2").own == "shop.scaling:Mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("fastest", "there is no strategy 'fastest'"),
+        ("backlog,up=2", "has no setting 'up'"),
+        ("backlog,target=soon", "must be a number, not 'soon'"),
+        ("backlog,target=0", "target must be"),
+        ("backlog,poll=0", "0.1 or more"),
+        ("threshold,up=1,down=2", "down must be less than up"),
+        ("shop:Mine,target=2", "has no setting 'target'"),
+    ],
+)
+def test_a_strategy_that_makes_no_sense_is_refused(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        parse_spec(text)
+
+
+def test_processes_are_a_number_or_a_range() -> None:
+    assert [parse_processes(text) for text in ("1", "4", "1..4", "2 .. 2")] == [(1, 1), (4, 4), (1, 4), (2, 2)]
+    for wrong in ("0", "0..2", "3..2", "-1", "1..", "many", "1-4", ""):
+        with pytest.raises(UsageError, match="processes must be"):
+            parse_processes(wrong)
+
+
+# -- the circuit breaker -----------------------------------------------------------------------------------------------------
+
+
+def test_one_that_dies_at_once_is_started_later_and_later_and_then_no_more() -> None:
+    circuit, pauses = Circuit(), list[float]()
+    for _ in range(FRUITLESS - 1):
+        assert not circuit.died(0.1, blameless=False)
+        pauses.append(circuit.pause)
+    assert pauses == list(RESTART_SECONDS[1:FRUITLESS])
+    assert circuit.died(0.1, blameless=False)
+    assert (circuit.is_open, circuit.pause) == (True, PROBE_SECONDS)
+
+
+def test_one_that_lived_for_a_while_begins_a_new_row() -> None:
+    circuit = Circuit()
+    for _ in range(3 * FRUITLESS):
+        for _ in range(FRUITLESS - 1):
+            assert not circuit.died(0.1, blameless=False)
+        assert not circuit.died(60.0, blameless=False)
+        assert circuit.pause == 0.0
+
+
+def test_jobs_that_kill_their_processes_never_open_the_circuit_but_are_no_tight_loop_either() -> None:
+    circuit = Circuit()
+    for _ in range(10 * FRUITLESS):
+        assert not circuit.died(0.1, blameless=True)
+    assert circuit.pause == RESTART_SECONDS[-1]
+
+
+def test_a_probe_that_dies_opens_it_again_and_one_that_serves_closes_it() -> None:
+    circuit = Circuit()
+    while not circuit.died(0.1, blameless=False):
+        pass
+    assert circuit.died(0.1, blameless=False)
+    circuit.serves()
+    assert (circuit.is_open, circuit.pause) == (False, 0.0)
+
+
+# -- what is measured --------------------------------------------------------------------------------------------------------
+
+
+class Floor:
+    """A memory backend with one consumer, and a clock for the gauge."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        self.broker, self.clock, self._serial = broker, Clock(), 0
+        self.gauge = Gauge(broker.inspector, self.clock)
+
+    async def publish(self, count: int, **fields: Any) -> None:
+        for _ in range(count):
+            self._serial += 1
+            await self.broker.publish(Address("q"), [Post(f"j{self._serial}", b"", **fields)])
+
+    async def settle(self, count: int, seconds: float, consumer: str = "c") -> Load:
+        entries = (await self.broker.claim(Address("q"), consumer, count)).entries
+        await self.broker.settle(Address("q"), consumer, [Outcome(DONE, entry.ref, "") for entry in entries])
+        self.clock.now += seconds
+        return (await self.gauge.read([Address("q")]))[0]
+
+
+def floored(test: Callable[[Floor], Awaitable[None]]) -> Callable[[], None]:
+    @looped
+    async def run() -> None:
+        broker = MemoryBroker()
+        await broker.open()
+        await broker.join(Address("q"), "c", 600.0)
+        await test(Floor(broker))
+
+    return run
+
+
+@floored
+async def test_a_rate_is_measured_while_something_waits(floor: Floor) -> None:
+    await floor.publish(100)
+    assert (await floor.gauge.read([Address("q")]))[0].rate is None
+    assert (await floor.settle(10, 1.0)).rate is None, "a second is too short"
+    found = await floor.settle(10, 1.0)
+    assert (found.rate, found.throughput, found.ready, found.consumers) == (10.0, 10.0, 80, 1)
+
+
+@floored
+async def test_what_is_done_while_nothing_waits_is_no_rate_but_may_show_that_one_was_too_low(floor: Floor) -> None:
+    await floor.publish(1)
+    await floor.gauge.read([Address("q")])
+    for _ in range(5):
+        await floor.publish(1)
+        assert (await floor.settle(2, 1.0)).rate is None
+    await floor.publish(100)
+    await floor.gauge.read([Address("q")])
+    for _ in range(4):
+        await floor.settle(10, 1.0)
+    assert (await floor.settle(60, 1.0)).rate == 60.0
+    await floor.publish(5)
+    assert (await floor.settle(5, 10.0)).rate == 60.0
+
+
+@floored
+async def test_if_nothing_ends_the_rate_is_not_more_than_one_in_that_time(floor: Floor) -> None:
+    await floor.publish(100)
+    await floor.broker.claim(Address("q"), "c", 32)
+    await floor.gauge.read([Address("q")])
+    assert (await floor.settle(0, 4.0)).rate == 0.25
+    assert (await floor.settle(0, 4.0)).rate == 0.125
+
+
+@floored
+async def test_processes_share_what_was_done(floor: Floor) -> None:
+    await floor.broker.join(Address("q"), "d", 600.0)
+    await floor.publish(100)
+    await floor.gauge.read([Address("q")])
+    assert (await floor.settle(40, 2.0)).rate == 10.0
+
+
+@floored
+async def test_what_is_due_counts_although_nobody_has_claimed_since(floor: Floor) -> None:
+    floor.broker.set_clock(1_800_000_000.0)
+    await floor.publish(3, delay=10.0)
+    await floor.publish(2, delay=100.0)
+    assert (await floor.gauge.read([Address("q")]))[0].due == 0
+    floor.broker.set_clock(1_800_000_020.0)
+    (found,) = await floor.gauge.read([Address("q")])
+    assert (found.due, found.waiting) == (3, 3)
+
+
+@floored
+async def test_what_must_run_alone_waits_for_no_process_more_but_for_one(floor: Floor) -> None:
+    await floor.publish(3)
+    for life in ("x", "y", "z"):
+        await floor.broker.join(Address("q"), life, 600.0)
+        await floor.broker.claim(Address("q"), life, 3)
+        await floor.broker.leave(Address("q"), life)
+    assert (await floor.broker.claim(Address("q"), "c", 3)).suspects
+    (found,) = await floor.gauge.read([Address("q")])
+    assert (found.ready, found.waiting, found.suspects) == (0, 0, 3)
+    found = await floor.settle(0, 10.0)
+    assert found.rate is None, "they say nothing of how fast a process is"
+    (one,) = await wanted(floor.broker.inspector, Backlog(target=5.0), window=0.0)
+    assert (one.wanted, one.ready) == (1, 0)
+    await floor.broker.pause(Address("q"))
+    (none,) = await wanted(floor.broker.inspector, Backlog(target=5.0), window=0.0)
+    assert none.wanted == 0
+
+
+@floored
+async def test_the_shards_of_an_address_are_counted_together_and_bound_its_processes(floor: Floor) -> None:
+    await floor.broker.note_shards(Address("many"), 3)
+    for shard in range(3):
+        posts = [Post(f"{shard}-{number}", b"") for number in range(shard + 1)]
+        await floor.broker.publish(Address(f"many:{shard}"), posts, shards=3)
+    await floor.publish(1)
+    many, q = await floor.gauge.read([Address("many"), Address("q")])
+    assert (many.address, many.ready, many.most) == ("many", 6, 3)
+    assert (q.ready, q.most) == (1, None)
+
+
+@floored
+async def test_scalers_outside_are_told_the_same_without_a_supervisor(floor: Floor) -> None:
+    await floor.broker.declare(Address("idle"))
+    await floor.publish(1000)
+    found = {str(each.address): each for each in await wanted(floor.broker.inspector, Backlog(target=5.0), window=0.0)}
+    assert (found["q"].wanted, found["q"].processes, found["q"].ready, found["idle"].wanted) == (7, 1, 1000, 0)
+    text = as_prometheus(found.values())
+    assert 'millstream_processes_wanted{address="q"} 7\n' in text
+    assert "# TYPE millstream_processes_wanted gauge" in text
+
+
+@looped
+async def test_dead_letters_want_a_process_where_code_handles_them() -> None:
+    app = new_app(retry=0)
+    orders = app.topic("orders", int)
+
+    @orders.subscribe("handled")
+    async def handled(number: int) -> None:
+        raise ValueError(number)
+
+    @orders.subscribe("kept")
+    async def kept(number: int) -> None:
+        raise ValueError(number)
+
+    @orders.on_dead("handled")
+    async def handle(letter: DeadEvent[int]) -> None: ...
+
+    async def found(app: Millstream) -> dict[str, int]:
+        return {each.address: each.wanted for each in await wanted(app.inspector, Backlog(), window=0.0)}
+
+    async with app:
+        async with app.worker():
+            assert await found(app) == {"orders/handled": 0, "orders/handled/dead": 0, "orders/kept": 0}
+        await orders.publish(1)
+        assert await found(app) == {"orders/handled": 1, "orders/kept": 1}
+        broker = await app.broker()
+        for address in (Address("orders/handled"), Address("orders/kept")):
+            await broker.join(address, "c", 600.0)
+            (entry,) = (await broker.claim(address, "c", 1)).entries
+            message = decode_message(entry.body or b"")
+            outcome = verdict.dead(entry.ref, message, "rejected", ErrorNote("Reject", "as always"), 0, 0.0)
+            await broker.settle(address, "c", [outcome])
+        assert await found(app) == {"orders/handled": 0, "orders/handled/dead": 1, "orders/kept": 0}
+
+
+# -- summaries ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_exit_code_says_why_it_ended_or_that_something_was_interrupted() -> None:
+    assert Summary().exit_code == codes.OK
+    assert Summary({"dead": 3}).exit_code == codes.OK
+    assert Summary(interrupted=1).exit_code == Summary(killed=1, cut_off=1).exit_code == codes.INTERRUPTED
+    assert Summary(killed=1).exit_code == codes.OK, "it had nothing in its hands, or it was long ago"
+    assert Summary(interrupted=1, reason=codes.FAILED).exit_code == codes.FAILED
+    said = str(Summary({"done": 1200, "retried": 0, "dead": 1}, 2, error=ValueError("no"), crashed=1, killed=2))
+    assert said == (
+        "1,200 done, 0 retried, 1 dead, 2 interrupted; 1 process crashed; 2 processes killed; the first error: ValueError: no"
+    )
