@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from millstream.backends.redis.keys import queue_keys
 from millstream.model.address import Address
 from tests.system.apps import letters
 from tests.system.harness import Ledger, Server, Worker, Workers, eventually
@@ -50,6 +51,35 @@ def test_a_letter_whose_worker_is_killed_in_its_handler_is_handled_by_another(
     assert letters.app.dead.list_sync() == []
     assert [(line.key, line.crashes) for line in ledger.starts("letter-")] == [("letter-o-1", 0), ("letter-o-1", 1)]
     assert [line.crashes for line in ledger.ends("letter-")] == [1]
+
+
+def test_a_letter_that_waits_for_another_attempt_when_its_worker_is_killed_is_handled_by_another(
+    server: Server, ledger: Ledger, workers: Workers, gate: Path
+) -> None:
+    group = Address("gates/tries")
+    dead = group.dead
+
+    def scheduled() -> int:
+        return letters.app.inspector.queue_sync(dead).scheduled
+
+    def let_an_hour_pass() -> None:
+        due = queue_keys(letters.app.settings.namespace, dead)["due"]
+        ((entry, _),) = server.call("ZRANGE", due, 0, -1, "WITHSCORES")
+        server.call("ZADD", due, "XX", 1, entry)
+
+    victim = serve(workers, group)
+    sent = letters.gates.publish_sync(str(gate))
+    eventually(lambda: scheduled() == 1, "the letter to wait for another attempt")
+    victim.clean_up()  # the supervisor and its child, by SIGKILL
+    assert [letter.id for letter in letters.app.dead.list_sync()] == [sent]
+    let_an_hour_pass()
+    serve(workers, group)
+    ledger.until_started(2, "try-")
+    eventually(lambda: scheduled() == 1, "the letter to wait for its last attempt")
+    gate.touch()
+    let_an_hour_pass()
+    eventually(lambda: not letters.app.dead.list_sync(), "the letter to be handled")
+    assert [(line.attempt, line.crashes) for line in ledger.starts("try-")] == [(1, 0), (2, 0), (3, 0)]
 
 
 def test_what_dies_is_moved_once_each_although_movers_are_killed(ledger: Ledger, workers: Workers) -> None:

@@ -345,7 +345,7 @@ async def consumers() -> None:
         await other.abort()
 
 
-@orders.on_dead("billing", concurrency=2, timeout=None)
+@orders.on_dead("billing", concurrency=2, timeout=None, retry=RetryPolicy(8, delay=2.0))
 async def sorry(letter: DeadEvent[Order]) -> None:
     assert_type(letter.event, Order)
     assert_type(letter.headers["tenant"], str)
@@ -353,9 +353,11 @@ async def sorry(letter: DeadEvent[Order]) -> None:
     assert_type(await letter.replay(), bool)
     job: DeadJob = letter
     assert_type(job.id, str)
+    if job.unhandled is not None:
+        assert_type(job.unhandled.error, str)
 
 
-@orders.on_dead("mail")
+@orders.on_dead("mail", retry=3)
 def sorry_sync(letter: DeadEvent[Order]) -> None:
     assert_type(letter.replay_sync(), bool)
 

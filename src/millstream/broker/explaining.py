@@ -108,7 +108,10 @@ def _dead(facts: Facts, view: JobView) -> Why:
     if letter.reason == "stopped" and facts.standing.stopped_by:
         return msgspec.structs.replace(_stopped(facts), at=died_at)
     error = _error(letter.error)
-    return Why(code="dead", text=f"it is dead ({letter.reason}): {error}", at=died_at, error=error)
+    text = f"it is dead ({letter.reason}): {error}"
+    if view.letter is not None and view.letter.unhandled is not None:
+        text += f"; its on_dead handler gave up: {_error(view.letter.unhandled.error)}"
+    return Why(code="dead", text=text, at=died_at, error=error)
 
 
 # -- jobs that wait, the most specific cause first ---------------------------------------------------------------------------

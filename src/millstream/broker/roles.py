@@ -53,9 +53,10 @@ class Producing(ABC):
         by an emit, and ``max_length`` if the topic is followed, which ``followed`` or the first ``follow`` says for good.
 
         A group's dead letters can be claimed too, under an address of their own (``Address.dead``), as messages that carry them
-        (``decode_letter``). One that is settled as done leaves the list, with any other outcome it stays and is given no more;
-        until then it is in the list, and one that was replayed, purged or too old meanwhile is not there to be given or taken
-        off. They are paused with the group.
+        (``decode_letter``). One that is settled as done leaves the list. With RETRY it stays, and is given again after the
+        delay, with the message of the outcome (its letter left out). With any other outcome it stays, is given no more, and
+        ``Outcome.letter``, if there is one, is kept with it as ``DeadLetter.unhandled``. One that was replayed, purged or too
+        old meanwhile is not there to be given, marked or taken off. They are paused with the group.
         """
 
     @abstractmethod

@@ -121,6 +121,7 @@ def list_dead(
     found = at(url, namespace, find)
     rows = [_row(letter) for letter in found[:limit]]
     columns = with_order(COLUMNS, rows, Column("key", give="cut"), before="reason")
+    columns = with_order(columns, rows, Column("unhandled", give="cut"), before="error")
     print_list(rows, columns, json=json, empty="there are no such dead letters", where=where(url, namespace))
     if len(found) > limit and not json:
         more_than(limit, "--queue, --reason, --task")
@@ -217,6 +218,7 @@ def _reason(reason: str | None) -> DeadReason | None:
 
 
 def _row(letter: DeadJob) -> dict[str, Any]:
+    unhandled = letter.unhandled
     return {
         "id": letter.id,
         "task": letter.task,
@@ -230,4 +232,5 @@ def _row(letter: DeadJob) -> dict[str, Any]:
         "died_at": letter.died_at,
         "key": None if letter.order_key is None else key_text(letter.order_key),
         "failures": failure_rows(letter.failures),
+        "unhandled": None if unhandled is None else f"{unhandled.error_type}: {unhandled.error}",
     }

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from millstream.app import Millstream
     from millstream.broker import Broker, JobView, Listed
     from millstream.broker.explaining import Facts
+    from millstream.model.dead_letter import DeadLetter
     from millstream.model.message import Attempt
 
 ENDED = ("done", "dead", "cancelled", "expired")
@@ -232,6 +233,9 @@ def show(view: JobView, facts: Facts, *, json: bool) -> None:
     if not json:  # of a job that ended, the other fields say it all
         fields["why"] = None if fields["why"]["code"] in ENDED else fields["why"]["text"]
         fields["failures"] = fields["failures"] or None
+        if unhandled := fields["unhandled"]:
+            tried = counted(unhandled["attempts"], "attempt")
+            fields["unhandled"] = f"its on_dead handler gave up after {tried} ({unhandled['reason']}): {unhandled['error']}"
     print_details(fields, blocks, json=json)
 
 
@@ -266,6 +270,7 @@ def describe(view: JobView, facts: Facts) -> tuple[dict[str, Any], dict[str, str
         "result": unpacked(ending.value) if ending and ending.status == "done" else None,
         "failures": failure_rows(view.failures),
         "traceback": error.traceback or None if error else None,
+        "unhandled": _unhandled(letter.unhandled) if letter and letter.unhandled else None,
     }
     blocks: dict[str, str] = {}
     if message:
@@ -279,7 +284,20 @@ def describe(view: JobView, facts: Facts) -> tuple[dict[str, Any], dict[str, str
         blocks["failures"] = "\n".join(map(_failure, view.failures))
     if fields["traceback"]:
         blocks["traceback"] = fields["traceback"]
+    if letter and letter.unhandled and letter.unhandled.error.traceback:
+        blocks["traceback of the on_dead handler"] = letter.unhandled.error.traceback
     return fields, blocks
+
+
+def _unhandled(letter: DeadLetter) -> dict[str, Any]:
+    """How the handler of a dead letter gave up."""
+    return {
+        "reason": letter.reason,
+        "error": f"{letter.error.type}: {letter.error.message}",
+        "attempts": letter.attempts,
+        "failures": failure_rows(letter.failures),
+        "traceback": letter.error.traceback or None,
+    }
 
 
 def failure_rows(failures: Sequence[Attempt]) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from millstream.model.policy import RetryPolicy
 from millstream.model.settings import AppSettings, TaskSettings, integer
 from millstream.model.settings import name as checked_name
 from millstream.model.types import Seconds
-from millstream.options import refuse_unknown, timeout_option
+from millstream.options import refuse_unknown, retry_option, timeout_option
 
 E = TypeVar("E")
 T = TypeVar("T")
@@ -38,6 +38,8 @@ class DeadOptions(TypedDict, total=False):
 
     concurrency: int | None
     """How many dead letters one worker process handles at once; None: as many as the worker does."""
+    retry: RetryPolicy | int
+    """What follows when the handler raises or times out. The app's policy by default, as for ``subscribe``."""
     timeout: Seconds | None
     """None: no timeout."""
 
@@ -114,7 +116,8 @@ class DeadHandler:
         concurrency = options.get("concurrency")
         self.concurrency = None if concurrency is None else integer(concurrency, "concurrency", minimum=1)
         timeout = timeout_option(options.get("timeout", app.timeout or None))
-        self.settings = letter_settings(self.name, timeout=timeout, max_crashes=max(1, app.max_crashes))
+        retry = retry_option(options.get("retry", app.retry), app.retry)
+        self.settings = letter_settings(self.name, timeout=timeout, max_crashes=max(1, app.max_crashes), retry=retry)
         self.arguments = _DeadEvents(topic, group, codec, clients)
         self.returns = ResultCodec(_nothing, task=self.name)
 
@@ -122,8 +125,14 @@ class DeadHandler:
         return f"<handler of the dead letters of group {self.group!r} of topic {self.topic!r}>"
 
 
-def letter_settings(name: str, *, timeout: float, max_crashes: int) -> TaskSettings:
-    """Of whatever is done with dead letters: no retries, no results, no bound on their size."""
+def letter_settings(
+    name: str,
+    *,
+    timeout: float,
+    max_crashes: int,
+    retry: RetryPolicy = RetryPolicy(0),
+) -> TaskSettings:
+    """Of whatever is done with dead letters: no results, no bound on their size."""
     return TaskSettings(
         name=name,
         aliases=(),
@@ -132,7 +141,7 @@ def letter_settings(name: str, *, timeout: float, max_crashes: int) -> TaskSetti
         result_ttl=0.0,
         expires=0.0,
         max_crashes=max_crashes,
-        retry=RetryPolicy(0),
+        retry=retry,
         max_payload_bytes=None,
     )
 

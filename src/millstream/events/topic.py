@@ -298,9 +298,10 @@ class Topic(Generic[T]):
     def on_dead(self, group: str, **options: Unpack[DeadOptions]) -> DeadSubscriber[T]:
         """Declare what handles the dead letters of a group: a function of a DeadEvent, async or not.
 
-        Each letter is given to it by one worker at a time, also those that died before it was declared. Once it has returned or
-        raised, or its timeout has passed, the letter is gone; an error is logged, and never tried again. If the worker dies
-        meanwhile it is given again; one that took down more than ``max_crashes`` workers stays in the list. UsageError if
+        One worker at a time gives it each letter, also those that died before it was declared. When it returns, the letter is
+        removed. When it raises or times out, the letter stays in the list and is given to it again, as ``retry`` says. After
+        the last attempt, or a ``Reject``, the letter stays and is marked unhandled (``DeadJob.unhandled``), until it is
+        replayed, purged or too old. The same holds after it took down more than ``max_crashes`` workers. UsageError if
         something else becomes of this group's dead letters already, and at the start of a worker if nothing subscribes under
         that group.
         """

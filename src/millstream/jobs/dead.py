@@ -23,6 +23,35 @@ PAGE = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unhandled:
+    """Why a dead letter stays although its group has an ``on_dead`` handler: how the last attempt to handle it ended."""
+
+    reason: DeadReason
+    error_type: str
+    error: str
+    traceback: str
+    attempts: int
+    """How often the handler was called, the last attempt included."""
+    crashes: int
+    failures: tuple[Attempt, ...] = ()
+    """The last ten failed attempts of the handler, oldest first."""
+
+    @classmethod
+    def open(cls, letter: DeadLetter) -> Unhandled:
+        """What is stored of it."""
+        error = letter.error
+        return cls(
+            reason=letter.reason,
+            error_type=error.type,
+            error=error.message,
+            traceback=error.traceback,
+            attempts=letter.attempts,
+            crashes=letter.crashes,
+            failures=letter.failures,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadJob:
     """A dead job, its letter opened."""
 
@@ -47,6 +76,8 @@ class DeadJob:
     """Of its queue or topic, if that has any."""
     failures: tuple[Attempt, ...] = ()
     """Its last ten failed attempts, oldest first."""
+    unhandled: Unhandled | None = None
+    """Why its ``on_dead`` handler gave up; ``None`` if it did not, or if there is no such handler."""
 
     @classmethod
     def open(cls, letter: DeadLetter) -> DeadJob:
@@ -67,6 +98,7 @@ class DeadJob:
             order_key=letter.key,
             shard=Address(letter.queue).shard,
             failures=letter.failures,
+            unhandled=None if letter.unhandled is None else Unhandled.open(letter.unhandled),
         )
 
 

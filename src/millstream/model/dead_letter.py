@@ -37,6 +37,8 @@ class DeadLetter(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The claim under which it died, as the backend names it."""
     key: bytes | None = None
     """Its ordering key, or ``None``."""
+    unhandled: DeadLetter | None = None
+    """Why the handler of the group's dead letters gave up, or ``None`` if it did not. It is not given this letter again."""
 
 
 encode_letter = msgspec.msgpack.Encoder().encode

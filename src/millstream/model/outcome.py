@@ -49,7 +49,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     given_id: bool = False
     """Remember the id for ``id_ttl`` from now on."""
     body: bytes = b""
-    """RETRY: the message to run next. DEAD: the message to run if it is replayed, attempts reset."""
+    """RETRY: the message to run next. DEAD: the message to run if it is replayed, attempts reset. For a dead letter that was
+    claimed the broker adds the letter to the message of the next attempt, and needs no message to replay."""
     delay: float = 0.0
     """RETRY: seconds until it is due."""
     expires_ms: int = 0
@@ -57,4 +58,4 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     task: str = ""
     """DEAD: the task's name, for filters."""
     letter: DeadLetter | None = None
-    """DEAD: why."""
+    """DEAD: why. For a dead letter that was claimed: why it stays unhandled; ``None`` marks nothing."""

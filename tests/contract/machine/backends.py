@@ -16,7 +16,8 @@ from millstream.backends.redis import RedisBroker
 from millstream.broker import Claim, Entry, JobView, Listed
 from millstream.errors import LeaseLost, ShardsChanged, ShardsInUse
 from millstream.model.address import Address
-from millstream.model.dead_letter import DeadLetter
+from millstream.model.dead_letter import DeadLetter, decode_letter
+from millstream.model.message import decode_message
 from millstream.model.outcome import Kind, Outcome
 from millstream.testing.backend import DEAD_ENDING, DONE_ENDING, LETTER, START, cause
 
@@ -122,7 +123,13 @@ def seen_letter(dead: DeadLetter) -> tuple[Any, ...]:
     died_of = cause(dead)
     if died_of.error.type == "OrderError":
         died_of = msgspec.structs.replace(died_of, error=msgspec.structs.replace(died_of.error, message=""))
-    return dead.id, dead.task, dead.queue, died_of, dead.died_at, dead.body, dead.key
+    return dead.id, dead.task, dead.queue, died_of, dead.died_at, dead.body, dead.key, dead.unhandled
+
+
+def claimed_letters(entries: Iterable[Entry]) -> list[tuple[Any, ...]]:
+    """Dead letters that were claimed, without what backends name differently."""
+    messages = [(entry, decode_message(entry.body or b"")) for entry in entries]
+    return [(seen_letter(decode_letter(message.args)), message.attempt, entry.crashes) for entry, message in messages]
 
 
 async def listed(backend: BackendUnderTest, queue: Address, status: Listed) -> list[tuple[Any, ...]]:

@@ -9,15 +9,20 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from millstream.broker import Followed, Position, Post, Receipt
+from millstream.broker import Entry, Followed, Position, Post, Receipt
+from millstream.broker.letters import without_letter
 from millstream.broker.values import BEGINNING, END, LogPosition
 from millstream.model.address import Address
+from millstream.model.message import decode_message, encode_message
+from millstream.model.outcome import Kind, Outcome
+from millstream.testing.backend import LETTER
 from tests.contract.machine.backends import (
     LOST,
     BackendUnderTest,
     Claimed,
     Way,
     claim,
+    claimed_letters,
     delays,
     max_lengths,
     pairs,
@@ -33,6 +38,8 @@ TOPIC = "t"
 FOLLOWED = "f"
 """A topic without groups."""
 
+DIES = Way(Kind.DEAD, 0.0, kept=False)
+
 ends_of_the_log = st.sampled_from([BEGINNING, END])
 
 
@@ -45,15 +52,22 @@ class TwoTopics(TwoBackends):
 
     queue = Address.of_group(TOPIC, "g")
     other = Address.of_group(TOPIC, "h")
+    letters = queue.dead
 
     def __init__(self) -> None:
         super().__init__()
         self.blurred = False
         """A group was moved to where a server cannot tell how many events come after."""
+        self.moved = False
+        """The group was moved: it may be given again what a consumer holds."""
         self.positions: list[str] = []
         self.following: list[tuple[str, list[Position]]] = []
         """Those who follow: a topic, and where they are in each backend."""
         self.emitted = 0
+        self.handlers = 0
+        """How many consumers there ever were of the dead letters."""
+        self.handled: list[tuple[Entry, Entry]] = []
+        """The dead letters that the last of them holds, as each backend named them."""
 
     async def accept(
         self, backend: BackendUnderTest, posts: Sequence[Post], sender: str, max_length: int | None
@@ -67,6 +81,52 @@ class TwoTopics(TwoBackends):
         for topic in (TOPIC, FOLLOWED):
             self.begin_to_follow(topic)
         self.same(lambda backend, _: backend.join(self.other, "other", 1e6))
+        self.join_as_handler()
+
+    # -- dead letters in the hands of code ---------------------------------------------------------------------------------
+
+    @property
+    def handler(self) -> str:
+        return f"handler-{self.handlers}"
+
+    def join_as_handler(self) -> None:
+        self.handlers += 1
+        self.handled.clear()
+        self.same(lambda backend, _: backend.join(self.letters, self.handler, 1e6))
+
+    @rule(new=new_keys, count=st.integers(0, 5), alone=st.sampled_from([False, False, True]), how=st.lists(ways, max_size=5))
+    def handle_letters(self, new: list[int], count: int, alone: bool, how: list[Way]) -> None:
+        """Some events die; claim some letters, and settle some of those that are held."""
+        self.work(new, 0, 2, False, [DIES, DIES])
+        left, right = self.both(lambda backend, _: claim(backend, self.letters, self.handler, count, alone=alone))
+        assert claimed_letters(left.entries) == claimed_letters(right.entries)
+        assert (left.next_due, left.paused) == (right.next_due, right.paused)
+        self.handled += zip(left.entries, right.entries, strict=True)
+        self.settle_letters(how)
+
+    @rule(how=st.lists(ways, min_size=1, max_size=5))
+    def settle_letters(self, how: list[Way]) -> None:
+        held, self.handled[:] = self.handled[: len(how)], self.handled[len(how) :]
+        ends = list(zip(held, how, strict=False))
+        self.same(
+            lambda backend, side: backend.settle(self.letters, self.handler, [_ended(pair[side], way) for pair, way in ends])
+        )
+
+    @rule(count=st.integers(0, 3))
+    def release_letters(self, count: int) -> None:
+        held, self.handled[:] = self.handled[:count], self.handled[count:]
+        self.same(lambda backend, side: backend.release(self.letters, self.handler, [pair[side].ref for pair in held]))
+
+    @rule(blameless=st.sampled_from([False, False, True]))
+    def another_handles_letters(self, blameless: bool) -> None:
+        self.same(lambda backend, _: backend.leave(self.letters, self.handler, blameless=blameless))
+        self.join_as_handler()
+
+    @rule()
+    def recover_letters(self) -> None:
+        left, right = self.both(lambda backend, _: backend.recover(self.letters, self.handler, ()))
+        assert claimed_letters(left) == claimed_letters(right)
+        self.handled[:] = zip(left, right, strict=True)
 
     @rule(new=new_keys, count=st.integers(0, 5), how=st.lists(ways, max_size=5))
     def other_group_works(self, new: list[int], count: int, how: list[Way]) -> None:
@@ -86,6 +146,13 @@ class TwoTopics(TwoBackends):
         self.same(settle)
         rest = claimed[len(ends) :]
         self.same(lambda backend, side: backend.release(self.other, "other", [c.entries[side].ref for c in rest]))
+
+    def claim(self, consumer: str, count: int, alone: bool = False, suspect_after: int = 2) -> list[Claimed]:
+        noted = super().claim(consumer, count, alone, suspect_after)
+        if self.moved:  # what another had, and found again by a recover, is now given to this consumer
+            given = {claimed.entries[0].ref for claimed in noted}
+            self.claimed = [c for c in self.claimed if c.consumer == consumer or c.entries[0].ref not in given]
+        return noted
 
     def settle_and_remember(self, consumer: str, ends: Sequence[tuple[Claimed, Way]]) -> None:
         # an event given again may be beside its retry: which of the two ends first is for no backend to say
@@ -133,6 +200,7 @@ class TwoTopics(TwoBackends):
 
     def move(self, to: LogPosition) -> None:
         self.same(lambda backend, _: backend.seek(self.queue, to))
+        self.moved = True
         # what is given again belongs to whoever gets it: nobody settles what he was given before
         self.claimed = [claimed for claimed in self.claimed if not claimed.entries[0].ref.startswith(b"L")]
         self.again.clear()
@@ -147,4 +215,15 @@ class TwoTopics(TwoBackends):
             state = msgspec.structs.replace(state, ready=0)
             unknown = [msgspec.structs.replace(group, lag=None, ready=0) for group in topic.groups]
             topic = msgspec.structs.replace(topic, groups=unknown)
-        return state, topic, await backend.inspector.topic(FOLLOWED), *rest
+        letters = await backend.inspector.queue(self.letters)
+        # a server does not know how many were never given, and forgets later which of those handed back are gone
+        letters = msgspec.structs.replace(letters, ready=0, suspects=0)
+        return state, topic, letters, await backend.inspector.topic(FOLLOWED), *rest
+
+
+def _ended(entry: Entry, way: Way) -> Outcome:
+    """How the handling of a dead letter ended."""
+    message = without_letter(decode_message(entry.body or b""))
+    body = encode_message(msgspec.structs.replace(message, attempt=message.attempt + 1))
+    letter = LETTER if way.kind is Kind.DEAD and way.kept else None
+    return Outcome(way.kind, entry.ref, message.id, body=body, delay=way.delay, letter=letter)

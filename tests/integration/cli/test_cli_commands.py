@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from millstream import Millstream, RetryPolicy, __version__
+from millstream import DeadEvent, Millstream, RetryPolicy, __version__
 from millstream.broker import Team, WorkerInfo
 from millstream.cli.main import run
 from millstream.errors import JobFailed
 from millstream.model.address import Address
-from tests.stage import dead, done, work
+from tests.stage import PATIENCE, dead, done, work
 
 NO_ARGUMENTS = msgspec.Raw(b"\x90")
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
@@ -27,7 +27,7 @@ MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 QUEUE_FIELDS = ["queue", "ready", "running", "scheduled", "dead", "paused", "workers", "shards", "blocked", "stopped"]
 JOB_FIELDS = ["id", "task", "queue", "status", "attempt", "enqueued_at"]
 DEAD_FIELDS = ["id", "task", "queue", "group", "reason", "error", "traceback", "attempts", "crashes", "died_at", "key"]
-DEAD_FIELDS += ["failures"]
+DEAD_FIELDS += ["failures", "unhandled"]
 WORKER_FIELDS = ["id", "host", "pid", "version", "queues", "started_at", "done", "retried", "dead", "refused"]
 
 
@@ -396,6 +396,7 @@ def test_dead_letters_are_listed_and_filtered(console: Console) -> None:
         "crashes": 0,
         "key": None,
         "failures": [],
+        "unhandled": None,
     }
     for words, ids in {
         ("--queue", "mail"): ["m"],
@@ -421,6 +422,39 @@ def test_a_dead_letter_in_detail(console: Console) -> None:
     printed = console("dead", "show", "a")
     assert printed.endswith('\narguments\n[\n  "Ada"\n]\n\ntraceback\nTraceback: …\n')
     console("dead", "show", "never", code=1, err="there is no dead letter of a job 'never'")
+
+
+def test_a_dead_letter_that_its_handler_could_not_handle_says_so(console: Console) -> None:
+    orders = console.app.topic("orders", int)
+
+    @orders.subscribe("billing", retry=0)
+    async def bill(order: int) -> None:
+        raise ValueError("no money")
+
+    @orders.on_dead("billing", retry=RetryPolicy(1, delay=0))
+    async def sorry(letter: DeadEvent[int]) -> None:
+        raise OSError("no mail")
+
+    async def scenario(app: Millstream) -> None:
+        await orders.publish(1, id="o-1")
+        async with asyncio.timeout(PATIENCE), app.worker():
+            while (letter := await app.dead.show("o-1")) is None or letter.unhandled is None:
+                await asyncio.sleep(0.001)
+
+    console.do(scenario)
+    (row,) = console.json("dead")
+    assert (row["error"], row["unhandled"]) == ("ValueError: no money", "OSError: no mail")
+    printed = console("dead")
+    assert "UNHANDLED" in printed and "OSError: no mail" in printed
+    fields = console.json("dead", "show", "o-1")
+    unhandled = fields["unhandled"]
+    assert (unhandled["reason"], unhandled["error"], unhandled["attempts"]) == ("exhausted", "OSError: no mail", 2)
+    assert [failure["attempt"] for failure in unhandled["failures"]] == [1, 2]
+    assert "in sorry" in unhandled["traceback"]
+    assert fields["why"]["text"].endswith("; its on_dead handler gave up: OSError: no mail")
+    printed = console("dead", "show", "o-1")
+    assert "unhandled    its on_dead handler gave up after 2 attempts (exhausted): OSError: no mail\n" in printed
+    assert "\n\ntraceback of the on_dead handler\n" in printed
 
 
 @pytest.mark.parametrize(

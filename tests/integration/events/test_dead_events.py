@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from millstream import DeadEvent, DeadJob, Delivery, Millstream, Reject, Retry, RetryPolicy, Snooze, Topic, current_job
+from millstream import DeadEvent, DeadJob, Delivery, Millstream, Problem, Reject, Retry, RetryPolicy, Snooze, Topic, current_job
 from millstream.broker import Post
 from millstream.errors import MalformedEvent, UsageError
 from millstream.events import forward
@@ -144,8 +144,90 @@ async def test_letters_from_before_the_handler_was_declared_are_handled_too_each
     assert sorted(handled) == list(range(30))
 
 
-@pytest.mark.parametrize("error", [ValueError("boom"), Retry(), Reject("no"), Snooze(1), SystemExit(3)], ids=repr)
-def test_a_handler_that_raises_is_reported_and_not_called_again(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+# -- a handler that raises -------------------------------------------------------------------------------------------------
+
+
+async def until_unhandled(app: Millstream, count: int = 1) -> list[DeadJob]:
+    """Wait until so many letters are marked, and nothing is to be done with any."""
+
+    async def marked() -> bool:
+        state = await app.inspector.queue(DEAD)
+        return (state.totals["dead"], state.ready, state.running, state.scheduled) == (count, 0, 0, 0)
+
+    await until_so(marked)
+    return [letter for letter in await app.dead.list() if letter.unhandled is not None]
+
+
+@looped
+async def test_a_handler_that_raises_is_called_again_and_the_letter_is_in_the_list_until_it_returns() -> None:
+    app, orders = make()
+    fail(orders)
+    calls: list[int] = []
+    found: list[bool] = []
+
+    @orders.on_dead("billing", retry=RetryPolicy(5, delay=0.01))
+    async def sorry(letter: DeadEvent[Order]) -> None:
+        calls.append(current_job().attempt)
+        found.append(await orders.group("billing").dead.show(letter.id) is not None)
+        if len(calls) < 3:
+            raise ValueError("boom")
+
+    async with app:
+        await orders.publish(Order(1))
+        async with app.worker():
+            await until_gone(app)
+    assert (calls, found) == ([1, 2, 3], [True, True, True])
+
+
+@looped
+async def test_a_handler_in_a_thread_is_called_again_too() -> None:
+    app, orders = make()
+    fail(orders)
+    calls: list[int] = []
+
+    @orders.on_dead("billing", retry=RetryPolicy(5, delay=0))
+    def sorry(letter: DeadEvent[Order]) -> None:
+        calls.append(current_job().attempt)
+        if len(calls) < 3:
+            raise ValueError("boom")
+
+    async with app:
+        await orders.publish(Order(1))
+        async with app.worker():
+            await until_gone(app)
+    assert calls == [1, 2, 3]
+
+
+@looped
+async def test_after_the_last_attempt_the_letter_stays_marked_with_the_error_of_its_handler() -> None:
+    app, orders = make()
+    fail(orders)
+    calls: list[int] = []
+
+    @orders.on_dead("billing", retry=RetryPolicy(2, delay=0))
+    async def sorry(letter: DeadEvent[Order]) -> None:
+        calls.append(letter.event.number)
+        raise ValueError(f"boom {len(calls)}")
+
+    async with app:
+        sent = await orders.publish(Order(1))
+        async with app.worker():
+            (letter,) = await until_unhandled(app)
+        assert await app.dead.show(sent) == letter
+        async with app.worker() as worker:
+            await worker.until_idle()
+    assert calls == [1, 1, 1]
+    assert (letter.id, letter.reason, letter.error) == (sent, "rejected", "no money for 1")
+    unhandled = letter.unhandled
+    assert unhandled is not None
+    assert (unhandled.reason, unhandled.error_type, unhandled.error) == ("exhausted", "ValueError", "boom 3")
+    assert (unhandled.attempts, unhandled.crashes) == (3, 0)
+    assert "in sorry" in unhandled.traceback and "boom 3" in unhandled.traceback
+    assert [(each.number, each.error) for each in unhandled.failures] == [(1, "boom 1"), (2, "boom 2"), (3, "boom 3")]
+
+
+@pytest.mark.parametrize("error", [Reject("no"), KeyError("never again")], ids=repr)
+def test_an_error_that_is_not_retried_marks_the_letter_at_once(error: Exception) -> None:
     calls: list[str] = []
 
     @looped
@@ -153,7 +235,7 @@ def test_a_handler_that_raises_is_reported_and_not_called_again(error: BaseExcep
         app, orders = make()
         fail(orders)
 
-        @orders.on_dead("billing")
+        @orders.on_dead("billing", retry=RetryPolicy(5, delay=0, never_on=(KeyError,)))
         async def sorry(letter: DeadEvent[Order]) -> None:
             calls.append(letter.id)
             raise error
@@ -161,22 +243,60 @@ def test_a_handler_that_raises_is_reported_and_not_called_again(error: BaseExcep
         async with app:
             await orders.publish(Order(1), id="o-1")
             async with app.worker():
-                await until_gone(app)
+                (letter,) = await until_unhandled(app)
+        assert letter.unhandled is not None
+        assert (letter.unhandled.reason, letter.unhandled.error_type) == ("rejected", type(error).__name__)
 
-    with caplog.at_level(logging.ERROR, "millstream.worker"):
-        story()
+    story()
     assert calls == ["o-1"]
-    (report,) = [each.getMessage() for each in caplog.records if "handler of the dead letters" in each.getMessage()]
-    assert "o-1" in report and GROUP in report and type(error).__name__ in report
 
 
 @looped
-async def test_a_handler_past_its_timeout_ends_and_the_letter_is_gone() -> None:
+async def test_a_handler_may_ask_for_another_attempt_or_for_more_time() -> None:
+    app, orders = make()
+    fail(orders)
+    attempts: list[int] = []
+    asked = [Snooze(0.01), Snooze(0.01), Retry(delay=0.01)]
+
+    @orders.on_dead("billing", retry=1)
+    async def sorry(letter: DeadEvent[Order]) -> None:
+        attempts.append(current_job().attempt)
+        if asked:
+            raise asked.pop(0)
+
+    async with app:
+        await orders.publish(Order(1))
+        async with app.worker():
+            await until_gone(app)
+    assert attempts == [1, 1, 1, 2]
+
+
+@looped
+async def test_a_policy_that_is_not_given_is_the_apps() -> None:
+    app = new_app(retry=RetryPolicy(1, delay=0))
+    orders = app.topic("orders", Order)
+    fail(orders, retry=7)
+    calls: list[int] = []
+
+    @orders.on_dead("billing")
+    async def sorry(letter: DeadEvent[Order]) -> None:
+        calls.append(current_job().attempt)
+        raise ValueError("boom")
+
+    async with app:
+        await orders.publish(Order(1))
+        async with app.worker():
+            await until_unhandled(app)
+    assert calls == [1, 2]
+
+
+@looped
+async def test_a_handler_past_its_timeout_is_called_again_and_then_the_letter_is_marked() -> None:
     app, orders = make()
     fail(orders)
     ended: list[str] = []
 
-    @orders.on_dead("billing", timeout=0.05)
+    @orders.on_dead("billing", timeout=0.05, retry=RetryPolicy(1, delay=0))
     async def sorry(letter: DeadEvent[Order]) -> None:
         try:
             await asyncio.Event().wait()
@@ -186,8 +306,124 @@ async def test_a_handler_past_its_timeout_ends_and_the_letter_is_gone() -> None:
     async with app:
         await orders.publish(Order(1), id="o-1")
         async with app.worker():
+            (letter,) = await until_unhandled(app)
+    assert ended == ["o-1", "o-1"]
+    assert letter.unhandled is not None and letter.unhandled.reason == "timeout"
+
+
+@looped
+async def test_letters_that_wait_for_another_attempt_take_no_slot_and_keep_no_worker_busy() -> None:
+    app, orders = make()
+    fail(orders)
+    handled: list[int] = []
+
+    @orders.on_dead("billing", concurrency=1, retry=RetryPolicy(1, delay=3600))
+    async def sorry(letter: DeadEvent[Order]) -> None:
+        if letter.event.number < 5:
+            raise ValueError("boom")
+        handled.append(letter.event.number)
+
+    async with app:
+        await orders.publish_many(map(Order, range(6)))
+        async with app.worker() as worker:
+            await until(lambda: handled == [5])
+            await worker.until_idle()
+            assert worker.held == 0
+            state = await app.inspector.queue(DEAD)
+            assert (state.scheduled, state.running, state.dead) == (5, 0, 5)
+
+
+@looped
+async def test_attempts_go_on_in_another_worker() -> None:
+    app, orders = make()
+    fail(orders)
+    attempts: list[int] = []
+
+    @orders.on_dead("billing", retry=RetryPolicy(1, delay=0.1))
+    async def sorry(letter: DeadEvent[Order]) -> None:
+        attempts.append(current_job().attempt)
+        raise ValueError("boom")
+
+    async with app:
+        await orders.publish(Order(1))
+        async with app.worker():
+            await until(lambda: attempts == [1])
+        assert len(await app.dead.list()) == 1
+        async with app.worker():
+            await until_unhandled(app)
+    assert attempts == [1, 2]
+
+
+@looped
+async def test_an_event_that_is_replayed_and_dies_again_is_handled_again() -> None:
+    app, orders = make()
+    fail(orders)
+    attempts: list[int] = []
+
+    @orders.on_dead("billing", retry=RetryPolicy(1, delay=0))
+    async def sorry(letter: DeadEvent[Order]) -> None:
+        attempts.append(current_job().attempt)
+        if len(attempts) < 4:
+            raise ValueError("boom")
+
+    async with app:
+        sent = await orders.publish(Order(1))
+        async with app.worker():
+            await until_unhandled(app)
+            assert await app.dead.replay(sent) == [sent]
             await until_gone(app)
-    assert ended == ["o-1"]
+    assert attempts == [1, 2, 1, 2]
+
+
+def test_the_log_has_the_traceback_of_the_first_failure_and_says_in_the_end_that_the_letter_stays(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @looped
+    async def story() -> None:
+        app, orders = make()
+        fail(orders)
+
+        @orders.on_dead("billing", retry=RetryPolicy(2, delay=0))
+        async def sorry(letter: DeadEvent[Order]) -> None:
+            raise ValueError("boom")
+
+        async with app:
+            await orders.publish(Order(1), id="o-1")
+            async with app.worker():
+                await until_unhandled(app)
+
+    with caplog.at_level(logging.WARNING, "millstream.worker"):
+        story()
+    told = [record for record in caplog.records if "the handler of dead letter" in record.getMessage()]
+    what = "the handler of dead letter o-1 ('orders/billing', attempt {} of 3)"
+    show = "millstream dead show o-1 --queue orders/billing"
+    assert [record.getMessage() for record in told] == [
+        f"{what.format(1)} runs again in 0.0 s: ValueError: boom",
+        f"{what.format(2)} runs again in 0.0 s: ValueError: boom",
+        f"{what.format(3)} gives up, exhausted, and the letter stays in the list, marked unhandled ({show}): ValueError: boom",
+    ]
+    assert [record.levelname for record in told] == ["WARNING", "WARNING", "ERROR"]
+    assert [record.exc_info is not None for record in told] == [True, False, True]
+
+
+@looped
+async def test_observers_hear_of_each_failed_attempt() -> None:
+    app, orders = make()
+    fail(orders)
+    problems: list[Problem] = []
+    app.on_error(problems.append)
+
+    @orders.on_dead("billing", retry=RetryPolicy(1, delay=0))
+    async def sorry(letter: DeadEvent[Order]) -> None:
+        raise ValueError("boom")
+
+    async with app:
+        await orders.publish(Order(1), id="o-1")
+        async with app.worker():
+            await until_unhandled(app)
+            await until(lambda: len(problems) == 3)
+    told = [(each.address, each.job_id, each.attempt, str(each.error)) for each in problems[1:]]
+    assert told == [(DEAD, "o-1", 1, "boom"), (DEAD, "o-1", 2, "boom")]
 
 
 @looped
@@ -233,7 +469,8 @@ async def test_a_letter_that_took_too_many_workers_down_stays_in_the_list_and_is
         async with app.worker() as worker:
             await until(lambda: handled == [2])
             await worker.until_idle()
-        assert [dead.id for dead in await orders.group("billing").dead.list()] == [deadly]
+        (left,) = await orders.group("billing").dead.list()
+        assert (left.id, left.unhandled and left.unhandled.reason) == (deadly, "crashed")
         assert await orders.group("billing").dead.replay(deadly) == [deadly]
 
 
@@ -550,7 +787,9 @@ async def test_what_is_no_event_of_the_type_stays_in_the_list_and_the_rest_goes(
             await until(lambda: len(got) == 1)
             await until_dead(app, 3)
             await worker.until_idle()
-        left = {dead.reason: dead.id for dead in await orders.group("billing").dead.list()}
+        letters = await orders.group("billing").dead.list()
+        assert all(letter.unhandled is not None and letter.unhandled.error for letter in letters)
+        left = {dead.reason: dead.id for dead in letters}
         assert left.keys() == {"malformed", "invalid_arguments", "oversize"}
         assert (left["invalid_arguments"], left["oversize"]) == ("changed", "large")
         assert await orders.group("billing").dead.purge(["changed", "large"]) == ["changed", "large"]
@@ -638,8 +877,10 @@ async def test_declarations_that_make_no_sense_are_refused_by_name() -> None:
         bad.on_dead("billing")(lambda letter, delivery: None)
     with pytest.raises(UsageError, match="not 3"):
         bad.on_dead("billing")(3)
-    with pytest.raises(UsageError, match="no option retry=3: it takes concurrency, timeout"):
-        bad.on_dead("billing", retry=3)(ignore)
+    with pytest.raises(UsageError, match="no option max_crashes=3: it takes concurrency, retry, timeout"):
+        bad.on_dead("billing", max_crashes=3)(ignore)
+    with pytest.raises(UsageError, match="retry"):
+        bad.on_dead("billing", retry=-1)(ignore)
     with pytest.raises(UsageError, match="timeout"):
         bad.on_dead("billing", timeout=0)(ignore)
     with pytest.raises(UsageError, match="group"):

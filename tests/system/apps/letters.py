@@ -32,6 +32,19 @@ async def handle(letter: DeadEvent[str]) -> None:
             await asyncio.sleep(0.01)
 
 
+@gates.subscribe("tries")
+async def tries(gate: str) -> None:
+    raise Reject("as always")
+
+
+@gates.on_dead("tries", retry=RetryPolicy(2, delay=3600))
+async def handle_later(letter: DeadEvent[str]) -> None:
+    """Fails until a file is there."""
+    with entry(f"try-{letter.id}"):
+        if not os.path.exists(letter.event):
+            raise FileNotFoundError(letter.event)
+
+
 @numbers.subscribe("fails", dead_letter=spoilt)
 async def fails_too(number: int) -> None:
     raise Reject("as always")

@@ -121,11 +121,9 @@ class MemoryInspector(Inspector):
             return dead.stored(queue) if dead is not None else None
 
     async def due(self, queue: Address) -> int:
-        if queue.is_dead:
-            return 0
         with self._state.lock:
             now_ms = self._now().ms
-            topic = None if queue.is_queue else self._state.topics.get(queue.log)
+            topic = None if queue.is_queue or queue.is_dead else self._state.topics.get(queue.log)
             delayed = 0 if topic is None else topic.due(now_ms)
             return delayed + sum(job.due_ms <= now_ms for job in self._queue(queue).scheduled())
 

@@ -6,15 +6,16 @@ Nothing here locks, awaits or reads a clock; ``broker.py`` does.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import msgspec
 
 from millstream.backends.memory.ended_jobs import Keeping
 from millstream.backends.memory.queue import MemoryQueue
-from millstream.backends.memory.state import Dead, Job, Moment
-from millstream.broker import Claim, Entry, QueueState
+from millstream.backends.memory.state import Dead, Job, Location, Moment
+from millstream.broker import Claim, Entry, OrderRules, QueueState
 from millstream.broker.letters import enclose
-from millstream.model.outcome import DONE, Outcome
+from millstream.model.outcome import DONE, Kind, Outcome
 
 
 class MemoryLetters(MemoryQueue):
@@ -26,9 +27,14 @@ class MemoryLetters(MemoryQueue):
         # the last letter that was given
         self._place = 0
 
+    def join(self, consumer: str, lease: float, max_consumers: int | None, order: OrderRules | None, now: Moment) -> int:
+        number = super().join(consumer, lease, max_consumers, order, now)
+        return self._group.count_join() if number else 0
+
     def claim(self, consumer: str, count: int, alone: bool, suspect_after: int, now: Moment, keeping: Keeping) -> Claim:
         self.paused = self._group.paused
         orphaned = [jobs for holder, jobs in self._held.items() if holder not in self._leases]
+        self._strike([*self._scheduled.values()])
         for entries in (self._released, self._aside, *orphaned):
             self._strike([*entries.values()])
         return super().claim(consumer, count, alone, suspect_after, now, keeping)
@@ -49,6 +55,7 @@ class MemoryLetters(MemoryQueue):
 
     def settle(self, consumer: str, outcomes: Sequence[Outcome], now: Moment, keeping: Keeping) -> int:
         self.check_lease(consumer)
+        self._strike([*self._scheduled.values()])
         held = self._held[consumer]
         settled = 0
         for outcome in outcomes:
@@ -61,14 +68,38 @@ class MemoryLetters(MemoryQueue):
                 self.totals["done"] += 1
                 if self._listed(job):
                     del self._group.dead[job.id]
+            elif self._listed(job):
+                self._leave_in_list(job, outcome, now)
         return settled
+
+    def _leave_in_list(self, job: Job, outcome: Outcome, now: Moment) -> None:
+        """A letter that was not handled is given again later, or marked."""
+        dead = self._group.dead[job.id]
+        if outcome.kind is Kind.RETRY:
+            body = enclose(dead.stored(self._group.address), outcome.body)
+            self._schedule(Job(job.id, body, 0, now.ms + round(outcome.delay * 1000), number=job.number, ref=job.ref))
+            del self.jobs[job.id]  # by its id the group finds the letter
+            self.totals["retried"] += 1
+        elif outcome.letter is not None:
+            self._group.dead[job.id] = replace(dead, unhandled=outcome.letter)
+            self.totals["dead"] += 1
+
+    def _append(self, job: Job) -> None:
+        """A letter that is due again stays the entry that it is."""
+        job.location = Location.RELEASED
+        self._released[job.ref] = job
 
     def recover(self, consumer: str, holding: Collection[bytes]) -> list[Entry]:
         self.check_lease(consumer)
         self._strike([job for ref, job in self._held[consumer].items() if ref not in holding])
         return super().recover(consumer, holding)
 
+    def scheduled(self) -> list[Job]:
+        self._strike([*self._scheduled.values()])
+        return super().scheduled()
+
     def state(self) -> QueueState:
+        self._strike([*self._scheduled.values()])
         state = super().state()
         ready = state.ready + len(self._never_given())
         return msgspec.structs.replace(state, ready=ready, dead=len(self._group.dead), paused=self._group.paused)

@@ -108,6 +108,10 @@ class MemoryQueue(EndedJobs):
         self._leases.extend(consumer, lease, now.ms)
         self._held.setdefault(consumer, {})
         self.order.rules = order or self.order.rules
+        return self.count_join()
+
+    def count_join(self) -> int:
+        """Numbers a join. A group and its dead letters are numbered together."""
         self._joins += 1
         return self._joins
 

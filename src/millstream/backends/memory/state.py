@@ -92,6 +92,8 @@ class Dead:
     """The ref it died under."""
     key: bytes | None
     position: Number
+    unhandled: DeadLetter | None = None
+    """Why its handler gave up."""
 
     def stored(self, queue: Address) -> DeadLetter:
         """As the inspector shows it."""
@@ -105,6 +107,7 @@ class Dead:
             cursor=str(self.number),
             source=self.source,
             key=self.key,
+            unhandled=self.unhandled,
         )
 
 

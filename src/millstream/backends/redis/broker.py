@@ -438,7 +438,7 @@ class RedisBroker(Broker):
             len(handled),
             *[o.ref for o in handled],
             *[o.id for o in handled],
-            *[o.ref for o in outcomes if o.kind is not DONE],
+            *[part for o in outcomes if o.kind is not DONE for part in encoding.letter_record(o)],
         )
         return encoding.unless_refused(settled, queue, consumer, outcomes)
 

@@ -86,7 +86,7 @@ class Contents:
         for group in state.groups:
             if group.dead and not group.paused:
                 letters = await self._inspector.queue(Address.of_group(state.name, group.name).dead)
-                in_hand = letters.ready + letters.running if letters.consumers else 0
+                in_hand = letters.ready + letters.running + letters.scheduled if letters.consumers else 0
                 group = msgspec.structs.replace(group, dead=max(0, group.dead - in_hand))
             groups.append(group)
         return msgspec.structs.replace(state, groups=groups)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from millstream.backends.redis.inspector import dead_letter
+from millstream.backends.redis.inspector import NOTE, TRIED, UNHANDLED, dead_letter
 from millstream.broker import Cancellation, Entry, Post, Receipt
 from millstream.broker.letters import enclose
 from millstream.broker.values import BEGINNING, END, LogPosition, millisecond_of, parse_entry
@@ -114,7 +114,23 @@ def entry(ref: bytes, fields: list[bytes], crashes: int) -> Entry:
 def letters(queue: Address, taken: Sequence[tuple[bytes, list[bytes]]], crashes: Sequence[int]) -> list[Entry]:
     """Dead letters that were claimed, each as a message; those that are gone are passed over."""
     group = queue.owner
-    return [Entry(ref, enclose(dead_letter(group, ref, fields)), crashes[i]) for i, (ref, fields) in enumerate(taken) if fields]
+    return [
+        Entry(ref, enclose(dead_letter(group, ref, fields), _tried(fields)), crashes[i])
+        for i, (ref, fields) in enumerate(taken)
+        if fields
+    ]
+
+
+def _tried(fields: list[bytes]) -> bytes:
+    """The message of the next attempt to handle a dead letter, if one failed."""
+    return fields[-1].removeprefix(TRIED) if fields[-2] == NOTE else b""
+
+
+def letter_record(o: Outcome) -> tuple[bytes, int | str, bytes]:
+    """A dead letter that stays in the list: its entry, ms until it is given again, what is noted of it."""
+    if o.kind is Kind.RETRY:
+        return o.ref, ms(o.delay), TRIED + o.body
+    return o.ref, "", b"" if o.letter is None else UNHANDLED + encode_letter(o.letter)
 
 
 def unless_refused(settled: int, queue: Address, consumer: str, outcomes: Sequence[Outcome]) -> int:

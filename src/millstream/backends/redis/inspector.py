@@ -35,6 +35,11 @@ PAGE_LETTERS = 20
 PAGE_BYTES = 256 * 1024
 """how much of them makes a page full, however few they are: a body may have a megabyte."""
 
+NOTE = b"n"
+"""The field under which scripts add to a dead letter what is noted of its handling, which begins with"""
+TRIED, UNHANDLED = b"t", b"u"
+"""one of these: the message of the next attempt follows, or the ``DeadLetter`` that says why there is none."""
+
 PAGE_KEYS = 200
 """Stopped keys read per call."""
 
@@ -181,7 +186,7 @@ class RedisInspector(Inspector):
         while len(found) < limit and size < PAGE_BYTES:
             count = min(PAGE_LETTERS, limit - len(found))
             letters = await self._call("XRANGE", self._names(queue)["dead"], start, "+", "COUNT", count)
-            found += [dead_letter(queue, entry, fields) for entry, fields in letters]
+            found += await self._noted(queue, letters)
             if len(letters) < count:
                 break
             size += sum(len(field) for _, fields in letters for field in fields)
@@ -193,11 +198,22 @@ class RedisInspector(Inspector):
         at = await self._call("HGET", names["index"], job_id)
         if not at or not at.startswith(b"d"):
             return None
-        found = await self._call("XRANGE", names["dead"], at[1:], at[1:])
-        return dead_letter(queue, *found[0]) if found else None
+        found = await self._noted(queue, await self._call("XRANGE", names["dead"], at[1:], at[1:]))
+        return found[0] if found else None
+
+    async def _noted(self, queue: Address, letters: list[tuple[bytes, list[bytes]]]) -> list[DeadLetter]:
+        """Dead letters with what is noted of them. Only those of groups are handled by code."""
+        if not letters or queue.is_queue:
+            return [dead_letter(queue, entry, fields) for entry, fields in letters]
+        handling = self._names(queue.dead)["handling"]
+        notes = await self._call("HMGET", handling, *(entry for entry, _ in letters))
+        return [
+            dead_letter(queue, entry, fields if note is None else [*fields, NOTE, note])
+            for (entry, fields), note in zip(letters, notes, strict=True)
+        ]
 
     async def due(self, queue: Address) -> int:
-        return 0 if queue.is_dead else await self._run("due", queue)
+        return int(await self._run("due", queue))
 
     async def workers(self) -> list[WorkerInfo]:
         return [worker for worker in await self._registered() if worker.team is None]
@@ -234,13 +250,9 @@ def _group(row: list[Any]) -> GroupState:
 def dead_letter(queue: Address, entry: bytes, fields: list[bytes]) -> DeadLetter:
     """A dead letter as it is stored."""
     stored = dict(zip(fields[::2], fields[1::2], strict=True))
-    try:
-        letter = decode_letter(stored[b"m"])
-    except (KeyError, UnicodeDecodeError, msgspec.MsgspecError) as error:
-        why = f"the dead letter itself is unreadable: {error}"
-        letter = DeadLetter("malformed", ErrorNote(type(error).__name__, why), 0, 0, 0)
+    note = stored.get(NOTE, b"")
     return msgspec.structs.replace(
-        letter,
+        _read_letter(stored.get(b"m", b"")),
         id=stored.get(b"i", b"").decode("utf-8", "replace"),
         task=stored.get(b"t", b"").decode("utf-8", "replace"),
         queue=str(queue),
@@ -249,7 +261,16 @@ def dead_letter(queue: Address, entry: bytes, fields: list[bytes]) -> DeadLetter
         cursor=entry.decode(),
         source=stored.get(b"s", b"").decode("utf-8", "replace"),
         key=stored.get(b"k"),
+        unhandled=_read_letter(note.removeprefix(UNHANDLED)) if note.startswith(UNHANDLED) else None,
     )
+
+
+def _read_letter(stored: bytes) -> DeadLetter:
+    try:
+        return decode_letter(stored)
+    except (UnicodeDecodeError, msgspec.MsgspecError) as error:
+        why = f"the dead letter itself is unreadable: {error}"
+        return DeadLetter("malformed", ErrorNote(type(error).__name__, why), 0, 0, 0)
 
 
 def trouble(info: dict[str, str]) -> Trouble | None:

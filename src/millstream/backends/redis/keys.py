@@ -55,7 +55,14 @@ A topic is a log under the tag ``{namespace:t:topic}``. Each of its groups is a 
 
 The dead letters of a group, where code handles them, are a queue too: its stream is the group's ``dead``, read by a consumer
 group, ``index`` and ``meta`` are the group's, and ``…:g:<group>:dead:leases``, ``lapsed``, ``wake`` and ``stats`` are its
-own, as above, until the group is removed.
+own, as above, until the group is removed. A letter whose handler failed stays where it is, and two more keys tell of it:
+
+| word      | key              | type | holds                                                 | lives                          |
+|-----------|------------------|------|-------------------------------------------------------|--------------------------------|
+| handling  | ``…:handling``   | hash | dead entry → ``t`` and the message of the next        | a field while its letter is in |
+|           |                  |      | attempt, or ``u`` and why it stays unhandled          | the list                       |
+| due       | ``…:due``        | zset | dead entries by the time of their next attempt,       | until it is due                |
+|           |                  |      | server ms                                             |                                |
 
 ``given`` and ``sender`` are as a queue's, but live ``id_ttl`` from the publish on; in a group's ``meta`` is also
 ``cursor``: up to which entry it had settled the log when that was last trimmed, to go on from if its place is lost; and
@@ -123,8 +130,9 @@ _OF_LETTERS = {word: f":dead{suffix}" for word, suffix in _QUEUE_SUFFIX.items()}
     "index": ":index",
     "meta": ":meta",
     "stopped_letters": ":barred",
+    "handling": ":dead:handling",
 }
-"""Of a group's dead letters as a queue; nothing is ever scheduled, kept or waited for there."""
+"""Of a group's dead letters as a queue; nothing is ever kept or waited for there."""
 
 _TOPIC_SUFFIX = {
     "topic": "",

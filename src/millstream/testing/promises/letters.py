@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from millstream.broker import Entry
+from millstream.broker.letters import without_letter
 from millstream.broker.values import OVERDUE_SECONDS
 from millstream.errors import LeaseLost
 from millstream.model.dead_letter import DeadLetter, decode_letter
-from millstream.model.message import decode_message
+from millstream.model.message import ErrorNote, decode_message, encode_message
 from millstream.model.outcome import Kind, Outcome
-from millstream.testing.backend import LONG, BackendUnderTest, Promises, promise
+from millstream.testing.backend import LONG, PATIENCE, BackendUnderTest, Promises, promise
 from millstream.testing.topic import A, B, begin, emit, end, group_state, take
 
 DEAD = A.dead
+
+UNHANDLED = DeadLetter("exhausted", ErrorNote("ValueError", "no luck", "Traceback …"), attempts=3, crashes=0, enqueued_ms=0)
 
 
 async def make_dead(backend: BackendUnderTest, *event_ids: str, **fields: object) -> None:
@@ -40,6 +44,29 @@ async def claimed(backend: BackendUnderTest, consumer: str = "c", count: int = 1
 async def handle(backend: BackendUnderTest, entries: list[Entry], kind: Kind = Kind.DONE, consumer: str = "c") -> int:
     outcomes = [Outcome(kind, entry.ref, letter.id) for entry, letter in zip(entries, letters(entries), strict=True)]
     return await backend.broker.settle(DEAD, consumer, outcomes)
+
+
+async def fail(backend: BackendUnderTest, entries: list[Entry], delay: float, consumer: str = "c") -> int:
+    """Another attempt after so many seconds."""
+    messages = [without_letter(decode_message(entry.body or b"")) for entry in entries]
+    bodies = [encode_message(msgspec.structs.replace(message, attempt=message.attempt + 1)) for message in messages]
+    outcomes = [
+        Outcome(Kind.RETRY, entry.ref, message.id, body=body, delay=delay)
+        for entry, message, body in zip(entries, messages, bodies, strict=True)
+    ]
+    return await backend.broker.settle(DEAD, consumer, outcomes)
+
+
+async def give_up(backend: BackendUnderTest, entries: list[Entry], consumer: str = "c") -> int:
+    outcomes = [
+        Outcome(Kind.DEAD, entry.ref, letter.id, letter=UNHANDLED)
+        for entry, letter in zip(entries, letters(entries), strict=True)
+    ]
+    return await backend.broker.settle(DEAD, consumer, outcomes)
+
+
+def attempts(entries: list[Entry]) -> list[int]:
+    return [decode_message(entry.body or b"").attempt for entry in entries]
 
 
 async def listed(backend: BackendUnderTest) -> list[str]:
@@ -119,18 +146,224 @@ class LetterPromises(Promises):
         (entry,) = await claimed(backend)
         assert (ids([entry]), entry.crashes) == (["1"], 0)
 
+    # -- letters whose handler failed --------------------------------------------------------------------------------------
+
     @promise()
-    async def test_a_letter_that_was_not_handled_stays_and_is_given_no_more(self, backend: BackendUnderTest) -> None:
+    async def test_a_letter_whose_handler_failed_stays_in_the_list_and_is_given_again_when_it_is_due(
+        self, backend: BackendUnderTest
+    ) -> None:
+        await begin(backend, "a")
+        await make_dead(backend, "1", body=b"1#again")
+        await backend.join("c", lease=1e6, queue=DEAD)
+        (first,) = await claimed(backend)
+        assert await fail(backend, [first], delay=10.0) == 1
+        assert await listed(backend) == ["1"] and await backend.status("1", A) == "dead"
+        early = await backend.claim("c", queue=DEAD)
+        assert (early.entries, early.next_due) == ([], 10.0)
+        backend.at(10)
+        assert await backend.broker.inspector.due(DEAD) == 1
+        (again,) = await claimed(backend)
+        message = decode_message(again.body or b"")
+        assert (again.ref, again.crashes, message.attempt) == (first.ref, 0, 2)
+        assert letters([again]) == letters([first]) == await backend.broker.inspector.dead_letters(A)
+        assert await handle(backend, [again]) == 1
+        assert await listed(backend) == []
+
+    @promise()
+    async def test_letters_that_wait_for_another_attempt_are_seen_in_numbers(self, backend: BackendUnderTest) -> None:
+        await begin(backend, "a")
+        await make_dead(backend, "1", "2", "3")
+        await backend.join("c", lease=1e6, queue=DEAD)
+        await fail(backend, await claimed(backend, count=2), delay=10.0)
+        state = await backend.broker.inspector.queue(DEAD)
+        assert (state.ready, state.running, state.scheduled, state.dead, state.totals["retried"]) == (1, 0, 2, 3, 2)
+        assert (await group_state(backend, "a")).scheduled == 0
+        backend.at(10)
+        await backend.claim("c", 0, queue=DEAD)
+        state = await backend.broker.inspector.queue(DEAD)
+        assert (state.ready, state.running, state.scheduled, state.dead) == (3, 0, 0, 3)
+
+    @promise()
+    async def test_those_that_are_due_come_before_those_that_were_never_given(self, backend: BackendUnderTest) -> None:
+        await begin(backend, "a")
+        await make_dead(backend, "1", "2", "3")
+        await backend.join("c", lease=1e6, queue=DEAD)
+        await fail(backend, await claimed(backend, count=2), delay=10.0)
+        backend.at(10)
+        assert ids(await claimed(backend)) == ["1", "2", "3"]
+
+    @promise()
+    async def test_the_attempts_of_a_letter_outlive_the_consumer_that_holds_it(self, backend: BackendUnderTest) -> None:
+        await begin(backend, "a")
+        await make_dead(backend, "1")
+        await backend.join("c", "left", lease=1e6, queue=DEAD)
+        await fail(backend, await claimed(backend), delay=0.0)
+        held = await claimed(backend)
+        assert await backend.broker.recover(DEAD, "c", set()) == held
+        await fail(backend, held, delay=0.0)
+        assert attempts(await claimed(backend, "left")) == [3]
+        await backend.broker.leave(DEAD, "left")
+        (again,) = await claimed(backend)
+        assert (attempts([again]), again.crashes) == ([3], 1)
+        assert await backend.release("c", [again], queue=DEAD) == 1
+        assert attempts(await claimed(backend)) == [3]
+
+    @promise()
+    async def test_an_attempt_that_ended_clears_the_crashes_before_it(self, backend: BackendUnderTest) -> None:
+        await begin(backend, "a")
+        await make_dead(backend, "1")
+        await backend.join("gone", "c", lease=1e6, queue=DEAD)
+        await claimed(backend, "gone")
+        await backend.broker.leave(DEAD, "gone")
+        (entry,) = await claimed(backend)
+        assert entry.crashes == 1
+        await fail(backend, [entry], delay=0.0)
+        assert [entry.crashes for entry in await claimed(backend)] == [0]
+
+    @promise()
+    async def test_whoever_sleeps_is_woken_for_a_letter_that_is_due_earlier(self, backend: BackendUnderTest) -> None:
+        await begin(backend, "a")
+        await make_dead(backend, "1", "2")
+        await backend.join("c", "d", lease=1e6, queue=DEAD)
+        first, second = await claimed(backend)
+        await fail(backend, [first], delay=1000.0)
+
+        async def plan() -> None:
+            while (await backend.claim("d", queue=DEAD, wait=LONG)).next_due != 10.0:
+                pass  # woken by what happened before
+
+        planning = await backend.begun(plan())
+        await fail(backend, [second], delay=10.0)
+        async with asyncio.timeout(PATIENCE):
+            await planning
+
+    @promise()
+    async def test_a_letter_that_stays_unhandled_is_marked_and_given_no_more(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1", "2")
         await backend.join("c", queue=DEAD)
         entries = await claimed(backend)
-        assert await handle(backend, entries, Kind.DEAD) == 2
-        assert await listed(backend) == ["1", "2"]
+        assert await give_up(backend, entries[:1]) == 1
+        marked, other = await backend.broker.inspector.dead_letters(A)
+        assert (marked.unhandled, other.unhandled) == (UNHANDLED, None)
+        assert marked == msgspec.structs.replace(letters(entries)[0], unhandled=UNHANDLED)
+        assert await backend.broker.inspector.dead_letter(A, "1") == marked
+        view = await backend.broker.inspector.job(A, "1")
+        assert view is not None and view.letter == marked
         assert await claimed(backend) == []
-        assert (await backend.broker.inspector.queue(DEAD)).ready == 0
-        assert await backend.broker.replay(A, ["1"]) == ["1"] and await backend.broker.purge(A, ["2"]) == ["2"]
-        assert [entry.body for entry in await take(backend, "a")] == [b"1"]
+        state = await backend.broker.inspector.queue(DEAD)
+        assert (state.ready, state.running, state.scheduled, state.dead, state.totals["dead"]) == (0, 1, 0, 2, 1)
+
+    @promise()
+    async def test_the_mark_of_a_letter_replaces_its_attempts(self, backend: BackendUnderTest) -> None:
+        await begin(backend, "a")
+        await make_dead(backend, "1")
+        await backend.join("c", lease=1e6, queue=DEAD)
+        await fail(backend, await claimed(backend), delay=0.0)
+        await give_up(backend, await claimed(backend))
+        backend.at(1000)
+        assert await claimed(backend) == []
+        assert [letter.unhandled for letter in await backend.broker.inspector.dead_letters(A)] == [UNHANDLED]
+
+    @promise()
+    async def test_a_letter_that_ends_without_a_reason_is_not_marked(self, backend: BackendUnderTest) -> None:
+        await begin(backend, "a")
+        await make_dead(backend, "1")
+        await backend.join("c", lease=1e6, queue=DEAD)
+        await fail(backend, await claimed(backend), delay=0.0)
+        assert await handle(backend, await claimed(backend), Kind.DEAD) == 1
+        assert [letter.unhandled for letter in await backend.broker.inspector.dead_letters(A)] == [None]
+        for seconds in range(0, 30, 3):
+            backend.at(seconds)
+            assert await claimed(backend) == []
+
+    @promise()
+    async def test_an_event_that_is_replayed_and_dies_again_has_a_new_letter(self, backend: BackendUnderTest) -> None:
+        await begin(backend, "a")
+        await make_dead(backend, "marked", "waits")
+        await backend.join("c", lease=1e6, queue=DEAD)
+        marked, waits = await claimed(backend)
+        await give_up(backend, [marked])
+        await fail(backend, [waits], delay=10.0)
+        assert await backend.broker.replay(A, ["marked", "waits"]) == ["marked", "waits"]
+        state = await backend.broker.inspector.queue(DEAD)
+        assert (state.ready, state.scheduled, state.dead) == (0, 0, 0)
+        await end(backend, "a", await take(backend, "a"), Kind.DEAD)
+        assert [letter.unhandled for letter in await backend.broker.inspector.dead_letters(A)] == [None, None]
+        entries = await claimed(backend)
+        assert (ids(entries), attempts(entries)) == (["marked", "waits"], [1, 1])
+        await fail(backend, entries, delay=10.0)
+        backend.at(10)
+        assert ids(await claimed(backend)) == ["marked", "waits"], "once each"
+
+    @promise()
+    async def test_a_letter_that_is_purged_while_it_waits_is_given_to_nobody(self, backend: BackendUnderTest) -> None:
+        await begin(backend, "a")
+        await make_dead(backend, "1")
+        await backend.join("c", lease=1e6, queue=DEAD)
+        await fail(backend, await claimed(backend), delay=10.0)
+        assert await backend.broker.purge(A, ["1"]) == ["1"]
+        claim = await backend.claim("c", queue=DEAD)
+        assert (claim.entries, claim.next_due) == ([], None)
+        backend.at(10)
+        assert await claimed(backend) == []
+
+    @promise()
+    async def test_a_letter_that_is_gone_when_its_handler_fails_is_neither_given_again_nor_marked(
+        self, backend: BackendUnderTest
+    ) -> None:
+        await begin(backend, "a")
+        await make_dead(backend, "1", "2")
+        await backend.join("c", lease=1e6, queue=DEAD)
+        first, second = await claimed(backend)
+        await backend.broker.replay(A, ["1", "2"])
+        await end(backend, "a", await take(backend, "a"), Kind.DEAD)
+        assert [await fail(backend, [first], delay=0.0), await give_up(backend, [second])] == [1, 1]
+        assert [letter.unhandled for letter in await backend.broker.inspector.dead_letters(A)] == [None, None]
+        entries = await claimed(backend)
+        assert (ids(entries), attempts(entries)) == (["1", "2"], [1, 1])
+        assert (await backend.broker.inspector.queue(DEAD)).totals["retried"] == 0
+
+    @promise(dead_max_count=2, dead_max_age=60.0)
+    async def test_letters_that_wait_or_are_marked_are_kept_as_long_as_others(self, backend: BackendUnderTest) -> None:
+        await begin(backend, "a")
+        await make_dead(backend, "1", "2")
+        await backend.join("c", lease=1e6, queue=DEAD)
+        first, second = await claimed(backend)
+        await fail(backend, [first], delay=10.0)
+        await give_up(backend, [second])
+        await make_dead(backend, "3")
+        assert await listed(backend) == ["2", "3"]
+        assert (await backend.broker.inspector.queue(DEAD)).scheduled == 0
+        backend.at(61)
+        await backend.broker.renew(DEAD, {"c": 1e6})
+        assert await listed(backend) == []
+        assert await claimed(backend) == []
+
+    @promise()
+    async def test_a_group_that_is_removed_takes_the_letters_that_wait_with_it(self, backend: BackendUnderTest) -> None:
+        await begin(backend, "a", "b")
+        await make_dead(backend, "1")
+        await backend.join("c", lease=1e6, queue=DEAD)
+        await fail(backend, await claimed(backend), delay=10.0)
+        await backend.broker.remove_group(A)
+        await begin(backend, "a")
+        await backend.join("d", lease=1e6, queue=DEAD)
+        assert (await backend.broker.inspector.queue(DEAD)).scheduled == 0
+        backend.at(10)
+        assert await claimed(backend, "d") == []
+
+    @promise()
+    async def test_a_paused_group_gives_no_letter_that_is_due(self, backend: BackendUnderTest) -> None:
+        await begin(backend, "a")
+        await make_dead(backend, "1")
+        await backend.join("c", lease=1e6, queue=DEAD)
+        await fail(backend, await claimed(backend), delay=10.0)
+        await backend.broker.pause(A)
+        backend.at(10)
+        assert await claimed(backend) == []
+        await backend.broker.resume(A)
+        assert attempts(await claimed(backend)) == [2]
 
     @promise()
     async def test_settling_twice_is_settling_once(self, backend: BackendUnderTest) -> None:

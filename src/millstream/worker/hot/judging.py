@@ -9,11 +9,12 @@ import shlex
 import time
 from typing import Any
 
+from millstream.broker.letters import without_letter
 from millstream.errors import MillstreamError, Reject, Retry, Signal, Snooze
 from millstream.model.ending import done_tail, encode_done
 from millstream.model.invalid import InvalidArguments, InvalidResult
 from millstream.model.message import ErrorNote
-from millstream.model.outcome import DONE, SETTLED, Kind, Outcome
+from millstream.model.outcome import DONE, SETTLED, Outcome
 from millstream.reporting import logs
 from millstream.reporting.problem import During
 from millstream.reporting.reporter import Reporter
@@ -72,8 +73,9 @@ class Judge:
             return None
         if said.verb == "ack":
             return Outcome(DONE, job.ref, job.message.id, None, 0.0, job.message.given_id)
-        if job.lane.letters and said.verb == "nack":
-            return Outcome(Kind.DEAD, job.ref, job.message.id)  # it stays in the list
+        if job.lane.letters and said.verb == "nack":  # it stays in the list, as the log says
+            message, why = without_letter(job.message), ErrorNote("Reject", said.reason)
+            return verdict.dead(job.ref, message, "rejected", why, job.crashes, 0.0)
         return self._judge(job, Reject(said.reason) if said.verb == "nack" else Retry(delay=said.delay), timed_out=False)
 
     def _stopped(self, job: InFlight, value: Any, error: BaseException | None) -> Outcome | None:
@@ -122,8 +124,11 @@ class Judge:
     def _judge(self, job: InFlight, error: BaseException, *, timed_out: bool, quietly: bool = False) -> Outcome | None:
         """``quietly``: the same was said of another one already."""
         message = job.message
+        if job.lane.letters == "moved":
+            self._not_moved(job, error)
+            return None
         if job.lane.letters:
-            return self._judge_letter(job, error)
+            message = without_letter(message)
         policy, now = verdict.policy_for(message, job.handler.settings.retry), time.time()
         outcome = verdict.judge(
             job.ref,
@@ -147,7 +152,8 @@ class Judge:
         what = f"{job.lane.describe(message)[:-1]}, attempt {message.attempt} of {policy.max_retries + 1})"
         trace = (type(error), error, verdict.users_part(error.__traceback__))
         if outcome.letter is not None:
-            log.error("%s is dead, %s: %s: %s", what, outcome.letter.reason, name, said, exc_info=trace)
+            end = job.lane.describe_end(message, outcome.letter.reason)
+            log.error("%s %s: %s: %s", what, end, name, said, exc_info=trace)
         elif isinstance(error, Signal) and error.__cause__ is None:  # what a handler says on purpose needs no traceback
             log.warning("%s runs again in %.1f s: %s: %s", what, outcome.delay, name, said)
         elif message.attempt == 1:
@@ -162,24 +168,11 @@ class Judge:
         during: During = "decode" if isinstance(error, InvalidArguments) else "handler"
         self._reporter.tell(during, job.lane.queue, error, job_id=message.id, attempt=message.attempt, crash=crash)
 
-    def _judge_letter(self, job: InFlight, error: BaseException) -> Outcome | None:
-        """A dead letter whose handler failed is gone all the same; one that could not be moved is tried again."""
-        if job.lane.letters == "moved":
-            log.warning("%s: %s could not be moved: %s", job.lane.queue.spoken, job.message.id, verdict.describe(error))
-            self._tell(job, error)
-            job.lane.handed_back.append(job.ref)
-            return None
-        trace = (type(error), error, verdict.users_part(error.__traceback__))
-        what, said = job.lane.queue.spoken, verdict.describe(error)
-        if isinstance(error, InvalidArguments):
-            log.error("%s: %s cannot be read, and stays in the list: %s", what, job.message.id, said)
-            self._tell(job, error)
-            return Outcome(Kind.DEAD, job.ref, job.message.id)
-        log.error(
-            "the handler of %s failed; %s is gone: %s: %s", what, job.message.id, type(error).__name__, said, exc_info=trace
-        )
+    def _not_moved(self, job: InFlight, error: BaseException) -> None:
+        """A dead letter that could not be moved is tried again without limit."""
+        log.warning("%s: %s could not be moved: %s", job.lane.queue.spoken, job.message.id, verdict.describe(error))
         self._tell(job, error)
-        return Outcome(DONE, job.ref, job.message.id)
+        job.lane.handed_back.append(job.ref)
 
 
 def _without_frames(error: BaseException) -> BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -189,7 +190,16 @@ class Lane:
         """A message that came here, for the log."""
         if self.handler is None:
             return f"job {message.id} (task {message.task!r})"
+        if self.letters:
+            return f"the handler of dead letter {message.id} ({str(self.queue.owner)!r})"
         return f"event {message.id} ({self.queue.spoken})"
+
+    def describe_end(self, message: Message, reason: str) -> str:
+        """What becomes of a message that is tried no more, for the log, behind ``describe``."""
+        if not self.letters:
+            return f"is dead, {reason}"
+        show = f"millstream dead show {shlex.quote(message.id)} --queue {shlex.quote(self.queue.owner.base)}"
+        return f"gives up, {reason}, and the letter stays in the list, marked unhandled ({show})"
 
     def note(self, threads: int, count: int) -> None:
         """Of ``count`` that came, so many need threads. A larger share is believed at once, a smaller one by and by."""

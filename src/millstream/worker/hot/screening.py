@@ -92,7 +92,7 @@ class Screener:
                 "WorkerCrashed",
                 f"{entry.crashes} worker processes died while running it; max_crashes={task.settings.max_crashes}",
             )
-            log.error("%s is dead, crashed: %s", lane.describe(message), why.message)
+            log.error("%s %s: %s", lane.describe(message), lane.describe_end(message, "crashed"), why.message)
             self._tell_of(lane, message, WorkerCrashed(why.message))
             return verdict.dead(entry.ref, message, "crashed", why, entry.crashes, ttl)
         if entry.crashes:

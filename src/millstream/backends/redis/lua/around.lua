@@ -11,13 +11,13 @@ local consumer, lost_letter, id_ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
 local dead_max_count, dead_oldest_ms = tonumber(ARGV[6]), ARGV[7]
 if not redis.call('ZSCORE', LEASES, consumer) then return { 0, 0 } end  -- its group may be gone, on purpose
 local PAGE = 100  -- how many of each are looked at in one call
--- THEN USES: clock wake tell ending dead_letter members keyed turns retire
--- THEN USES: orphans stopped_again strayed keys_without_turn stuck lost
+-- THEN USES: clock wake tell ending dead_letter members keyed turns handling retire
+-- THEN USES: orphans stopped_again strayed keys_without_turn stuck lost waiting_letters
 -- THEN OF A GROUP: stuck_in_log
 
 local of_letters = lost_letter == ''
 local noted_as = of_letters and 'letters_' or ''  -- a group and its dead letters share what is noted
-local PARTS = of_letters and { find_orphans } or { find_orphans, find_strayed, find_keys_without_turn, find_stopped }
+local PARTS = of_letters and { find_orphans, find_waiting } or { find_orphans, find_strayed, find_keys_without_turn, find_stopped }
 
 -- Something was found, so that all pages follow: one part after the other, each until a round finds nothing more.
 local hurry = redis.call('HGET', META, noted_as .. 'hurry')

@@ -57,12 +57,17 @@ if left > 0 and not (paused or alone or due or in_group or of_letters or meta[8]
   end
 end
 local id_ttl_ms, dead_max_count, dead_oldest_ms = tonumber(ARGV[11]), tonumber(ARGV[12]), ARGV[13]
--- THEN USES: append tell ending dead_letter members keyed turns held stopping sweep_on retire
+-- THEN USES: append tell ending dead_letter members keyed turns held stopping sweep_on handling retire
 -- THEN OF A GROUP: groups group_positions log order notes delayed trim supersede ahead
 
 if due then
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', DUE, '-inf', now, 'LIMIT', 0, 200)) do
-    make_ready(id)
+    if of_letters then
+      redis.call('XCLAIM', STREAM, group, released, 0, id, 'RETRYCOUNT', 0, 'FORCE', 'JUSTID')
+      redis.call('SADD', LAPSED, released)
+    else
+      make_ready(id)
+    end
     redis.call('ZREM', DUE, id)
   end
 end
@@ -89,6 +94,21 @@ if left > 0 and not paused and not alone then
   local unread
   plain, unread = read(streams[1])
   if in_group and left > 0 and not unread then logged = read(streams[2]) end  -- what is its own comes before what is new
+end
+
+-- A letter that waits, or was given up, is met only if its consumer group was lost and reads from the beginning again.
+if of_letters and #taken > 0 and redis.call('EXISTS', DEAD .. ':handling') == 1 then
+  local given = {}
+  for _, entry in ipairs(taken) do
+    local note = add_note(entry)
+    if note and (string.byte(note) == 117 or redis.call('ZSCORE', DUE, entry[1])) then  -- 'u'
+      redis.call('XACK', STREAM, group, entry[1])
+      unfinished = true
+    else
+      given[#given + 1] = entry
+    end
+  end
+  taken = given
 end
 
 flags = flags + (paused and 1 or 0) + (keyed and 4 or 0)

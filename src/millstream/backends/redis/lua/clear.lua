@@ -7,7 +7,7 @@ local key, replay, id_ttl_ms = ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
 local dead_max_count, dead_oldest_ms, request = tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local known = answered(request)
 if known then return known end
--- THEN USES: clock wake members tell ending dead_letter keyed turns held letters stopping retire
+-- THEN USES: clock wake members tell ending dead_letter keyed turns held handling letters stopping retire
 
 -- Either of the two keys may be lost. Without `turns`, one of the key may be out already.
 local turn = redis.call('HGET', TURNS, key)

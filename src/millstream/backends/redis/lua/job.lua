@@ -1,6 +1,6 @@
 -- All that is known of one job.
 -- KEYS: stream held due dead ending
--- USES: locate members keyed
+-- USES: locate members keyed handling
 -- FLAGS: no-writes
 -- ARGV: clock, group, id
 -- Returns {position or '', ending or '', ms at which that expires}, and then, scheduled or blocked: due, stored; dead: entry, fields;
@@ -18,7 +18,10 @@ elseif where == 'h' then
   if stored then return { where, ending, kept, redis.call('ZSCORE', DUE, id) or '', stored } end
 elseif where == 'd' then
   local letter = redis.call('XRANGE', DEAD, string.sub(at, 2), string.sub(at, 2))[1]
-  if letter then return { where, ending, kept, letter[1], letter[2] } end
+  if letter then
+    add_note(letter)
+    return { where, ending, kept, letter[1], letter[2] }
+  end
 elseif where then
   local entry = redis.call('XRANGE', STREAM, at, at)[1]
   local pending = redis.pcall('XPENDING', STREAM, group, at, at, 1)

@@ -1,5 +1,5 @@
 -- The dead letters of a group in numbers, as those who handle them see it.
--- KEYS: stream leases meta stats
+-- KEYS: stream leases meta stats due
 -- USES: order
 -- FLAGS: no-writes
 -- ARGV: clock, group, suspects (names)
@@ -32,7 +32,7 @@ if length > 0 then
   end
 end
 return {
-  entries, running, 0, length,
+  entries, running, redis.call('ZCARD', DUE), length,
   redis.call('HGET', META, 'paused') == '1' and 1 or 0, redis.call('ZCARD', LEASES), redis.call('HGETALL', STATS),
   0, 0, suspects,
 }

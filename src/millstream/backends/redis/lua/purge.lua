@@ -1,6 +1,6 @@
 -- Delete dead letters.
 -- KEYS: given
--- USES: members letters answers tell ending
+-- USES: members handling letters answers tell ending
 -- ARGV: clock, request, then ids
 -- Returns one digit each: 1 if it was dead and is gone now, else 0.
 local known = answered(ARGV[2])

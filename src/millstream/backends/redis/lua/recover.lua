@@ -1,6 +1,6 @@
 -- What a consumer has claimed and does not hold: claims whose answer was lost.
 -- KEYS: stream leases
--- USES: clock streams members keyed
+-- USES: clock streams members keyed handling
 -- OF A GROUP: log_group log_stream
 -- ARGV: clock, group, consumer, after (an exclusive start, or '-'; with the mark of the stream), then the refs it holds
 -- Returns {entries, at most about 256 KiB, crashes, where to go on or ''}, or {-1} if the consumer has no lease.
@@ -15,6 +15,7 @@ local size = 0
 for i, p in ipairs(pending) do
   if not holding[stream.mark .. p[1]] then
     local entry = redis.call('XRANGE', stream.key, p[1], p[1])[1] or { p[1], {} }
+    if STREAM == DEAD then add_note(entry) end
     entry[1] = stream.mark .. entry[1]
     if has_key(entry[2]) then
       local words = said(entry[2])

@@ -7,5 +7,5 @@ if answered(ARGV[3]) then return '1' end
 if redis.call('SREM', GROUPS, ARGV[2]) == 0 then return '0' end
 redis.pcall('XGROUP', 'DESTROY', LOG, ARGV[2])
 for i = 3, #KEYS do redis.call('UNLINK', KEYS[i]) end
-for _, word in ipairs({ 'leases', 'lapsed', 'wake', 'stats' }) do redis.call('UNLINK', DEAD .. ':' .. word) end
+for _, word in ipairs({ 'leases', 'lapsed', 'wake', 'stats', 'due', 'handling' }) do redis.call('UNLINK', DEAD .. ':' .. word) end
 return answer(ARGV[3], '1')

@@ -1,6 +1,6 @@
 -- Extend leases that still exist. Also lets dead letters past their age go: it runs at least every lease, and costs little.
 -- KEYS: leases
--- USES: clock members retire
+-- USES: clock members handling retire
 -- ARGV: clock, dead_max_count, dead_oldest_ms (age), then consumer, lease_ms each
 -- Returns the consumers whose lease is gone.
 local lost = {}

@@ -1,7 +1,7 @@
 -- Make dead jobs ready again, under their old ids; those that have a key at their old positions. Those of a key that is stopped stay as
 -- they are.
 -- KEYS: index ending given stats stopped
--- USES: wake append members keyed turns held letters answers
+-- USES: wake append members keyed turns held handling letters answers
 -- ARGV: clock, request, then ids
 -- Returns one digit each: 1 if it was dead and is ready now, or waits for the turn of its key, else 0.
 local known = answered(ARGV[2])

@@ -59,7 +59,7 @@ if at == #ARGV then  -- the most common: all are done, and none has a key
   return done
 end
 local id_ttl_ms, dead_max_count, dead_oldest_ms = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
--- THEN USES: clock wake streams ending schedule dead_letter members retire keyed turns stopping
+-- THEN USES: clock wake streams ending schedule dead_letter members handling retire keyed turns stopping
 -- THEN OF A GROUP: log_stream supersede
 -- THEN USES: pass_on settle_keyed settle_one
 

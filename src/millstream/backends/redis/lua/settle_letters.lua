@@ -1,7 +1,8 @@
--- End deliveries of dead letters: those that were handled leave the list, the others stay in it and are given no more.
--- KEYS: stream leases index stats stopped_letters
--- USES: members
--- ARGV: clock, group, consumer, handled, then so many refs and as many ids, then the refs of the others
+-- End deliveries of dead letters: those that were handled leave the list, the others stay in it and are given again later, or no more.
+-- KEYS: stream leases index stats stopped_letters due handling
+-- USES: clock wake members handling
+-- ARGV: clock, group, consumer, handled, then so many refs and as many ids, then three each of the others: ref, ms until it is given
+-- again ('': it is not), what is noted of it ('': nothing)
 -- Returns how many were settled now, or -1 if the consumer has no lease.
 local group, consumer, handled = ARGV[2], ARGV[3], tonumber(ARGV[4])
 if not redis.call('ZSCORE', LEASES, consumer) then return -1 end
@@ -14,12 +15,33 @@ for i = 5, 4 + handled do
       for k = 1, #letter[2], 2 do words[letter[2][k]] = letter[2][k + 1] end
       if words.k then redis.call('ZREM', STOPPED_LETTERS, of_key(words.k) .. words.o .. id) end
     end
-    redis.call('XDEL', STREAM, ref)
+    remove_letter(ref)
     -- One that was replayed meanwhile, or died again, is elsewhere.
     if redis.call('HGET', INDEX, id) == 'd' .. ref then redis.call('HDEL', INDEX, id) end
     done = done + 1
   end
 end
-for i = 5 + 2 * handled, #ARGV do left = left + redis.call('XACK', STREAM, group, ARGV[i]) end
-if done > 0 then redis.call('HINCRBY', STATS, 'done', done) end
+local retried, unhandled, earlier = 0, 0, false
+for i = 5 + 2 * handled, #ARGV, 3 do
+  local ref, delay_ms, note = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  if redis.call('XACK', STREAM, group, ref) == 1 then
+    left = left + 1
+    redis.call('HDEL', HANDLING, ref)  -- of the attempt before
+    if note ~= '' and #redis.call('XRANGE', STREAM, ref, ref) > 0 then
+      redis.call('HSET', HANDLING, ref, note)
+      if delay_ms == '' then
+        unhandled = unhandled + 1
+      else
+        local first = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2]
+        earlier = earlier or not first or now + delay_ms < tonumber(first)
+        redis.call('ZADD', DUE, now + delay_ms, ref)
+        retried = retried + 1
+      end
+    end
+  end
+end
+if earlier then wake() end  -- sleepers must plan anew
+for word, count in pairs({ done = done, retried = retried, dead = unhandled }) do
+  if count > 0 then redis.call('HINCRBY', STATS, word, count) end
+end
 return done + left

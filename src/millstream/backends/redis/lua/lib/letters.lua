@@ -17,6 +17,6 @@ end
 -- Takes it off the list.
 local function exhume(letter)
   redis.call('HDEL', INDEX, letter.i)
-  redis.call('XDEL', DEAD, letter.entry)
+  remove_letter(letter.entry)
   if letter.k then redis.call('ZREM', STOPPED_LETTERS, of_key(letter.k) .. letter.o .. letter.i) end
 end

@@ -13,7 +13,7 @@ local function retire(max_count, oldest_ms, came)
       if word == 'k' then key = value elseif word == 'o' then position = value end
     end
     if excess <= 0 and not (died and died < oldest_ms) then return end
-    redis.call('XDEL', DEAD, letter[1])
+    remove_letter(letter[1])
     if key then redis.call('ZREM', STOPPED_LETTERS, of_key(key) .. position .. id) end
     if id and redis.call('HGET', INDEX, id) == 'd' .. letter[1] then redis.call('HDEL', INDEX, id) end
     excess = excess - 1

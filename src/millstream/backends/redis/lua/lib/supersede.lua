@@ -6,6 +6,6 @@ local function supersede(id)
     redis.call('HDEL', HELD, id)
     redis.call('ZREM', DUE, id)
   elseif at and string.sub(at, 1, 1) == 'd' then
-    redis.call('XDEL', DEAD, string.sub(at, 2))
+    remove_letter(string.sub(at, 2))
   end
 end
