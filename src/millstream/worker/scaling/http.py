@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from millstream.errors import BrokerError, UsageError
+from millstream.model.address import write_address
 from millstream.worker.scaling.wanted import Forecast, Wanted, as_prometheus
 
 LOOK_SECONDS = 1.0
@@ -55,7 +56,7 @@ def _response(path: str, found: list[Wanted] | None) -> bytes:
     if path.partition("?")[0] == "/":
         # By address, since that is how KEDA's metrics-api names a value; dots would take a name apart there.
         by_address = {each.address.replace(".", "_"): each for each in found}
-        return _http("200 OK", "application/json", msgspec.json.encode(by_address))
+        return _http("200 OK", "application/json", msgspec.json.encode(by_address, enc_hook=write_address))
     return _http("404 Not Found", "text/plain", b"there is / and /metrics\n")
 
 
