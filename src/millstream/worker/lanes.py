@@ -1,8 +1,8 @@
-"""Making a worker's lanes from its assignment."""
+"""A worker's lanes: made from its assignment, and which of them are full."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ from millstream.jobs.task import Task
 from millstream.model.handler import GroupHandler, Handler
 from millstream.model.serving import Serving
 from millstream.worker.assignment import Assignment
-from millstream.worker.hot.hold import ASYNC, THREAD
+from millstream.worker.hot.hold import ASYNC, THREAD, Hold
 from millstream.worker.hot.lane import Count, Lane
 from millstream.worker.services.ownership import SharedAddress
 
@@ -54,3 +54,15 @@ def make_lanes(serving: Serving, tasks: Mapping[str, Task[..., Any]], subscripti
         count=Count(serving.shards or 1),
     )
     return [make(address) for address in serving.address.shards(serving.shards)]
+
+
+def full_addresses(lanes: Sequence[Lane], hold: Hold) -> list[str]:
+    """The addresses of which a worker can start nothing more now. Of shards one that has room is enough."""
+    free = {
+        lane.queue.base
+        for lane in lanes
+        if not hold.shut
+        and (lane.limit is None or lane.active < lane.limit)
+        and any(hold.free[kind] > 0 for kind in lane.kinds)
+    }
+    return [queue for queue in dict.fromkeys(lane.queue.base for lane in lanes) if queue not in free]

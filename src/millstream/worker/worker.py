@@ -34,7 +34,7 @@ from millstream.worker.hot.hold import STOPPING, Hold
 from millstream.worker.hot.lane import Lane
 from millstream.worker.hot.runner import Runner
 from millstream.worker.hot.settler import Settler
-from millstream.worker.lanes import lanes_of, make_lanes
+from millstream.worker.lanes import full_addresses, lanes_of, make_lanes
 from millstream.worker.leases import LeaseKeeper, Leases
 from millstream.worker.services import keep_running
 from millstream.worker.services.discovery import Discovery
@@ -426,20 +426,8 @@ class Worker:
             tasks=self._tasks,
             slots=self._hold.sizes,
             running=self._hold.in_use,
-            full=self._full(),
+            full=full_addresses(self._lanes, self._hold),
         )
-
-    def _full(self) -> list[str]:
-        """The addresses of which it can start nothing more now. Of shards one that has room is enough."""
-        hold = self._hold
-        free = {
-            lane.queue.base
-            for lane in self._lanes
-            if not hold.shut
-            and (lane.limit is None or lane.active < lane.limit)
-            and any(hold.free[kind] > 0 for kind in lane.kinds)
-        }
-        return [queue for queue in dict.fromkeys(lane.queue.base for lane in self._lanes) if queue not in free]
 
     def _describe(self, task: asyncio.Task[Any] | None) -> str:
         with contextlib.suppress(RuntimeError):  # another thread changes the set while we look

@@ -35,7 +35,7 @@ async def test_a_spare_is_neither_one_of_those_that_are_scaled_nor_somebody_else
     broker = MemoryBroker()
     await broker.open()
     supervisor = Supervisor(Plan(ORDERS, 1, 4), cast(Any, None))
-    supervisor.team.open(broker, nothing)
+    supervisor.team.open(broker.inspector, nothing)
     process = ManagedProcess(ORDERS, supervisor.launcher, supervisor.stopping, supervisor.processes)
     process.child = child(supervisor, ORDERS, (Address("q"), "ours"), at_once=9)
     supervisor.processes.managed.append(process)

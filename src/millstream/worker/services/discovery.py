@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from millstream.broker import Broker
+from millstream.broker import Producing
 from millstream.errors import BrokerUnavailable
 from millstream.events.subscription import PrefixSubscription, Subscription
 from millstream.reporting import logs
@@ -21,7 +21,7 @@ class Discovery:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: Producing,
         prefixes: Sequence[PrefixSubscription],
         serve: Callable[[Subscription], Awaitable[None]],
         taken: Collection[str],

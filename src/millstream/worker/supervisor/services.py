@@ -38,7 +38,7 @@ class SupervisorServices:
         self._team = team
         self._totals = totals
         self._registrar = Registrar(broker, self._info, reporter)
-        self._scaler = team.open(broker, self._registrar.show)
+        self._scaler = team.open(broker.inspector, self._registrar.show)
         self._began = time.time()
         self._running: list[asyncio.Task[None]] = []
 

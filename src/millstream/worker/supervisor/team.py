@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 
 import msgspec
 
-from millstream.broker import Broker
+from millstream.broker import Inspector
 from millstream.model.address import Address
 from millstream.worker import messages
 from millstream.worker.scaling.gauge import Gauge
@@ -48,9 +48,9 @@ class ProcessTeam:
         self._weighing: tuple[int, asyncio.Future[int]] | None = None
         self._weighings = 0
 
-    def open(self, broker: Broker, changed: Callable[[], Awaitable[None]]) -> Scaler:
+    def open(self, inspector: Inspector, changed: Callable[[], Awaitable[None]]) -> Scaler:
         """With a server there is something to measure."""
-        self._gauge = Gauge(broker.inspector, time.monotonic)
+        self._gauge = Gauge(inspector, time.monotonic)
         stabilizer = Stabilizer(self._spec.hysteresis, self._spec.cooldown, time.monotonic)
         return Scaler(self, self._measure, self._wanted, stabilizer, self._spec.poll, changed)
 
