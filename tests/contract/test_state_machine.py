@@ -68,6 +68,10 @@ IN_QUEUES = (
     bugs.Backward,
     bugs.Narrow,
     bugs.Amnesiac,
+    bugs.Oblivious,
+    bugs.Generous,
+    bugs.Clinging,
+    bugs.Unforgiving,
 )
 
 
@@ -96,6 +100,15 @@ def test_what_must_never_be_is_seen_without_another_backend_to_compare(rules: ty
 
     with pytest.raises(AssertionError):
         walk(lambda: Buggy(**OPTIONS), lambda: Buggy(**OPTIONS), ENOUGH, TwoOwners, phases=[Phase.generate], derandomize=True)
+
+
+@pytest.mark.parametrize("rules", [bugs.Oblivious, bugs.Clinging], ids=lambda rules: rules.__name__)
+def test_an_id_that_is_free_too_early_or_too_late_is_seen_without_another_backend(rules: type[MemoryQueue]) -> None:
+    class Buggy(MemoryBroker):
+        _rules = rules
+
+    with pytest.raises(AssertionError):
+        walk(lambda: Buggy(**OPTIONS), lambda: Buggy(**OPTIONS), ENOUGH, TwoBackends, phases=[Phase.generate], derandomize=True)
 
 
 @pytest.mark.parametrize("topics", [bugs.Impatient, bugs.Partial, bugs.Forgetful], ids=lambda topics: topics.__name__)

@@ -11,7 +11,7 @@ from millstream.backends.memory.ended_jobs import Keeping
 from millstream.backends.memory.leases import Lease
 from millstream.backends.memory.order import Order, Turn
 from millstream.backends.memory.queue import MemoryQueue
-from millstream.backends.memory.state import NO_POSITION, Job, Moment, Sender
+from millstream.backends.memory.state import NO_POSITION, Given, Job, Moment, Sender
 from millstream.backends.memory.topic import MemoryGroup, MemoryTopic
 from millstream.broker import Followed, OrderRules, Position, Post, Receipt
 from millstream.model.address import Address
@@ -114,6 +114,36 @@ class Amnesiac(MemoryQueue):
             if job_id in self.dead:
                 self.dead[job_id] = replace(self.dead[job_id], position=NO_POSITION)
         return super().replay(job_ids, now)
+
+
+class Generous(MemoryQueue):
+    """A dead job frees its id, if its ``id_ttl`` is 0."""
+
+    def _end(
+        self, job: Job, ending: bytes | None, ttl: float, given: bool, now: Moment, keeping: Keeping, *, dead: bool = False
+    ) -> None:
+        super()._end(job, ending, ttl, given, now, keeping)
+
+
+class Clinging(MemoryQueue):
+    """An ended job keeps its id, also if its ``id_ttl`` is 0."""
+
+    def _free(self, job_id: str, known: Given, now: Moment) -> None:
+        pass
+
+
+class Unforgiving(MemoryQueue):
+    """A purged job keeps its id, also if its ``id_ttl`` is 0."""
+
+    def purge(self, job_ids: Sequence[str], now: Moment) -> list[str]:
+        return [dead.id for dead in self._take_dead(job_ids)]
+
+
+class Oblivious(MemoryQueue):
+    """An id is taken to be free, if its ``id_ttl`` is 0."""
+
+    def _find_given(self, post: Post, now: Moment) -> Receipt | None:
+        return None if post.id_ttl == 0 else super()._find_given(post, now)
 
 
 class Crowded(MemoryQueue):

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
@@ -37,6 +38,7 @@ from tests.contract.machine.backends import (
 
 SENDERS = ["s0", "s1", "s2"]
 
+id_ttls = st.sampled_from([0.0, 0.0, 0.0, None, 1e6])
 suspect_afters = st.sampled_from([2, 2, 2, 1, 3])
 
 palettes = st.sampled_from([(None,), (b"k",), (None, b"a", b"b"), (b"", b"\0", b"a", b"a\0"), (b"k", b"k", None)])
@@ -69,8 +71,10 @@ class TwoBackends(Twins):
         """Generated ids that were accepted."""
         self.claimed: list[Claimed] = []
         self.dead: list[str] = []
-        self.again: list[Callable[[], None]] = []
+        self.again: list[Callable[[], object]] = []
         """Calls that may be sent again after a lost reply."""
+        self.id_ttls: dict[str, float | None] = {}
+        """The ``id_ttl`` with which each given id was last created."""
 
     def consumer(self, back: int) -> str:
         """One of those that have their lease, or, for the highest number, of all there ever were."""
@@ -94,12 +98,15 @@ class TwoBackends(Twins):
 
     # -- producers ---------------------------------------------------------------------------------------------------------
 
-    def send(self, posts: Sequence[Post], sender: str, max_length: int | None) -> None:
-        receipts = self.same(lambda backend, _: self.accept(backend, posts, sender, max_length))
+    def send(self, posts: Sequence[Post], sender: str, max_length: int | None) -> list[Receipt]:
+        receipts: list[Receipt] = self.same(lambda backend, _: self.accept(backend, posts, sender, max_length))
         for post, receipt in zip(posts, receipts, strict=True):
             self.ids.setdefault(post.id, post.serial == 0)
             if post.serial and receipt is not Receipt.FULL:
                 self.accepted.add(post.id)
+            if not post.serial and receipt is Receipt.CREATED:
+                self.id_ttls[post.id] = post.id_ttl
+        return receipts
 
     async def accept(
         self, backend: BackendUnderTest, posts: Sequence[Post], sender: str, max_length: int | None
@@ -143,6 +150,52 @@ class TwoBackends(Twins):
         if names:
             picked = [names[-1 - back % len(names)] for back in at]
             self.send([Post(name, name.encode(), task, key=self.key(key)) for name in picked], "", max_length)
+
+    @precondition(lambda self: self.queue == QUEUE)
+    @rule(
+        number=st.integers(0, 2),
+        terms=st.lists(st.tuples(id_ttls, st.sampled_from(["t", "t", "another"]), st.booleans()), min_size=2, max_size=2),
+        key=a_key,
+        back=recent,
+        how=ways,
+        verb=st.sampled_from(["", "cancel", "purge", "purge", "replay"]),
+    )
+    def reuse_an_id(
+        self, number: int, terms: list[tuple[float | None, str, bool]], key: int, back: int, how: Way, verb: str
+    ) -> None:
+        """A job with one of a few ids ends in some way, or not, and its id is given again."""
+        job_id = f"o-{number}"
+        self.publish_with_id_ttl(job_id, key, *terms[0])
+        if verb == "cancel":
+            self.same(lambda backend, _: backend.cancel(self.queue, job_id))
+        consumer = self.consumer(back)
+        self.settle_and_remember(consumer, [(claimed, how) for claimed in self.claim(consumer, 4)])
+        if verb == "purge":
+            self.same(lambda backend, _: backend.purge(self.queue, [job_id]))
+        elif verb == "replay":
+            self.same(lambda backend, _: backend.replay(self.queue, [job_id]))
+        self.publish_with_id_ttl(job_id, key, *terms[1])
+
+    def publish_with_id_ttl(self, job_id: str, key: int, id_ttl: float | None, task: str, named: bool) -> None:
+        post = msgspec.structs.replace(self.post(job_id, key), task=task, id_ttl=id_ttl)
+        if named:
+            post = msgspec.structs.replace(post, request=f"r{self.turn}")
+        self.again.append(lambda: self.send([post], "", None))
+        free, taken = self.is_free(job_id), self.is_taken(job_id)
+        (receipt,) = self.send([post], "", None)
+        assert receipt is Receipt.CREATED or not free
+        assert receipt is not Receipt.CREATED or not taken
+
+    def is_free(self, job_id: str) -> bool:
+        """Whether an id must be free: it was created with ``id_ttl=0``, and its job is done, cancelled or expired."""
+        status = self.same(lambda backend, _: backend.inspector.status(self.queue, job_id))
+        return self.id_ttls.get(job_id) == 0 and status in ("done", "cancelled", "expired")
+
+    def is_taken(self, job_id: str) -> bool:
+        """Whether an id must not be free: a job has it, alive or dead."""
+        status = self.same(lambda backend, _: backend.inspector.status(self.queue, job_id))
+        letters = self.both(lambda backend, _: backend.inspector.dead_letter(self.queue, job_id))
+        return status in LISTED or letters[0] is not None
 
     @rule(number=st.sampled_from(["0", "00", "01", "9999", "x", ""]))
     def publish_what_only_looks_generated(self, number: str) -> None:
