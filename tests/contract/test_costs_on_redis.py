@@ -129,7 +129,7 @@ def test_a_blameless_leave_with_much_in_hand_takes_several_scripts_and_counts_no
     tell(story)
 
 
-def test_entries_that_others_trimmed_are_buried_some_at_a_time(tell: Tell) -> None:
+def test_entries_that_others_trimmed_become_dead_letters_some_at_a_time(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.join("c", "d", lease=1e6)
         await backend.publish(*[f"n{n}" for n in range(1000)])

@@ -17,7 +17,7 @@ from millstream.backends.memory.queue import MemoryQueue
 from millstream.backends.memory.topic import MemoryTopic
 from millstream.backends.redis import RedisBroker
 from tests.contract.machine import bugs
-from tests.contract.machine.backends import Twins
+from tests.contract.machine.backends import BackendPair
 from tests.contract.machine.owners import TwoOwners, TwoTopicOwners
 from tests.contract.machine.queue import TwoBackends
 from tests.contract.machine.topic import TwoTopics
@@ -31,7 +31,7 @@ ENOUGH = 30_000
 
 OPTIONS: dict[str, Any] = {"id_ttl": 1e6, "dead_max_age": 60.0, "dead_max_count": 4}
 
-HISTORIES: dict[str, type[Twins]] = {
+HISTORIES: dict[str, type[BackendPair]] = {
     "queue": TwoBackends,
     "topic": TwoTopics,
     "owners": TwoOwners,

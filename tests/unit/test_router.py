@@ -116,7 +116,7 @@ async def test_handlers_of_a_routers_topics_are_those_of_the_app() -> None:
         raise ValueError("again")
 
     @bad.on_dead("watch")
-    async def bury(letter: DeadEvent[int]) -> None:
+    async def handle_dead(letter: DeadEvent[int]) -> None:
         got.append(("dead", letter.event))
 
     @numbers.broadcast

@@ -74,7 +74,7 @@ def test_numbers_are_written_as_python_writes_them() -> None:
         key_bytes(10**5000, "order_by of topic 'orders'")
 
 
-def test_a_worker_is_told_shards_seats_and_order_of_all_that_it_serves() -> None:
+def test_a_worker_is_told_shards_max_consumers_and_order_of_all_that_it_serves() -> None:
     app = new_app()
     app.queue("mail", shards=4, consumers=(1, 3))
     orders = app.topic("orders", int, order_by=str, shards=16, on_failure="stop")

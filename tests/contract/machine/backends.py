@@ -140,7 +140,7 @@ async def listed(backend: BackendUnderTest, queue: Address, status: Listed) -> l
     return [(v.status, v.body, v.crashes, v.due_at, v.expires_at, v.consumer) for v in found]
 
 
-class Twins(RuleBasedStateMachine):
+class BackendPair(RuleBasedStateMachine):
     """Two backends that are asked the same. A subclass says which; ``walked`` counts the steps of all its runs."""
 
     make_backends: tuple[MakeBackend, MakeBackend]

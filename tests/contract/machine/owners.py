@@ -18,9 +18,9 @@ from millstream.model.address import Address
 from tests.contract.machine.backends import (
     LISTED,
     LOST,
+    BackendPair,
     BackendUnderTest,
     Claimed,
-    Twins,
     Way,
     claim,
     leases,
@@ -54,7 +54,7 @@ class Owner:
     held: list[Claimed] = field(default_factory=list)
 
 
-class TwoOwners(Twins):
+class TwoOwners(BackendPair):
     """A queue with shards, each of which has one owner."""
 
     base_queue = Address("mail")
@@ -105,7 +105,7 @@ class TwoOwners(Twins):
             self.join_within(shard, 10.0, order)
 
     @rule(shard=shards, lease=leases)
-    def take_a_seat(self, shard: int, lease: float) -> None:
+    def join(self, shard: int, lease: float) -> None:
         self.join_within(shard, lease, None)
 
     def join_within(self, shard: int, lease: float, order: OrderRules | None) -> None:
@@ -117,7 +117,7 @@ class TwoOwners(Twins):
             self.owners.append(Owner(shard, name, epoch))
 
     @rule(shard=shards, first=seconds, second=seconds, lease=leases)
-    def wait_for_a_seat(self, shard: int, first: float, second: float, lease: float) -> None:
+    def join_when_leases_lapse(self, shard: int, first: float, second: float, lease: float) -> None:
         for passed in (first, second):
             self.pass_time(passed)
             self.join_within(shard, lease, None)
@@ -195,7 +195,7 @@ class TwoOwners(Twins):
         assert worker in membership.members
 
     @rule(there=st.lists(workers, unique=True), lease=leases)
-    def renew_attendance(self, there: list[str], lease: float) -> None:
+    def renew_membership(self, there: list[str], lease: float) -> None:
         self.same(lambda backend, _: backend.renew(self.base, dict.fromkeys(there, lease)))
 
     @rule(worker=workers)

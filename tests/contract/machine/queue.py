@@ -17,9 +17,9 @@ from millstream.testing.backend import QUEUE
 from tests.contract.machine.backends import (
     LISTED,
     LOST,
+    BackendPair,
     BackendUnderTest,
     Claimed,
-    Twins,
     Way,
     claim,
     delays,
@@ -51,7 +51,7 @@ rules_of_order = st.sampled_from(
 )
 
 
-class TwoBackends(Twins):
+class TwoBackends(BackendPair):
     """The histories of a queue. Hypothesis leaves rules out of most of them, so important moves are part of several rules."""
 
     queue = QUEUE

@@ -7,13 +7,13 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.contract.machine.backends import MakeBackend, Twins
+from tests.contract.machine.backends import BackendPair, MakeBackend
 
 # steps in one history
 STEPS = 60
 
 
-def walk(left: MakeBackend, right: MakeBackend, steps: int, histories: type[Twins], **options: Any) -> int:
+def walk(left: MakeBackend, right: MakeBackend, steps: int, histories: type[BackendPair], **options: Any) -> int:
     """Walk at least so many steps; how many it were."""
 
     class Backends(histories):  # type: ignore[misc, valid-type]

@@ -277,7 +277,7 @@ async def test_a_change_in_the_middle_of_many_is_told_for_each_that_was_not_sent
 
 @in_every_backend
 @looped
-async def test_publishing_from_two_loops_to_one_topic_works_with_sync_twins() -> None:
+async def test_publishing_from_two_loops_to_one_topic_works_with_sync_versions() -> None:
     app, orders = make()
 
     def send() -> list[str]:

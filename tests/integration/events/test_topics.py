@@ -508,7 +508,7 @@ async def test_a_payload_over_the_bound_is_refused() -> None:
             await topic.publish("much too long for ten bytes")
 
 
-def test_sync_twins_publish() -> None:
+def test_sync_versions_publish() -> None:
     _, orders = make()
     assert orders.publish_sync(Order(1), id="one") == "one"
     assert len(orders.publish_many_sync([Order(2), Order(3)])) == 2

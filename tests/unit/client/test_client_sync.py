@@ -36,7 +36,7 @@ def build(url: str = "memory://") -> tuple[Millstream, Any]:
     return app, shrink
 
 
-def test_every_awaited_verb_of_a_client_has_a_sync_twin() -> None:
+def test_every_awaited_verb_of_a_client_has_a_sync_version() -> None:
     for kind in (Task, Call, Job, Queue, Topic, Group, DeadLetters, ClientInspector, Millstream):
         verbs = {
             name for name, member in vars(kind).items() if inspect.iscoroutinefunction(member) and not name.startswith("_")
@@ -61,7 +61,7 @@ def test_a_sync_call_that_finds_no_file_for_its_event_loop_says_so_and_the_next_
     assert shrink.enqueue_sync(1).status_sync() == "ready"
 
 
-def test_a_twin_does_what_its_verb_does() -> None:
+def test_a_sync_version_does_what_its_verb_does() -> None:
     app, shrink = build()
     job = shrink.enqueue_sync(1)
     assert job.status_sync() == "ready"
@@ -75,7 +75,7 @@ def test_a_twin_does_what_its_verb_does() -> None:
 
 
 @looped
-async def test_a_twin_inside_a_running_loop_is_refused_and_names_the_verb_to_await() -> None:
+async def test_a_sync_version_inside_a_running_loop_is_refused_and_names_the_verb_to_await() -> None:
     app, shrink = build()
     job = await shrink.enqueue(1)
     calls: list[tuple[Any, tuple[Any, ...]]] = [
@@ -90,7 +90,7 @@ async def test_a_twin_inside_a_running_loop_is_refused_and_names_the_verb_to_awa
     assert await published(app) == {"default": 1}
 
 
-def test_a_twin_has_the_name_and_signature_of_its_verb() -> None:
+def test_a_sync_version_has_the_name_and_signature_of_its_verb() -> None:
     sync_version = vars(Job)["result_sync"]
     assert sync_version.__name__ == "result_sync"
     assert inspect.signature(sync_version) == inspect.signature(Job.result)

@@ -18,7 +18,7 @@ async def join_within(backend: BackendUnderTest, consumer: str, max_consumers: i
 
 class MaxConsumersPromises(Promises):
     @promise()
-    async def test_a_seat_is_refused_while_all_are_taken_and_nothing_is_written(self, backend: BackendUnderTest) -> None:
+    async def test_a_join_beyond_max_consumers_is_refused_and_writes_nothing(self, backend: BackendUnderTest) -> None:
         assert await join_within(backend, "c") > 0
         before = await backend.broker.inspector.queue(backend.queue)
         assert await join_within(backend, "d") == 0
@@ -27,32 +27,32 @@ class MaxConsumersPromises(Promises):
             await backend.claim("d")
 
     @promise()
-    async def test_there_are_as_many_seats_as_one_says(self, backend: BackendUnderTest) -> None:
+    async def test_max_consumers_is_the_number_that_the_join_says(self, backend: BackendUnderTest) -> None:
         granted = [await join_within(backend, f"c{n}", max_consumers=3) > 0 for n in range(5)]
         assert granted == [True, True, True, False, False]
         assert await join_within(backend, "more", max_consumers=4) > 0
 
     @promise()
-    async def test_who_asks_for_no_seat_has_one_anyway_and_counts(self, backend: BackendUnderTest) -> None:
+    async def test_a_join_without_max_consumers_always_succeeds_and_counts(self, backend: BackendUnderTest) -> None:
         await join_within(backend, "c")
         await backend.join("d")
         assert (await backend.broker.inspector.queue(backend.queue)).consumers == 2
         assert await join_within(backend, "e", max_consumers=2) == 0
 
     @promise()
-    async def test_a_join_for_a_seat_that_is_sent_again_finds_its_own(self, backend: BackendUnderTest) -> None:
+    async def test_a_consumer_that_joins_again_is_not_refused_and_counts_once(self, backend: BackendUnderTest) -> None:
         await join_within(backend, "c")
         assert await join_within(backend, "c") > 0
         assert (await backend.broker.inspector.queue(backend.queue)).consumers == 1
 
     @promise()
-    async def test_who_leaves_leaves_a_seat(self, backend: BackendUnderTest) -> None:
+    async def test_a_consumer_that_leaves_does_not_count(self, backend: BackendUnderTest) -> None:
         await join_within(backend, "c")
         await backend.broker.leave(backend.queue, "c")
         assert await join_within(backend, "d") > 0
 
     @promise()
-    async def test_the_seat_of_one_whose_lease_is_over_is_free_at_the_second_look(self, backend: BackendUnderTest) -> None:
+    async def test_an_overdue_consumer_counts_until_the_second_lease_check(self, backend: BackendUnderTest) -> None:
         await join_within(backend, "c", lease=10)
         backend.at(10 + MARK)
         assert await join_within(backend, "d") == 0
@@ -61,14 +61,14 @@ class MaxConsumersPromises(Promises):
         assert (await backend.totals())["lapsed"] == 1
 
     @promise()
-    async def test_one_look_takes_no_seat_however_late_it_comes(self, backend: BackendUnderTest) -> None:
+    async def test_one_lease_check_replaces_no_consumer_however_late_it_comes(self, backend: BackendUnderTest) -> None:
         await join_within(backend, "c", lease=10)
         backend.at(10_000)
         assert await join_within(backend, "d") == 0
         assert await backend.broker.renew(backend.queue, {"c": 10}) == set()
 
     @promise()
-    async def test_a_renewal_between_the_looks_keeps_the_seat(self, backend: BackendUnderTest) -> None:
+    async def test_a_consumer_that_renews_between_the_lease_checks_still_counts(self, backend: BackendUnderTest) -> None:
         await join_within(backend, "c", lease=10)
         backend.at(10 + MARK)
         assert await join_within(backend, "d") == 0
@@ -77,7 +77,7 @@ class MaxConsumersPromises(Promises):
         assert await join_within(backend, "d") == 0
 
     @promise()
-    async def test_who_takes_a_seat_over_is_given_what_was_held_and_the_one_before_settles_nothing(
+    async def test_a_consumer_that_replaces_another_is_given_what_it_held_and_the_other_settles_nothing(
         self, backend: BackendUnderTest
     ) -> None:
         await join_within(backend, "c", lease=10)
@@ -109,7 +109,7 @@ class MaxConsumersPromises(Promises):
         assert await join_within(backend, "d") > first
 
     @promise()
-    async def test_addresses_have_seats_of_their_own(self, backend: BackendUnderTest) -> None:
+    async def test_each_address_counts_its_own_consumers(self, backend: BackendUnderTest) -> None:
         await join_within(backend, "c")
         assert await backend.broker.join(backend.other_queue, "c", 30, max_consumers=1) > 0
 
@@ -122,7 +122,7 @@ class MaxConsumersPromises(Promises):
         assert ids(await backend.take("c")) == ["2"]
 
     @promise()
-    async def test_who_gets_a_seat_says_what_holds_for_order(self, backend: BackendUnderTest) -> None:
+    async def test_a_consumer_that_joins_sets_the_order_rules(self, backend: BackendUnderTest) -> None:
         await backend.broker.join(backend.queue, "c", 30, max_consumers=1, order=OrderRules(stop=True))
         await send(backend, "1", "2", key=b"k")
         await backend.settle("c", await backend.take("c"), Kind.DEAD)
@@ -131,7 +131,7 @@ class MaxConsumersPromises(Promises):
     # -- who shares the shards ---------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_those_who_attend_see_each_other(self, backend: BackendUnderTest) -> None:
+    async def test_members_see_each_other(self, backend: BackendUnderTest) -> None:
         assert await backend.broker.join_members(backend.queue, "b", 10) == Membership(["b"], None)
         other = await backend.another()
         assert await other.join_members(backend.queue, "a", 20) == Membership(["a", "b"], 10.0)
@@ -139,7 +139,7 @@ class MaxConsumersPromises(Promises):
         assert await backend.broker.join_members(backend.queue, "b", 10) == Membership(["a", "b"], 16.0)
 
     @promise()
-    async def test_who_attends_again_is_a_member_for_so_long_from_then_on(self, backend: BackendUnderTest) -> None:
+    async def test_a_member_that_joins_again_stays_for_its_lease_from_then_on(self, backend: BackendUnderTest) -> None:
         await backend.broker.join_members(backend.queue, "a", 10)
         await backend.broker.join_members(backend.queue, "b", 1000)
         backend.at(5)
@@ -157,7 +157,7 @@ class MaxConsumersPromises(Promises):
         assert await backend.broker.renew(backend.queue, {"a": 10, "b": 10}) == {"b"}
 
     @promise()
-    async def test_who_was_forgotten_may_attend_again(self, backend: BackendUnderTest) -> None:
+    async def test_a_member_that_was_forgotten_may_join_again(self, backend: BackendUnderTest) -> None:
         await backend.broker.join_members(backend.queue, "a", 10)
         await backend.broker.join_members(backend.queue, "b", 100)
         backend.at(50)
@@ -165,7 +165,7 @@ class MaxConsumersPromises(Promises):
         assert await backend.broker.join_members(backend.queue, "a", 10) == Membership(["a", "b"], 10.0)
 
     @promise()
-    async def test_who_leaves_attends_no_more(self, backend: BackendUnderTest) -> None:
+    async def test_a_member_that_leaves_is_no_member(self, backend: BackendUnderTest) -> None:
         await backend.broker.join_members(backend.queue, "a", 10)
         await backend.broker.join_members(backend.queue, "b", 10)
         assert await backend.broker.leave(backend.queue, "a") == 0
@@ -173,6 +173,6 @@ class MaxConsumersPromises(Promises):
         assert await backend.broker.join_members(backend.queue, "b", 10) == Membership(["b"], None)
 
     @promise()
-    async def test_each_address_has_those_who_attend_there(self, backend: BackendUnderTest) -> None:
+    async def test_each_address_has_its_own_members(self, backend: BackendUnderTest) -> None:
         await backend.broker.join_members(backend.queue, "a", 10)
         assert await backend.broker.join_members(backend.other_queue, "b", 10) == Membership(["b"], None)

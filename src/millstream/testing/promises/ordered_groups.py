@@ -106,20 +106,20 @@ class OrderedGroupPromises(Promises):
     async def test_letters_of_those_that_died_of_their_keys_order_can_be_claimed(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await backend.broker.join(A, "second", 30, order=OrderRules(stop=True))
-        await backend.join("undertaker", queue=A.dead)
+        await backend.join("handler", queue=A.dead)
         await emit(backend, "1", "2", key=KEY)
         first = await take(backend, "a")
-        waiting = await backend.begun(backend.wait_for_work("undertaker", queue=A.dead))
+        waiting = await backend.begun(backend.wait_for_work("handler", queue=A.dead))
         await end(backend, "a", first, Kind.DEAD)
         entries = await waiting
-        entries += await backend.take("undertaker", queue=A.dead)
+        entries += await backend.take("handler", queue=A.dead)
         letters = [decode_letter(decode_message(entry.body or b"").args) for entry in entries]
         assert [(letter.id, letter.reason, letter.key) for letter in letters] == [
             ("1", "exhausted", KEY),
             ("2", "stopped", KEY),
         ]
         await emit(backend, "3", key=KEY)
-        waiting = await backend.begun(backend.wait_for_work("undertaker", queue=A.dead))
+        waiting = await backend.begun(backend.wait_for_work("handler", queue=A.dead))
         assert await take(backend, "a") == []
         assert len(await waiting) == 1
 
