@@ -1,6 +1,6 @@
 -- End jobs that are scheduled, blocked or ready.
 -- KEYS: stream index held due stats
--- USES: wake members order keyed turns held locate tell ending
+-- USES: wake members order keyed keyed_entry turns held locate tell ending
 -- ARGV: clock, group, ending, ttl_ms, id_ttl_ms, whether the ending names its request (0|1), then ids
 -- Returns one digit each: 1 cancelled, 2 running, 0 ended or unknown.
 local group, ending, ttl_ms, id_ttl_ms, named = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1'

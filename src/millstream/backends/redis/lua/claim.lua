@@ -57,7 +57,7 @@ if left > 0 and not (paused or alone or due or in_group or of_letters or meta[8]
   end
 end
 local id_ttl_ms, dead_max_count, dead_oldest_ms = tonumber(ARGV[11]), tonumber(ARGV[12]), ARGV[13]
--- THEN USES: append tell ending dead_letter members keyed turns held stopping sweep_on handling retire
+-- THEN USES: append tell ending dead_letter members keyed keyed_entry turns held stopping sweep_on handling retire
 -- THEN OF A GROUP: groups group_positions log order notes delayed trim supersede ahead
 
 if due then

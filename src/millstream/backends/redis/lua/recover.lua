@@ -1,6 +1,6 @@
 -- What a consumer has claimed and does not hold: claims whose answer was lost.
 -- KEYS: stream leases
--- USES: clock streams members keyed handling
+-- USES: clock streams members keyed keyed_entry handling
 -- OF A GROUP: log_group log_stream
 -- ARGV: clock, group, consumer, after (an exclusive start, or '-'; with the mark of the stream), then the refs it holds
 -- Returns {entries, at most about 256 KiB, crashes, where to go on or ''}, or {-1} if the consumer has no lease.

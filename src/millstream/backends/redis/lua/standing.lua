@@ -1,6 +1,6 @@
 -- Where a job stands: the time, its key, and who has the key's turn.
 -- KEYS: stream dead index keyed turns stopped
--- USES: clock members keyed
+-- USES: clock members keyed keyed_entry
 -- FLAGS: no-writes
 -- ARGV: clock, id
 -- Returns {now}, or for one that has a key {now, key, id that has the turn or '', 'since_ms id' of a stopped key or ''}.
