@@ -14,7 +14,7 @@ try:
 except ImportError:  # a commit before these packages, which `make bench-quick` compares with
     from millstream.redis.keys import queue_keys  # type: ignore[import-not-found, no-redef]
 
-    queue, group = "default", "{}/{}".format  # type: ignore[assignment]
+    queue, group = "default", "{}>{}".format  # type: ignore[assignment]
 
 TOPIC, ORDERED_TOPIC, GROUP = "events", "ordered", "workers"
 SHARDS = 8
