@@ -70,7 +70,7 @@ class Choice:
         """
         from millstream.cli.target import queues_of
 
-        names = [at for name in await queues_of(app, self.queue) for at in await app.inspector.spread(name)]
+        names = [at for name in await queues_of(app, self.queue) for at in map(Address, await app.inspector.spread(name))]
         if self.ids:
             chosen = {name: await self._given(app, name) for name in names}
         else:

@@ -195,7 +195,7 @@ async def _purge(app: Millstream, queue: str, yes: bool) -> int:
     broker = await app.broker()
     cancelled = strange = 0
     with progress(f"purging {queue}", waiting) as advance:
-        for address in await app.inspector.spread(queue):
+        for address in map(Address, await app.inspector.spread(queue)):
             done, left = await _purge_at(broker, address, advance)
             cancelled += done
             strange += left

@@ -76,7 +76,7 @@ def check_reach(app: Millstream) -> None:
 
 async def queues_of(app: Millstream, queue: str | None) -> list[Address]:
     """The one queue asked for, or all; MillstreamError if there is no such queue."""
-    names = await app.inspector.addresses()
+    names = [Address(name) for name in await app.inspector.addresses()]
     if queue is None:
         return names
     if queue not in names:

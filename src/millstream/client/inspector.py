@@ -82,17 +82,17 @@ class ClientInspector(Inspector):
     async def _topic(self, name: str) -> TopicState:
         return await self._clients.here().ask(lambda broker: broker.inspector.topic(name))
 
-    async def addresses(self) -> list[Address]:
+    async def addresses(self) -> list[str]:
         """Every queue by its name, then every group by its topic's and its own: ``topic/group``."""
-        names, groups = await self.topics(), list[Address]()
+        names, groups = await self.topics(), list[str]()
         for start in range(0, len(names), AT_ONCE):
             topics = await asyncio.gather(*map(self.topic, names[start : start + AT_ONCE]))
-            groups += [Address.of_group(topic.name, group.name) for topic in topics for group in topic.groups]
-        return [*map(Address, await self.queues()), *groups]
+            groups += [str(Address.of_group(topic.name, group.name)) for topic in topics for group in topic.groups]
+        return [*await self.queues(), *groups]
 
-    async def spread(self, address: str) -> list[Address]:
+    async def spread(self, address: str) -> list[str]:
         """Where the messages of a queue or group are: the addresses of its shards, or its own if it has none."""
-        return await self._clients.here().addresses(Address(address))
+        return [*map(str, await self._clients.here().addresses(Address(address)))]
 
     async def shards(self, address: str) -> int:
         return await self._clients.here().ask(lambda broker: broker.inspector.shards(Address(address)))

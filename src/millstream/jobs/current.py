@@ -34,7 +34,7 @@ class CurrentJob:
     @property
     def queue(self) -> str:
         """The queue's name; of one with shards its base name."""
-        return self._job.lane.queue.base
+        return str(self._job.lane.queue.base)
 
     @property
     def attempt(self) -> int:

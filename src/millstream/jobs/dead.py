@@ -189,7 +189,8 @@ class DeadLetters:
         if self._only is not None:
             names = [self._only]
         else:
-            names = await self._inspector.addresses() if queue is None else [Address(queue).owner]
+            texts = await self._inspector.addresses() if queue is None else [queue]
+            names = [Address(text).owner for text in texts]
         client = self._clients.here()
         return [address for each in await asyncio.gather(*map(client.addresses, names)) for address in each]
 

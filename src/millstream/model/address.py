@@ -81,7 +81,7 @@ class Address(str):
     @property
     def log(self) -> str:
         """The name of the topic's log: the topic's own, or that of its shard. Of a queue: the name of its stream."""
-        return self.partition(_GROUP_MARK)[0]
+        return str(self).partition(_GROUP_MARK)[0]
 
     @property
     def group(self) -> str:

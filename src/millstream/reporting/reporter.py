@@ -69,7 +69,7 @@ class Reporter:
                     during=during,
                     error=error,
                     at=datetime.now(UTC),
-                    address=address,
+                    address=None if address is None else str(address),
                     worker=self.worker,
                     job_id=job_id,
                     attempt=attempt,

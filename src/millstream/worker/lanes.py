@@ -65,4 +65,4 @@ def full_addresses(lanes: Sequence[Lane], hold: Hold) -> list[str]:
         and (lane.limit is None or lane.active < lane.limit)
         and any(hold.free[kind] > 0 for kind in lane.kinds)
     }
-    return [queue for queue in dict.fromkeys(lane.queue.base for lane in lanes) if queue not in free]
+    return [str(queue) for queue in dict.fromkeys(lane.queue.base for lane in lanes) if queue not in free]

@@ -419,7 +419,7 @@ class Worker:
             host=socket.gethostname(),
             pid=os.getpid(),
             version=__version__,
-            queues=list(dict.fromkeys(lane.queue.base for lane in (*self._lanes, *(f.lane for f in self._followers)))),
+            queues=list(dict.fromkeys(str(lane.queue.base) for lane in (*self._lanes, *(f.lane for f in self._followers)))),
             started=self._started_at,
             totals=dict(self._settler.totals),
             supervisor=self._supervisor,

@@ -78,7 +78,7 @@ class SupervisorServices:
             host=socket.gethostname(),
             pid=os.getpid(),
             version=__version__,
-            queues=[*team.addresses],
+            queues=[*map(str, team.addresses)],
             started=self._began,
             totals=self._totals(),
             team=Team(

@@ -1,0 +1,83 @@
+"""Addresses: what their texts say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from millstream.model.address import Address, read_address, write_address
+
+QUEUE, TOPIC, GROUP = Address("mail"), Address.of_topic("orders"), Address.of_group("orders", "billing")
+
+
+@pytest.mark.parametrize(
+    ("address", "text", "name", "log", "group", "shard", "base"),
+    [
+        (QUEUE, "mail", "mail", "mail", "", None, "mail"),
+        (QUEUE.at_shard(2), "mail:2", "mail", "mail:2", "", 2, "mail"),
+        (TOPIC, "orders/", "orders", "orders", "", None, "orders/"),
+        (TOPIC.at_shard(2), "orders:2/", "orders", "orders:2", "", 2, "orders/"),
+        (GROUP, "orders/billing", "orders", "orders", "billing", None, "orders/billing"),
+        (GROUP.at_shard(2), "orders:2/billing", "orders", "orders:2", "billing", 2, "orders/billing"),
+        (GROUP.dead, "orders/billing/dead", "orders", "orders", "billing", None, "orders/billing/dead"),
+        (GROUP.at_shard(2).dead, "orders:2/billing/dead", "orders", "orders:2", "billing", 2, "orders/billing/dead"),
+        (
+            Address.of_prefix("orders.", "billing"),
+            "orders.*/billing",
+            "orders.*",
+            "orders.*",
+            "billing",
+            None,
+            "orders.*/billing",
+        ),
+    ],
+)
+def test_an_address_knows_its_parts(
+    address: Address, text: str, name: str, log: str, group: str, shard: int | None, base: str
+) -> None:
+    assert (address, address.name, address.log, address.group, address.shard, address.base) == (
+        *(text, name, log, group, shard),
+        base,
+    )
+    assert {type(part) for part in (address.name, address.log, address.group)} == {str}
+
+
+@pytest.mark.parametrize(
+    ("address", "queue", "group", "dead"),
+    [(QUEUE, 1, 0, 0), (TOPIC, 0, 0, 0), (GROUP, 0, 1, 0), (GROUP.dead, 0, 0, 1), (GROUP.at_shard(0), 0, 1, 0)],
+)
+def test_an_address_knows_what_it_is_of(address: Address, queue: int, group: int, dead: int) -> None:
+    assert (address.is_queue, address.is_group, address.is_dead) == (queue, group, dead)
+
+
+def test_an_address_has_as_many_shards_as_asked_for_and_without_any_is_itself() -> None:
+    assert GROUP.shards(2) == ["orders:0/billing", "orders:1/billing"]
+    assert GROUP.shards(0) == [GROUP]
+
+
+def test_a_group_has_its_shards_from_its_topic_and_its_dead_letters_belong_to_it() -> None:
+    assert (GROUP.sharded, GROUP.dead.sharded, QUEUE.sharded) == (TOPIC, TOPIC, QUEUE)
+    assert (GROUP.dead.owner, GROUP.owner) == (GROUP, GROUP)
+
+
+def test_dead_letters_are_spoken_of_by_their_group() -> None:
+    assert (QUEUE.spoken, GROUP.spoken) == ("'mail'", "'orders/billing'")
+    assert GROUP.dead.spoken == "the dead letters of 'orders/billing'"
+
+
+@pytest.mark.parametrize("address", [QUEUE, TOPIC, GROUP.dead])
+def test_what_is_no_group_is_refused_by_its_text(address: Address) -> None:
+    with pytest.raises(ValueError, match=f"'{address}' is not a group's address"):
+        address.check_group()
+
+
+def test_an_address_travels_as_text_and_nothing_else_does() -> None:
+    sent = msgspec.json.encode([GROUP], enc_hook=write_address)
+    assert msgspec.json.decode(sent, type=list[Address], dec_hook=read_address) == [GROUP]
+    with pytest.raises(NotImplementedError, match="object cannot be encoded"):
+        msgspec.json.encode(object(), enc_hook=write_address)
+    unknown: Any = complex
+    with pytest.raises(NotImplementedError, match="complex cannot be decoded"):
+        msgspec.json.decode(b'"1"', type=unknown, dec_hook=read_address)
