@@ -32,8 +32,8 @@ BACK_SECONDS = 2.0
 SILENT_BACK_SECONDS = CONNECT_TIMEOUT + BACK_SECONDS
 """The same for half-open connections: the last of them was begun just before, and is given up after its timeout."""
 
-RUNNING = 4
-"""Jobs per worker that are running when it begins."""
+RUNNING = 8
+"""Jobs that are sent for each worker: as many as it has slots, so that no worker can be without one."""
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Outage:
 async def run(engine: Engine, seed: int, seconds: float = 60.0) -> Outage:
     outage, began = Outage(), time.monotonic()
     # A renewal that has failed for a third of a lease is worth a line of its own: here none does.
-    scale = Scale(lease=4 * seconds, workers=2, concurrency=8, rate=0.0, between=0, outage=0.0)
+    scale = Scale(lease=4 * seconds, workers=2, concurrency=RUNNING, rate=0.0, between=0, outage=0.0)
     async with open_stage(Setup(proxied=True), scale, engine, random.Random(seed)) as stage:
         outage.server = stage.server.name
         cut, silent = stage.workers.all
