@@ -39,7 +39,7 @@ from millstream.broker import (
 )
 from millstream.broker.values import CANCELLED_TTL, SUSPECT_AFTER, LogPosition, cancelled_by
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable, LeaseLost
-from millstream.model.address import Address
+from millstream.model.address import Address, write_address
 from millstream.model.outcome import DONE, Kind, Outcome
 from millstream.reporting import logs
 
@@ -558,7 +558,7 @@ class RedisBroker(Broker):
         return encoding.chosen(job_ids, await self._run("purge", queue, request, *job_ids))
 
     async def register(self, worker: WorkerInfo, ttl: float) -> None:
-        await self._run("register", None, worker.id, msgspec.msgpack.encode(worker), encoding.ms(ttl))
+        await self._run("register", None, worker.id, msgspec.msgpack.encode(worker, enc_hook=write_address), encoding.ms(ttl))
 
     async def unregister(self, worker_id: str) -> None:
         await self._run("unregister", None, worker_id)
