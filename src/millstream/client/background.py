@@ -1,4 +1,4 @@
-"""Sync sync_versions: every awaited verb for callers without an event loop, run on one background loop per process."""
+"""Sync versions: every awaited verb for callers without an event loop, run on one background loop per process."""
 
 from __future__ import annotations
 

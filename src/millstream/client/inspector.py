@@ -34,7 +34,7 @@ AT_ONCE = 50
 
 
 class ClientInspector(Inspector):
-    """``app.inspector``: the truth from the server, from any loop, and from none by the ``_sync`` sync_versions.
+    """``app.inspector``: the truth from the server, from any loop, and without one by the ``_sync`` versions.
 
     A queue, topic or group with shards is their sum, and a job is found in whichever of them it is; what is told of one job
     names its shard, ``mail:3``. The shards are there too, each by its own address.

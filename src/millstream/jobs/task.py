@@ -93,7 +93,7 @@ class Task(Generic[P, R]):
         """The same task, with options for the calls made through it; UsageError at once if they make no sense.
 
         ``delay`` (seconds) or ``at`` (an aware datetime): not before then. ``id``: enqueued once under this id. ``queue``: one
-        the app declares. ``expires``: not started after so many seconds from enqueue, or a moment. ``headers``: a mapping
+        the app declares. ``expires``: seconds after which it is not started, or a moment. ``headers``: a mapping
         of text to text that travels with the job. ``retry``, ``timeout``, ``result_ttl`` and ``id_ttl`` as in the declaration.
         """
         changed = copy.copy(self)

@@ -98,7 +98,7 @@ class Address(str):
 
     @property
     def base(self) -> Address:
-        """The address of the queue, topic or group that this is a shard of; itself if it is none."""
+        """The address of the queue, topic or group that this is a shard of; itself if it is the whole."""
         log, mark, rest = self.partition(_GROUP_MARK)
         return Address(log.partition(_SHARD_MARK)[0] + mark + rest)
 

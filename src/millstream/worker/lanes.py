@@ -57,7 +57,7 @@ def make_lanes(serving: Serving, tasks: Mapping[str, Task[..., Any]], subscripti
 
 
 def full_addresses(lanes: Sequence[Lane], hold: Hold) -> list[str]:
-    """The addresses of which a worker can start nothing more now. Of shards one that has room is enough."""
+    """The addresses of which a worker can start nothing more now. One shard with a free slot is enough to start."""
     free = {
         lane.queue.base
         for lane in lanes

@@ -332,10 +332,10 @@ def test_a_job_nobody_knows_is_not_found(console: Console) -> None:
 
 
 def test_an_id_that_is_in_two_queues_needs_its_queue(console: Console) -> None:
-    console("enqueue", "greet", "--id", "sync_version", err="")
-    console("enqueue", "greet", "--id", "sync_version", "--queue", "other")
-    console("jobs", "show", "sync_version", code=2, err="there is a job 'sync_version' in queues default, other: say --queue")
-    assert console.json("jobs", "show", "sync_version", "--queue", "other")["queue"] == "other"
+    console("enqueue", "greet", "--id", "shared", err="")
+    console("enqueue", "greet", "--id", "shared", "--queue", "other")
+    console("jobs", "show", "shared", code=2, err="there is a job 'shared' in queues default, other: say --queue")
+    assert console.json("jobs", "show", "shared", "--queue", "other")["queue"] == "other"
 
 
 def test_a_job_is_cancelled_if_it_is_meant(console: Console) -> None:

@@ -151,8 +151,11 @@ def test_without_a_terminal_and_without_yes_it_is_refused() -> None:
         confirm("Delete everything?", yes=False)
 
 
-def test_yes_asks_nobody() -> None:
+def test_yes_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("typer.confirm", lambda question, err: asked.append(question))
     confirm("Delete everything?", yes=True)
+    assert asked == []
 
 
 def test_no_means_that_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,7 +148,7 @@ async def test_letters_from_before_the_handler_was_declared_are_handled_too_each
 
 
 async def until_unhandled(app: Millstream, count: int = 1) -> list[DeadJob]:
-    """Wait until so many letters are marked, and nothing is to be done with any."""
+    """Wait until this number of letters is marked, and none waits for an attempt."""
 
     async def marked() -> bool:
         state = await app.inspector.queue(DEAD)

@@ -47,7 +47,7 @@ async def handle(backend: BackendUnderTest, entries: list[Entry], kind: Kind = K
 
 
 async def fail(backend: BackendUnderTest, entries: list[Entry], delay: float, consumer: str = "c") -> int:
-    """Another attempt after so many seconds."""
+    """Another attempt after ``delay`` seconds."""
     messages = [without_letter(decode_message(entry.body or b"")) for entry in entries]
     bodies = [encode_message(msgspec.structs.replace(message, attempt=message.attempt + 1)) for message in messages]
     outcomes = [

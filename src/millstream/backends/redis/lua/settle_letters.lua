@@ -1,8 +1,8 @@
 -- End deliveries of dead letters: those that were handled leave the list, the others stay in it and are given again later, or no more.
 -- KEYS: stream leases index stats stopped_letters due handling
 -- USES: clock wake members handling
--- ARGV: clock, group, consumer, handled, then so many refs and as many ids, then three each of the others: ref, ms until it is given
--- again ('': it is not), what is noted of it ('': nothing)
+-- ARGV: clock, group, consumer, handled (a number), then that number of refs and of ids, then three each of the others: ref, ms until
+-- it is given again ('': it is not), what is noted of it ('': nothing)
 -- Returns how many were settled now, or -1 if the consumer has no lease.
 local group, consumer, handled = ARGV[2], ARGV[3], tonumber(ARGV[4])
 if not redis.call('ZSCORE', LEASES, consumer) then return -1 end
@@ -40,7 +40,7 @@ for i = 5 + 2 * handled, #ARGV, 3 do
     end
   end
 end
-if earlier then wake() end  -- sleepers must plan anew
+if earlier then wake() end  -- who sleeps must read the next due time again
 for word, count in pairs({ done = done, retried = retried, dead = unhandled }) do
   if count > 0 then redis.call('HINCRBY', STATS, word, count) end
 end
