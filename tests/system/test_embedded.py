@@ -233,7 +233,7 @@ def test_the_first_use_says_where_and_for_whom(folder: Path, caplog: pytest.LogC
     (record,) = caplog.records
     assert record.levelno == logging.INFO
     assert str(folder) in record.getMessage()
-    assert "this machine only" in record.getMessage()
+    assert "Only this machine" in record.getMessage()
 
 
 # --- where things are ---------------------------------------------------------------------------------------------
@@ -385,7 +385,7 @@ def test_a_server_that_cannot_be_reached_is_replaced(
     again = server(folder)
     assert pid_of(again) != pid
     assert again.get("kept") == "1"
-    assert "cannot be reached" in caplog.text
+    assert "is running but unreachable" in caplog.text
 
 
 def test_a_server_that_neither_we_nor_a_watchdog_can_reach_is_told_of(
@@ -547,7 +547,7 @@ def test_it_waits_while_the_server_loads_its_data(tmp_path: Path) -> None:
 
 def test_a_server_that_ends_while_it_loads_its_data_is_told_of(tmp_path: Path) -> None:
     with pretender(tmp_path / "data", iter([LOADING] * 3)):
-        with pytest.raises(BrokerUnavailable, match="while it loaded its data"):
+        with pytest.raises(BrokerUnavailable, match="while loading its data"):
             ensure_server(tmp_path / "data")
 
 
@@ -788,7 +788,7 @@ def test_an_interpreter_is_found_where_python_is_embedded(folder: Path, monkeypa
 def test_windows_is_told_plainly(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     try:
-        with pytest.raises(UsageError, match="on Windows give the URL"):
+        with pytest.raises(UsageError, match="On Windows, use the URL"):
             ensure_server(folder)
     finally:
         monkeypatch.undo()

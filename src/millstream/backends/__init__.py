@@ -1,4 +1,4 @@
-"""Where a URL leads: the only file that knows all backends. A process loads the one it lives in, and no other."""
+"""Create the backend for a URL. This is the only file that knows all backends; a process imports only the one it uses."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def where(url: Url, namespace: str) -> str:
-    """Where queues are, for people: the URL without its password, or the folder of the embedded server; and the namespace,
-    unless it is the default."""
+    """Return a readable location: the URL without its password, or the folder of the embedded server. A namespace other than
+    the default is appended."""
     return _server(url) if namespace == DEFAULT_NAMESPACE else f"{_server(url)}, namespace {namespace}"
 
 
@@ -30,12 +30,12 @@ def _server(url: Url) -> str:
 
 
 def make_backend(url: Url, settings: AppSettings) -> Backend:
-    """Where a URL leads. Connects to nothing yet."""
+    """Return the backend for a URL, without connecting."""
     return MemoryBackend(url, settings) if url.scheme == "memory" else RedisBackend(url, settings)
 
 
 class MemoryBackend:
-    """This process. One broker serves every loop; without a name it is this app's alone."""
+    """Queues in the memory of this process. One broker serves every event loop; without a name, only this app can use it."""
 
     def __init__(self, url: Url, settings: AppSettings) -> None:
         from millstream.backends.memory import MemoryBroker
@@ -49,7 +49,7 @@ class MemoryBackend:
 
 
 class RedisBackend:
-    """A server: the user's, or one of our own on this machine, started by whoever needs it first."""
+    """A Redis or Valkey server: the user's own, or the embedded one, which the first process that needs it starts."""
 
     def __init__(self, url: Url, settings: AppSettings) -> None:
         self._url = url
@@ -61,7 +61,7 @@ class RedisBackend:
         return where(self._url, self._settings.namespace)
 
     async def connect(self) -> Broker:
-        # The first import takes 0.1 s, which the loop shall not stand still for.
+        # The first import takes 0.1 s. It runs in a thread so that the event loop is not blocked.
         await asyncio.to_thread(importlib.import_module, "millstream.backends.redis")
         from millstream.backends.redis import RedisBroker
 
@@ -80,7 +80,8 @@ class RedisBackend:
         return broker
 
     async def _ensure_server(self) -> str:
-        """Asked before every connection: a server that stopped because nobody used it is started again."""
+        """Return the URL of the embedded server. Called before every connection, so that a server that stopped while it was
+        unused is started again."""
         from millstream.backends.embedded import ensure_server
 
         try:
@@ -88,4 +89,5 @@ class RedisBackend:
         except UsageError as error:
             if not self._reached:
                 raise
-            raise BrokerUnavailable(str(error)) from error  # it has worked: whoever serves goes on, and tries again
+            # The server worked before: report an outage, so that a running worker keeps retrying instead of exiting.
+            raise BrokerUnavailable(str(error)) from error

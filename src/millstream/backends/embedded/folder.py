@@ -1,4 +1,4 @@
-"""Where the data folder and the server's socket are, and that nobody else can reach them."""
+"""Locate the data folder and the server's socket, and keep other users out of them."""
 
 from __future__ import annotations
 
@@ -12,38 +12,40 @@ from millstream.backends.embedded.files import LOG
 from millstream.config import project_root
 from millstream.errors import UsageError
 
-# Bytes of a socket's path: 104 with the closing zero on macOS and the BSDs, 108 on Linux.
+# Maximum bytes of a socket path. With the closing zero the limit is 104 on macOS and the BSDs, and 108 on Linux.
 LONGEST_SOCKET = 103
 
-WAY_OUT = "Set MILLSTREAM_HOME to another folder, or MILLSTREAM_URL to a server."
+WAY_OUT = "Set MILLSTREAM_HOME to another folder, or set MILLSTREAM_URL to use a server of your own."
 
 
 def data_folder(directory: str | Path | None = None) -> Path:
-    """Where the data lives: the argument, ``$MILLSTREAM_HOME``, or ``.millstream``; relative to the project's root.
+    """Return the data folder: the argument, ``$MILLSTREAM_HOME``, or ``.millstream``.
 
-    Relative to the root and not to the working directory, so that a web server and a worker agree wherever they start.
+    A relative path starts at the project's root, not at the working directory. So a web server and a worker use the same folder
+    wherever they are started.
     """
     chosen = Path(directory or os.environ.get("MILLSTREAM_HOME") or ".millstream").expanduser()
     return Path(os.path.realpath(chosen if chosen.is_absolute() else project_root() / chosen))
 
 
 def prepare(folder: Path) -> None:
-    """Make the data folder if it is missing; `UsageError` if it is someone else's."""
+    """Create the data folder if it is missing. Raises `UsageError` if it belongs to another user."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     _make(folder)
     owner = folder.stat().st_uid
     if owner not in (os.geteuid(), 0):
-        # As root we could, and would leave files its owner cannot read.
-        raise UsageError(f"{folder} belongs to user {owner} and this is user {os.geteuid()}; {WAY_OUT}")
+        # Root could use the folder, but would leave files that its owner cannot read.
+        raise UsageError(f"{folder} belongs to user {owner}, but this process runs as user {os.geteuid()}. {WAY_OUT}")
     if not os.listdir(folder):
-        # Only in a folder of our own: in one that holds a project, this line would hide the project.
+        # Only in an empty folder: in a folder with a project, this file would hide the project from git.
         (folder / ".gitignore").write_text("*\n")
 
 
 def socket_path(folder: Path) -> str:
-    """Where this folder's server will listen: the same path every time, short, and in a folder of this user's own.
+    """Return the socket path of this folder's server: always the same path, short, and in a private folder of this user.
 
-    The folder's identity is in the name: a new folder at an old path must not take the socket of the one moved away.
+    The name includes the device and inode of the data folder. If the folder is moved away, a new folder at the old path does
+    not take over its socket.
     """
     identity = folder.stat()
     key = os.fsencode(folder) + b"\0%d:%d" % (identity.st_dev, identity.st_ino)
@@ -57,11 +59,14 @@ def socket_path(folder: Path) -> str:
         if len(os.fsencode(path)) <= LONGEST_SOCKET:
             _make_private(candidate)
             return str(path)
-    raise UsageError(f"no folder is short enough for a socket of {LONGEST_SOCKET} bytes; tried {candidates}")
+    raise UsageError(
+        f"no folder for the embedded server's socket: its path may have at most {LONGEST_SOCKET} bytes. Tried "
+        f"{', '.join(map(str, candidates))}. Set XDG_RUNTIME_DIR or TMPDIR to a folder with a shorter path"
+    )
 
 
 def log_tail(folder: Path) -> str:
-    """The last lines the server logged, to close an error message with; empty if there are none."""
+    """Return the last lines of the server's log, as the end of an error message. Empty if there is no log."""
     try:
         lines = (folder / LOG).read_text(errors="replace").splitlines()[-12:]
     except OSError:
@@ -77,7 +82,7 @@ def _make(folder: Path) -> None:
 
 
 def _is_own_runtime(folder: str) -> bool:
-    # Under sudo the variable may still name the caller's folder.
+    # Under sudo, XDG_RUNTIME_DIR may still name the folder of the user who called sudo.
     try:
         found = os.stat(folder)
     except OSError:
@@ -91,8 +96,8 @@ def _make_private(folder: Path) -> None:
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise UsageError(
-            f"{folder} belongs to user {found.st_uid} or is no folder, so a socket in it would not be private; "
-            "set XDG_RUNTIME_DIR or TMPDIR to a folder of your own"
+            f"{folder} belongs to user {found.st_uid} or is not a folder, so a socket in it would not be private. "
+            "Set XDG_RUNTIME_DIR or TMPDIR to a folder of your own"
         )
     if found.st_mode & 0o077:
         folder.chmod(0o700)

@@ -1,7 +1,7 @@
-"""Starts a watchdog, and with it the server, so that both outlive the process that started them.
+"""Start a watchdog, and with it the server, so that both outlive the process that started them.
 
-The watchdog starts the server because it is a fresh process with one thread: in ours, a fork in another thread could keep a
-copy of server.lock, and the server would seem to live for as long as that child.
+The watchdog starts the server, because it is a new process with one thread. In our process, a fork in another thread could keep
+a copy of server.lock, and the server would appear to run as long as that child process lives.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from millstream.backends.embedded.files import LOG
 from millstream.backends.embedded.folder import WAY_OUT, log_tail
 from millstream.errors import BrokerUnavailable, UsageError
 
-# Seconds without a client after which the server is stopped, unless $MILLSTREAM_EMBEDDED_IDLE says otherwise.
+# Seconds without a client after which the server is stopped. $MILLSTREAM_EMBEDDED_IDLE overrides it.
 IDLE = 60.0
-# Seconds a watchdog may take to say that it and the server run.
+# Seconds that a watchdog may take to start and to start the server.
 PATIENCE = 30.0
 
 SETTINGS = {
@@ -41,20 +41,21 @@ def idle_time() -> float:
     except ValueError:
         idle = 0.0
     if not 0 < idle < float("inf"):
-        raise UsageError(f"MILLSTREAM_EMBEDDED_IDLE must be a number of seconds above zero, not {text!r}")
+        raise UsageError(f"MILLSTREAM_EMBEDDED_IDLE must be a number of seconds greater than 0, not {text!r}")
     return idle
 
 
 def launch_server(folder: Path, idle: float, lock: int, binary: str, address: str) -> None:
-    """Start a server and its watchdog; on return both hold their locks, or `BrokerUnavailable` says why not."""
+    """Start a server and its watchdog. On return, both hold their locks. Raises `BrokerUnavailable` if one does not start."""
     settings = {**SETTINGS, "unixsocket": address}
     launch_watchdog(folder, idle, lock, binary, *(word for name, value in settings.items() for word in (f"--{name}", value)))
 
 
 def launch_watchdog(folder: Path, idle: float, lock: int, *server: str) -> None:
-    """Start a watchdog for the server that runs, or for the one this command starts.
+    """Start a watchdog for the running server, or for the server that the command ``server`` starts.
 
-    It is given the start lock too: if we are killed meanwhile, others wait until it is done, and do not start another.
+    The watchdog inherits the start lock. If this process is killed, other processes wait until the watchdog is ready and do not
+    start a second server.
     """
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "watchdog.py")
     try:
@@ -70,17 +71,17 @@ def launch_watchdog(folder: Path, idle: float, lock: int, *server: str) -> None:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise BrokerUnavailable(f"the embedded server's watchdog in {folder} cannot be started: {error}") from error
+        raise BrokerUnavailable(f"the watchdog of the embedded server in {folder} cannot be started: {error}") from error
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip()
         raise BrokerUnavailable(f"the embedded server in {folder} cannot be started: {said}{log_tail(folder)}")
 
 
 def _interpreter() -> str:
-    """A Python to run the watchdog; ``sys.executable`` may be uwsgi, a frozen app, or nothing."""
+    """Return the Python interpreter for the watchdog. ``sys.executable`` may be uwsgi, a frozen app, or empty."""
     own = "" if getattr(sys, "frozen", False) else sys.executable
     candidates = (own, os.path.join(sys.exec_prefix, "bin", "python3"), shutil.which("python3"))
     for candidate in candidates:
         if candidate and os.path.basename(candidate).startswith(("python", "pypy")) and os.access(candidate, os.X_OK):
             return candidate
-    raise BrokerUnavailable(f"there is no Python interpreter to run the embedded server's watchdog; {WAY_OUT}")
+    raise BrokerUnavailable(f"no Python interpreter found to run the watchdog of the embedded server. {WAY_OUT}")

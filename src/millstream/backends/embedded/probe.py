@@ -1,4 +1,4 @@
-"""What answers at an address, and whether it is the server of a folder."""
+"""Check what answers at an address, and whether it is the server of a folder."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from millstream.backends.embedded.resp import ask, connect
 
 State = Literal["ready", "loading", "busy", "silent", "absent"]
 
-# Bytes of a working directory from which on Redis and Valkey cannot name it (their buffer's size).
+# Redis and Valkey cannot report a working directory with this many bytes or more (the size of their buffer).
 UNNAMEABLE = 1024
 
 
 def probe(address: str, folder: Path) -> State:
-    """How this folder's server is: ready, loading its data, busy (full of clients, or with a script), silent or absent.
+    """Return the state of this folder's server.
 
-    One that cannot write to its disk is ready: it answers, and tells whoever writes what is wrong. Absent also if another
-    folder's server answers. A busy one cannot say whose it is, so it must hold this folder's lock.
+    - ready: it answers. This includes a server that cannot write to its disk, since it reports that to clients that write.
+    - loading: it is still loading its data.
+    - busy: it has too many clients, or a script runs. A busy server cannot report its folder, so it must hold the folder's
+      lock.
+    - silent: it accepts a connection but does not answer as expected.
+    - absent: nothing listens there, or the server of another folder answers.
     """
     try:
         with connect(address) as connection:
@@ -46,7 +50,7 @@ def _if_held(state: State, folder: Path) -> State:
 
 def _is_home(answer: bytes, folder: Path) -> bool:
     path = os.fsencode(folder)
-    if not answer:  # it cannot say
+    if not answer:  # The path is too long for the server to report.
         return len(path) >= UNNAMEABLE and is_held(folder / SERVER_LOCK)
     try:
         return answer == path or os.path.samefile(answer, path)

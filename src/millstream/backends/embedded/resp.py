@@ -1,6 +1,6 @@
-"""The few questions asked of a server: as much of its protocol as finding, watching and stopping it takes.
+"""A minimal client: just enough of the protocol to find, watch and stop a server.
 
-The watchdog imports this file apart from the package: it may need nothing but a little of the standard library.
+The watchdog imports this file without the package, so it may use only a few modules of the standard library.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import os
 import socket
 import sys
 
-TYPE_CHECKING = False  # as checkers understand it, without importing typing
+TYPE_CHECKING = False  # Type checkers recognise the name, and typing need not be imported.
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-# Seconds one question may take.
+# Seconds that one command may take.
 ANSWER = 5.0
-# Seconds a server may take to bring everything to disk and end.
+# Seconds that a server may take to write its data to disk and exit.
 ENDING = 30.0
 
 
@@ -31,14 +31,14 @@ def connect(address: str) -> socket.socket:
 
 
 def ask(connection: socket.socket, command: bytes) -> list[bytes]:
-    """The server's answer: a line with its leading sign, a text, or the parts of an array."""
+    """Send a command and return the reply: a line with its leading sign, a string, or the parts of an array."""
     _send(connection, command)
     with connection.makefile("rb") as answers:
         return _read(answers)
 
 
 def shut_down(connection: socket.socket) -> str:
-    """Send SHUTDOWN, which brings everything to disk; return what the server says against it, or nothing."""
+    """Send SHUTDOWN, which writes all data to disk. Return the server's error if it refuses, or an empty string."""
     connection.settimeout(ENDING)
     _send(connection, b"SHUTDOWN")
     try:
@@ -48,9 +48,10 @@ def shut_down(connection: socket.socket) -> str:
 
 
 def signal_peer(connection: socket.socket, signal: int) -> bool:
-    """Signal the process at the other end of a connection; False if the kernel does not name one.
+    """Send a signal to the process at the other end of a connection. Return ``False`` if the kernel does not report its pid.
 
-    It does not if the process is in another container; and 0 and -1 would be taken for whole groups of processes.
+    The pid is not reported if the process is in another container. Values below 2 are never used: 0 and -1 would signal groups
+    of processes.
     """
     if sys.platform == "darwin":
         answer = connection.getsockopt(0, 2, 4)  # SOL_LOCAL, LOCAL_PEERPID
@@ -67,7 +68,7 @@ def _send(connection: socket.socket, command: bytes) -> None:
     try:
         connection.sendall(command + b"\r\n")
     except (BrokenPipeError, ConnectionResetError):
-        pass  # a server that is full says so and closes before it reads: what it said is still to be read
+        pass  # A server with too many clients sends an error and closes before it reads. The error can still be read.
 
 
 def _read(answers: BinaryIO) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""Finding, starting and stopping the server of a data folder."""
+"""Find, start and stop the server of a data folder."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ from millstream.reporting import logs
 
 logger = logs.logger("millstream.embedded")
 
-# Of a data folder that stays as it is until somebody changes it: trying again does not help.
+# Errors of a data folder that do not go away by themselves, so a retry does not help.
 PERMANENT = frozenset((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG))
-# Seconds a server may take to answer at all, or another process to start or stop it.
+# Seconds that a server may take to answer, or that another process may take to start or stop it.
 PATIENCE = 30.0
-# Seconds of waiting for a server that lives and cannot be reached after which the log says so.
+# Seconds after which waiting for a running but unreachable server is logged.
 TELLING = 1.0
-# Seconds a server may take to load its data, while it says that it does.
+# Seconds that a server may take to load its data, while it reports that it is loading.
 LOADING_PATIENCE = 600.0
 
 
 def ensure_server(directory: str | Path | None = None) -> str:
-    """The URL of a running server on this data folder, ready for commands, started if it was not there.
+    """Return the URL of the server on this data folder, ready for commands. Start the server if it is not running.
 
-    Blocks: well under a millisecond if the server runs, some 100 ms if it must be started. Any thread of any process
-    may call it at any time; call it again before every reconnect, because an unused server is stopped. The server is
-    not stopped for at least the idle time after a call, connected or not.
+    Blocks for well under a millisecond if the server runs, and for about 100 ms if it must be started. Any thread of any
+    process may call it at any time. Call it again before every reconnect, because an unused server is stopped. After a call,
+    the server runs for at least the idle time, even without a connection.
 
-    Raises `UsageError` where it can never work and `BrokerUnavailable` where it did not work now.
+    Raises `UsageError` if a retry cannot help, and `BrokerUnavailable` if it may.
     """
     if sys.platform == "win32":
-        raise UsageError("the embedded server needs Linux or macOS; on Windows give the URL of a Redis or Valkey server")
+        raise UsageError("the embedded server needs Linux or macOS. On Windows, use the URL of a Redis or Valkey server")
     folder = data_folder(directory)
     try:
         address = _join(folder) or _find_or_start(folder, implied=directory is None)
@@ -65,9 +65,9 @@ def ensure_server(directory: str | Path | None = None) -> str:
 
 
 def stop_server(directory: str | Path | None = None) -> bool:
-    """Stop the server on this data folder, if there is one, and return once it and its watchdog are gone.
+    """Stop the server on this data folder. Return after it and its watchdog have exited.
 
-    Everything it accepted is on disk then. True if there was one to stop.
+    The server writes all accepted data to disk before it exits. Returns ``False`` if no server was running.
     """
     if sys.platform == "win32":
         return False
@@ -86,10 +86,10 @@ def stop_server(directory: str | Path | None = None) -> bool:
 
 
 def _join(folder: Path) -> str | None:
-    """The address of a server that is ready and watched, without waiting for anyone; None if it takes more.
+    """Return the address of a server that is ready and has a watchdog, without waiting. ``None`` if there is none.
 
-    A question counts as use, because it is a connection. It is asked under the shared lock, the watchdog's last look
-    and its SHUTDOWN happen under the exclusive one: either the watchdog sees the use, or the question finds no server.
+    The probe is a connection, so the watchdog counts it as use. The probe holds the shared lock, while the watchdog's last
+    check and its SHUTDOWN hold the exclusive lock. So either the watchdog sees the use, or the probe finds no server.
     """
     try:
         lock = take(folder / START_LOCK, create=False, shared=True)
@@ -116,17 +116,19 @@ def _find_or_start(folder: Path, *, implied: bool) -> str:
             try:
                 launch_watchdog(folder, idle, lock)
             except BrokerUnavailable as error:
-                logger.warning("the embedded server will not stop by itself: %s", error)
+                logger.warning("the embedded server will not stop when it is unused: %s", error)
     _wait_until_loaded(folder, address)
     return address
 
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[int]:
-    """The start lock: nobody else joins, starts or stops this folder's server meanwhile."""
+    """Hold the start lock, so that no other process joins, starts or stops this folder's server."""
     lock = take_within(folder / START_LOCK, PATIENCE)
     if lock is None:
-        raise BrokerUnavailable(f"{folder / START_LOCK} is held by a process that is starting or stopping the server")
+        raise BrokerUnavailable(
+            f"{folder / START_LOCK} is still locked after {PATIENCE:g} s: another process is starting or stopping the server"
+        )
     try:
         yield lock
     finally:
@@ -134,10 +136,10 @@ def _alone(folder: Path) -> Iterator[int]:
 
 
 def _running(folder: Path) -> str | None:
-    """The address of this folder's living server; None once it is certain that there is none.
+    """Return the address of this folder's running server, or ``None`` once it is certain that none is running.
 
-    Waits for one that lives and cannot be reached: if its socket was deleted, as by a logout or a cleaner of /tmp, its
-    watchdog is about to stop it.
+    Waits for a server that runs but cannot be reached. If its socket was deleted, for example by a logout or a cleaner of /tmp,
+    its watchdog is about to stop it.
     """
     began = time.monotonic()
     told = False
@@ -153,13 +155,13 @@ def _running(folder: Path) -> str | None:
         waited = time.monotonic() - began
         if waited > PATIENCE:
             raise BrokerUnavailable(
-                f"a server holds {folder} and does not answer at {known or own}: it hangs, it runs in another container, or "
-                f"its socket and its watchdog are gone. End it (`fuser {folder / SERVER_LOCK}` names it), or: {WAY_OUT}"
-                f"{log_tail(folder)}"
+                f"the embedded server in {folder} is running but does not answer at {known or own}. It may hang, run in "
+                f"another container, or have lost its socket and its watchdog. Find its process with "
+                f"`fuser {folder / SERVER_LOCK}` and end it, or use another server. {WAY_OUT}{log_tail(folder)}"
             )
         if waited > TELLING and not told:
             told = True
-            logger.warning("the embedded server in %s cannot be reached: waiting until it answers or ends", folder)
+            logger.warning("the embedded server in %s is running but unreachable; waiting until it answers or exits", folder)
         time.sleep(0.01)
 
 
@@ -170,29 +172,29 @@ def _start(folder: Path, idle: float, lock: int, *, implied: bool) -> str:
     deadline = time.monotonic() + PATIENCE
     while (state := probe(address, folder)) not in ("ready", "loading"):
         if not is_held(folder / SERVER_LOCK):
-            raise BrokerUnavailable(f"the embedded server in {folder} ended while it started{log_tail(folder)}")
+            raise BrokerUnavailable(f"the embedded server in {folder} exited while starting{log_tail(folder)}")
         if time.monotonic() > deadline:
             raise BrokerUnavailable(
                 f"the embedded server in {folder} started but did not answer at {address} within {PATIENCE:g} s "
                 f"({state}){log_tail(folder)}"
             )
         time.sleep(0.002)
-    # Where no folder is named and nobody watches, a URL may have been forgotten.
+    # Without an explicit folder and without a terminal, the user may have forgotten to set a URL.
     logger.log(
         logging.WARNING if implied and not sys.stderr.isatty() else logging.INFO,
-        "started an embedded server with its data in %s; it serves this machine only: set MILLSTREAM_URL to share jobs "
-        "between machines",
+        "started an embedded server with its data in %s. Only this machine can use it; to share jobs between machines, set "
+        "MILLSTREAM_URL",
         folder,
     )
     return address
 
 
 def _wait_until_loaded(folder: Path, address: str) -> None:
-    # Without the lock: loading takes long, and every question of ours counts as use.
+    # No lock is needed: every probe counts as use, so the watchdog does not stop the server. Loading may take long.
     deadline = time.monotonic() + LOADING_PATIENCE
     while (state := probe(address, folder)) not in ("ready", "busy"):
         if state == "absent":
-            raise BrokerUnavailable(f"the embedded server in {folder} ended while it loaded its data{log_tail(folder)}")
+            raise BrokerUnavailable(f"the embedded server in {folder} exited while loading its data{log_tail(folder)}")
         if time.monotonic() > deadline:
             raise BrokerUnavailable(
                 f"the embedded server in {folder} is not ready after {LOADING_PATIENCE:g} s ({state}){log_tail(folder)}"
@@ -203,8 +205,10 @@ def _wait_until_loaded(folder: Path, address: str) -> None:
 def _stop(folder: Path, address: str) -> None:
     with resp.connect(address) as connection:
         refusal = resp.shut_down(connection)
-    if refusal:  # it is full of clients, or busy with a script
+    if refusal:  # The server has too many clients, or a script runs.
         with resp.connect(address) as connection:
             resp.signal_peer(connection, signal.SIGTERM)
     if not is_free_within(folder / SERVER_LOCK, resp.ENDING):
-        raise BrokerUnavailable(f"the embedded server in {folder} did not end in {resp.ENDING:g} s {refusal}{log_tail(folder)}")
+        raise BrokerUnavailable(
+            f"the embedded server in {folder} did not exit within {resp.ENDING:g} s {refusal}{log_tail(folder)}"
+        )

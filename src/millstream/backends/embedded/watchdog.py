@@ -1,10 +1,10 @@
-"""A process of its own that starts the server if asked to, watches it, and stops it when nobody uses it.
+"""A separate process that can start the server, watches it, and stops it when it is unused.
 
     python -I -S watchdog.py FOLDER IDLE [SERVER ...]
 
-Run by its path from within the data folder, apart from the package and from site-packages, so that it stays small: 10 MB
-instead of 19. Standard input is the start lock, held until the server runs and is watched. Ends when there is no server to
-watch. Names files relative to the folder, which may be moved.
+The watchdog runs by its path in the data folder, without the package and site-packages. This keeps it small: 10 MB instead of
+19. Standard input is the start lock, which is held until the server runs and is watched. The watchdog exits when no server is
+left to watch. It names files relative to the folder, because the folder may be moved.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 
-TYPE_CHECKING = False  # as checkers understand it, without importing typing
+TYPE_CHECKING = False  # Type checkers recognise the name, and typing need not be imported.
 if TYPE_CHECKING:
     from millstream.backends.embedded import files, resp
 else:
@@ -22,22 +22,23 @@ else:
     import files
     import resp
 
-# Seconds between two looks, at most.
+# Maximum seconds between two checks.
 LOOK = 5.0
 # Seconds between two attempts to connect.
 RETRY = 0.01
 
 
 class Watchdog:
-    """Looks after the folder's server until there is none, or nobody uses it."""
+    """Watches the folder's server until it exits, and stops it when it is unused."""
 
     def __init__(self, idle: float, guard: int) -> None:
         self.idle = idle
         self.interval = min(LOOK, idle / 4)
         self.guard = guard
-        self.life = os.open(files.SERVER_LOCK, os.O_RDWR | os.O_CREAT, 0o600)  # tells of the server if the file is deleted
+        # An open descriptor shows whether the server runs even after the lock file was deleted.
+        self.life = os.open(files.SERVER_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         self.address = ""
-        self.connections: str | None = None  # how many the server has ever seen
+        self.connections: str | None = None  # Number of connections that the server has ever received.
         self.last_use = time.monotonic()
 
     def run(self, connection: socket.socket | None) -> None:
@@ -52,7 +53,7 @@ class Watchdog:
                 connection = self.connect()
 
     def connect(self) -> socket.socket | None:
-        """A connection to the server as soon as there can be one; None if it has ended, or its folder is gone."""
+        """Return a connection to the server as soon as possible. ``None`` if the server has exited or its folder is gone."""
         while True:
             try:
                 self.address = files.recorded(".") or ""
@@ -63,13 +64,13 @@ class Watchdog:
                 time.sleep(RETRY)
 
     def look(self, connection: socket.socket) -> bool:
-        """Look after the server once; False if there is nothing left to watch. Its end is heard from the connection."""
+        """Check the server once. Return ``False`` if nothing is left to watch. Raises OSError if the server has exited."""
         if folder_is_gone():
             if files.is_locked(self.life):
-                resp.signal_peer(connection, 9)  # SHUTDOWN would delete the socket, a new server's by now perhaps
+                resp.signal_peer(connection, 9)  # SHUTDOWN would delete the socket, which may belong to a new server by now.
             return False
         if not os.fstat(self.guard).st_nlink:
-            return False  # a lock that was deleted keeps no other watchdog away
+            return False  # The lock file was deleted, so it no longer keeps a second watchdog from starting.
         if self.was_used(connection):
             self.last_use = time.monotonic()
         elif time.monotonic() - self.last_use >= self.idle:
@@ -77,33 +78,34 @@ class Watchdog:
         return True
 
     def was_used(self, connection: socket.socket) -> bool:
-        """Whether someone is connected, or has been since the last look, if only to ask whether the server is ready.
+        """Return whether a client is connected, or was connected since the last check. A short probe counts too.
 
-        The server's count is compared, not clocks, which can be wrong. A server too busy to say is used.
+        This compares the server's count of connections, since clocks can be wrong. A server that is too busy to answer is in
+        use.
         """
         text = resp.ask(connection, b"INFO")[-1].decode(errors="replace")
         facts = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
         before, self.connections = self.connections, facts.get("total_connections_received")
-        return self.connections != before or facts.get("connected_clients") != "1"  # one is the watchdog
+        return self.connections != before or facts.get("connected_clients") != "1"  # One client is the watchdog.
 
     def stop_server(self, connection: socket.socket) -> None:
-        """Stop the server, unless a last look under the start lock shows that someone came."""
+        """Stop the server, unless a last check under the start lock shows that it was used."""
         lock = files.take(files.START_LOCK)
         if lock is None:
             return
         try:
-            self.last_use = time.monotonic()  # if it does not stop, the next attempt is an idle time away
+            self.last_use = time.monotonic()  # If the server does not stop, try again after another idle time.
             if not self.was_used(connection):
                 resp.shut_down(connection)
         finally:
             files.drop(lock)
 
     def pause(self, connection: socket.socket) -> None:
-        """Wait for the next look; the server's death, the one thing to be heard when nothing was asked, ends it."""
+        """Wait until the next check, or until the server exits and so closes the connection."""
         try:
-            os.utime(self.address)  # cleaners of /tmp delete what has not been touched for days
+            os.utime(self.address)  # Cleaners of /tmp delete files that were not touched for days.
         except FileNotFoundError:
-            resp.shut_down(connection)  # nobody else can reach it: the next to ask starts one that can be
+            resp.shut_down(connection)  # No client can reach the server. The next process that needs one starts a new server.
         except OSError:
             pass
         connection.settimeout(self.interval)
@@ -123,7 +125,7 @@ def folder_is_gone() -> bool:
 
 
 def start_server(command: list[str]) -> None:
-    """Start the server with server.lock in its hands, unless there is a server."""
+    """Start the server, which inherits server.lock, unless a server is running."""
     lock = files.take_within(files.SERVER_LOCK, 1.0)
     if lock is None:
         return
@@ -137,20 +139,20 @@ def start_server(command: list[str]) -> None:
         os.posix_spawn(command[0], command, os.environ, file_actions=streams, setsigmask=[])
     except OSError as error:
         sys.exit(f"{command[0]}: {error.strerror}")
-    os.close(lock)  # closed, not unlocked: the server's copy holds it
+    os.close(lock)  # Closed but not unlocked: the server's copy of the descriptor holds the lock.
 
 
 def main(idle: float, server: list[str]) -> None:
-    # A watchdog whose server has just died needs a moment to notice.
+    # The previous watchdog may need a moment to notice that its server has exited.
     guard = files.take_within(files.WATCHDOG_LOCK, resp.ANSWER)
     if server:
         start_server(server)
     if guard is None:
-        return  # there is a watchdog, and it goes on with this server
+        return  # Another watchdog runs, and it watches this server too.
     watchdog = Watchdog(idle, guard)
     connection = watchdog.connect()
     if os.fork():
-        os._exit(0)  # the caller waits for this: the child has all it needs, whatever happens to the folder
+        os._exit(0)  # The caller waits for this exit. The child process has opened all it needs, even if the folder goes away.
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)

@@ -1,6 +1,7 @@
-"""The reference backend: the Broker contract in plain Python, for tests and as the model the other backends are held against.
+"""The reference backend: the Broker contract in plain Python, for tests and as the model for the other backends.
 
-Everything is lost with the process. No rule is clever here: where this backend and another differ, this one is read first.
+All data is lost when the process ends. The code favours clarity over speed: if this backend and another one differ, read this
+one first.
 """
 
 from millstream.backends.memory.broker import MemoryBroker

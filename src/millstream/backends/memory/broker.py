@@ -1,4 +1,4 @@
-"""The memory backend's Broker: one lock around the rules of ``queue.py`` and ``topic.py``, the clocks, and the waiting."""
+"""The Broker of the memory backend. It adds a lock, clocks and waiting to the rules of ``queue.py`` and ``topic.py``."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ T = TypeVar("T")
 
 
 class MemoryBroker(Broker):
-    """Keeps every promise of the contract but durability, for one process.
+    """Keeps every promise of the contract except durability, within one process.
 
-    Brokers with the same name and namespace see the same queues, from any thread and event loop, while one of them is
-    referenced; those without a name are each alone.
+    Brokers with the same name and namespace share their queues across threads and event loops, as long as one of them is
+    referenced. A broker without a name shares nothing.
     """
 
     capabilities = Capabilities(durable=False, shared=False, server="memory")
@@ -187,7 +187,7 @@ class MemoryBroker(Broker):
             return rules.claim(consumer, count, alone, suspect_after, self._now(), self._keeping)
 
     async def _idle(self, queue: Address, consumer: str, seconds: float, alone: bool) -> None:
-        """Wait until a claim may bring something."""
+        """Wait until a claim may return something."""
         waiter: Waiter[None] = Waiter()
         with self._locked(queue) as rules:
             now_ms = self._now().ms
@@ -301,7 +301,7 @@ class MemoryBroker(Broker):
 
     async def clear_key(self, queue: Address, key: bytes, *, replay: bool, request: str = "") -> int | None:
         with self._locked(queue) as rules:
-            # how many letters, in a list: none of them is an answer, too
+            # The count is wrapped in a list because 0 is an answer too, and ``_once`` stores only true values.
             answer = self._once(queue, request, lambda: _listed(rules.clear_key(key, replay, self._now())))
             return answer[0] if answer else None
 
@@ -318,7 +318,7 @@ class MemoryBroker(Broker):
     def _check_fence(self, address: Address, shards: int) -> None:
         noted = self._state.fences.setdefault(address, shards) if shards else self._state.shards.get(address, 0)
         if noted != shards:
-            raise ShardsChanged(f"{address!r} has, or is one of, {noted} shards, not {shards}")
+            raise ShardsChanged(f"{address!r} has, or is one of, {noted} shards, not {shards}: nothing was written")
 
     async def promote(self, queue: Address, job_ids: Sequence[str], *, request: str = "") -> list[str]:
         with self._locked(queue) as rules:
@@ -333,7 +333,8 @@ class MemoryBroker(Broker):
             return self._once(queue, request, lambda: rules.purge(job_ids, self._now())) or []
 
     def _once(self, address: Address, request: str, verb: Callable[[], T]) -> T | None:
-        """Do it, unless it was done under this name before; the answer. Falsy: nothing was changed."""
+        """Call ``verb`` and return its answer, or return the stored answer if this request changed something before. A false
+        answer means that nothing changed."""
         now, name = self._now().wall, f"{address}\n{request}"
         answer: T | None = self._state.answers.get(name, now) if request else None
         if answer is None and (answer := verb()) and request:
@@ -352,9 +353,9 @@ class MemoryBroker(Broker):
     # -- the clocks and the lock -------------------------------------------------------------------------------------------
 
     def set_clock(self, now: float | None) -> None:
-        """Stop this broker's queue time at ``now``, in epoch seconds, or let it run again: for tests.
+        """Stop the queue time of this broker at ``now`` (epoch seconds). ``None`` lets it run again. For tests.
 
-        What is kept for a while (endings, given ids, senders, workers) still goes by the real clock, as in every backend.
+        Stored values with a lifetime (endings, given ids, senders, workers) still follow the real clock, as in every backend.
         """
         with self._state.lock:
             self._set_to = now

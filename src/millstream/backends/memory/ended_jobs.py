@@ -1,4 +1,4 @@
-"""What ended jobs of one address leave behind: dead letters, endings that are kept for a while, ids that are remembered."""
+"""What ended jobs of one address leave behind: dead letters, endings with a lifetime, and remembered ids."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from millstream.model.types import DeadReason
 
 TOTALS = ("published", "done", "retried", "dead", "expired", "cancelled", "released", "lapsed")
 
-# how many dead letters one verb lets go of
+# Dead letters that one call removes, in addition to one per new dead letter.
 RETIRED_AT_ONCE = 20
 
 _DIED_OF: dict[DeadReason, str] = {
-    "pending_full": "too many wait behind a message of the same key that waits for a retry",
-    "stopped": "a message of the same key is dead, and the key is stopped until it is cleared",
+    "pending_full": "an earlier message with this key waits for a retry, and max_pending messages are blocked behind it",
+    "stopped": "an earlier message with this key is dead, and the key is stopped; clear the key to resume",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Keeping:
-    """How long a backend keeps what has ended. Seconds."""
+    """Limits for ids and dead letters of ended jobs. Times are in seconds."""
 
     id_ttl: float
     dead_max_age: float
@@ -35,7 +35,7 @@ class Keeping:
 
 
 class EndedJobs(LiveJobs):
-    """Those who wait for an ending are told of it."""
+    """Live jobs, plus dead letters, endings and remembered ids. Waiting callers are woken when a job ends."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,13 +43,13 @@ class EndedJobs(LiveJobs):
         self.dead: OrderedDict[str, Dead] = OrderedDict()
         self.endings: Kept[bytes] = Kept()
         self._given: Kept[Given] = Kept()
-        # who waits for endings, by job
+        # Callers that wait for an ending, by job id.
         self.waiting: dict[str, set[Waiter[bytes | None]]] = {}
 
     def _end(
         self, job: Job, ending: bytes | None, ttl: float, given: bool, now: Moment, keeping: Keeping, *, dead: bool = False
     ) -> None:
-        """A job is alive no more: what it leaves behind, and who is told."""
+        """End a job: store its ending, keep or free its id, and wake the callers that wait for it."""
         if self.jobs.get(job.id) is job:
             del self.jobs[job.id]
         if ttl <= 0:
@@ -74,14 +74,15 @@ class EndedJobs(LiveJobs):
         self.totals["dead"] += 1
 
     def _supersede(self, job_id: str) -> None:
-        """A group may be given an event again: what waits or is dead under its id gives way to the newer delivery."""
+        """Remove a scheduled, blocked or dead message with this id. After a seek, a group may receive an event again, and the
+        newer delivery wins."""
         self.dead.pop(job_id, None)
         job = self.jobs.pop(job_id, None)
         if job is not None and job.location in (Location.SCHEDULED, Location.BLOCKED):
             self._take_out(job)
 
     def _die(self, job: Job, reason: DeadReason, now: Moment, keeping: Keeping) -> None:
-        """A job dies of the order of its key, without a run."""
+        """Dead-letter a job without running it, because of its ordering key."""
         if reason == "stopped":
             self.order.record(job)
         letter = DeadLetter(reason, ErrorNote("OrderError", _DIED_OF[reason]), attempts=0, crashes=0, enqueued_ms=0)
@@ -92,7 +93,8 @@ class EndedJobs(LiveJobs):
         return job.task
 
     def _retire(self, now: Moment, keeping: Keeping, came: int = 0) -> None:
-        """The oldest dead letters go, beyond the bounds of count and age, some more at a time than came."""
+        """Remove the oldest dead letters beyond the limits of count and age: at most RETIRED_AT_ONCE plus ``came``, the number
+        of new dead letters."""
         oldest_ms = now.ms - keeping.dead_max_age * 1000
         for dead in [*islice(self.dead.values(), RETIRED_AT_ONCE + came)]:
             if len(self.dead) > keeping.dead_max_count or dead.died_ms < oldest_ms:
@@ -116,7 +118,7 @@ class EndedJobs(LiveJobs):
         return gone
 
     def _revive(self, dead: Dead, now: Moment) -> Job:
-        """A dead job as it runs again."""
+        """Return a dead job as a live one."""
         self.endings.drop(dead.id)
         self._given.keep(dead.id, None, now.wall)
         return Job(dead.id, dead.body, 0, key=dead.key, task=dead.task, position=dead.position)

@@ -1,4 +1,4 @@
-"""Reading the memory backend."""
+"""The inspector of the memory backend."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from millstream.model.types import Status
 
 
 class MemoryInspector(Inspector):
-    """Sees the state as one verb left it and the next will find it."""
+    """Reads the state under its lock, so each answer is consistent."""
 
     def __init__(self, state: State, now: Callable[[], Moment]) -> None:
         self._state = state
@@ -138,10 +138,10 @@ class MemoryInspector(Inspector):
             return sorted(self._state.workers.values(self._now().wall), key=lambda worker: worker.id)
 
     async def examine(self) -> list[Finding]:
-        return [Finding("server", "ok", "this process's own memory: no other process sees it, and it ends with the process")]
+        return [Finding("server", "ok", "memory of this process: other processes cannot see it, and it is lost at exit")]
 
     def _queue(self, address: Address) -> MemoryQueue:
-        # looking at a queue that is not there must not make one
+        # Reading a queue that does not exist must not create it.
         return self._state.queues.get(address) or MemoryQueue(address)
 
 
@@ -163,7 +163,7 @@ def _view(queue: Address, job: Job, status: Status) -> JobView:
 
 
 Position = tuple[int, str, Number, str]
-"""Whether it is fresh, who left it or its key, its number or due time, its id: jobs of one state are listed in this order."""
+"""The sort key of jobs in one state: whether the job is fresh, its consumer or key, its number or due time, its id."""
 
 
 def _position(job: Job) -> Position:

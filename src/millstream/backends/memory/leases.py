@@ -1,4 +1,4 @@
-"""Who may hold what is claimed at one address, and until when."""
+"""The leases of the consumers at one address."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ OVERDUE_MS = round(OVERDUE_SECONDS * 1000)
 class Lease:
     deadline_ms: int
     overdue_ms: int | None = None
-    """When it was first seen to be past its deadline."""
+    """When a lease check first found the lease past its deadline."""
 
 
 class Leases(dict[str, Lease]):
-    """By consumer."""
+    """Leases by consumer name."""
 
     def extend(self, consumer: str, seconds: float, now_ms: int) -> None:
         self[consumer] = Lease(now_ms + round(seconds * 1000))
 
     def check(self, now_ms: int) -> list[str]:
-        """The first check marks an overdue lease, one that comes OVERDUE_SECONDS later lapses it: two checks at a stalled
-        server's clock cannot make the living look dead, since their keepers renew in between. Whose leases lapsed."""
+        """Check all leases and return the consumers whose leases lapsed.
+
+        The first check marks an overdue lease. A check at least OVERDUE_SECONDS later lapses it. Live consumers renew between
+        the two checks, so a stall of the server does not make them look dead.
+        """
         lapsed: list[str] = []
         for consumer, lease in self.items():
             if lease.deadline_ms > now_ms:
@@ -39,7 +42,7 @@ class Leases(dict[str, Lease]):
         return lapsed
 
     def join_members(self, member: str, seconds: float, now_ms: int) -> Membership:
-        """One check is enough here: who is overdue is only forgotten."""
+        """Add or extend a membership. One check is enough to remove an overdue member, since a member holds no messages."""
         for name in [name for name, lease in self.items() if lease.deadline_ms <= now_ms]:
             del self[name]
         self.extend(member, seconds, now_ms)

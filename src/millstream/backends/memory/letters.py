@@ -1,6 +1,6 @@
-"""A group's dead letters as a queue: claimed where they are, and taken off the list when they were handled.
+"""A group's dead letters as a queue. Consumers claim letters from the group's list; a handled letter leaves the list.
 
-Nothing here locks, awaits or reads a clock; ``broker.py`` does.
+This module takes no locks, awaits nothing and reads no clock; ``broker.py`` does.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from millstream.model.outcome import DONE, Kind, Outcome
 
 
 class MemoryLetters(MemoryQueue):
-    """Who holds which letter. The letters themselves are the group's, and it is paused with the group."""
+    """Claims on the dead letters of a group. The group owns the letters, and pausing the group pauses this queue."""
 
     def __init__(self, group: MemoryQueue) -> None:
         super().__init__(group.address.dead)
         self._group = group
-        # the last letter that was given
+        # Number of the last letter that was claimed.
         self._place = 0
 
     def join(self, consumer: str, lease: float, max_consumers: int | None, order: OrderRules | None, now: Moment) -> int:
@@ -73,19 +73,19 @@ class MemoryLetters(MemoryQueue):
         return settled
 
     def _leave_in_list(self, job: Job, outcome: Outcome, now: Moment) -> None:
-        """A letter that was not handled is given again later, or marked."""
+        """Schedule an unhandled letter for another attempt, or mark it as unhandled."""
         dead = self._group.dead[job.id]
         if outcome.kind is Kind.RETRY:
             body = enclose(dead.stored(self._group.address), outcome.body)
             self._schedule(Job(job.id, body, 0, now.ms + round(outcome.delay * 1000), number=job.number, ref=job.ref))
-            del self.jobs[job.id]  # by its id the group finds the letter
+            del self.jobs[job.id]  # The group owns the id and finds the letter by it.
             self.totals["retried"] += 1
         elif outcome.letter is not None:
             self._group.dead[job.id] = replace(dead, unhandled=outcome.letter)
             self.totals["dead"] += 1
 
     def _append(self, job: Job) -> None:
-        """A letter that is due again stays the entry that it is."""
+        """Make a letter that is due ready again. It keeps its entry."""
         job.location = Location.RELEASED
         self._released[job.ref] = job
 
@@ -108,16 +108,16 @@ class MemoryLetters(MemoryQueue):
         self._group._retire(now, keeping)
 
     def _never_given(self) -> list[Dead]:
-        """Those that wait for whoever handles them: none as long as nobody has ever joined to do that."""
+        """Return the letters that were never claimed. Empty until a first consumer has joined."""
         return [dead for dead in self._group.dead.values() if dead.number > self._place] if self._joins else []
 
     def _listed(self, job: Job) -> bool:
-        """Whether this very letter is in the list: its id may be that of a newer one, or of an event that lives again."""
+        """Return whether this letter is still in the list. Its id may belong to a newer letter, or to a replayed event."""
         dead = self._group.dead.get(job.id)
         return dead is not None and (0, dead.number) == job.number
 
     def _strike(self, jobs: Sequence[Job]) -> None:
-        """What was replayed, purged or too old meanwhile is nobody's to handle."""
+        """Remove letters that have left the list: replayed, purged or too old."""
         for job in jobs:
             if not self._listed(job):
                 self._take_out(job)

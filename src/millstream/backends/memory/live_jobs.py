@@ -1,4 +1,4 @@
-"""Where the live jobs of one address are: scheduled, ready, held or blocked, and how they move between these locations."""
+"""The live jobs of one address: their locations (scheduled, ready, held, blocked) and the moves between these."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from millstream.backends.memory.state import NO_POSITION, Job, Location, Waiter
 
 
 class LiveJobs:
-    """Every live job is in one location. Who waits for something to claim is told when there may be."""
+    """Every live job is in exactly one location. Waiting consumers are woken when a claim may return something."""
 
     def __init__(self) -> None:
         self.order = Order()
         self._leases = Leases()
         self._numbers = count(1)
-        # alive, by id; not what a group has claimed in its topic's log
+        # Live jobs by id, without the events that a group has claimed in its topic's log.
         self.jobs: dict[str, Job] = {}
-        # the stream's entries, by where they are and ref; the others are put in order when they are taken
+        # The entries of the stream, by location and ref. Only fresh entries are kept in order; a claim sorts the others.
         self._fresh: OrderedDict[bytes, Job] = OrderedDict()
         self._released: dict[bytes, Job] = {}
         self._aside: dict[bytes, Job] = {}
         self._held: dict[str, dict[bytes, Job]] = {}
-        # scheduled jobs by id, and by due time, then id; there one that was cancelled since stays until it is met
+        # Scheduled jobs by id, and as a heap by due time, then id. Cancelled jobs stay in the heap until they reach its top.
         self._scheduled: dict[str, Job] = {}
         self._due: list[tuple[int, bytes, int, Job]] = []
-        # who waits for something to claim, by consumer
+        # Waiting claims and their consumers.
         self.idle: dict[Waiter[None], str] = {}
 
     def wake(self) -> None:
         for waiter in self.idle:
             waiter.wake(None)
 
-    # -- what is where -----------------------------------------------------------------------------------------------------
+    # -- reading locations -------------------------------------------------------------------------------------------------
 
     def _entries(self) -> int:
-        """How many jobs are ready or running."""
+        """Return the number of ready and running jobs."""
         return sum(map(len, self._entry_sets()))
 
     def _entry_sets(self) -> list[dict[bytes, Job]]:
@@ -49,23 +49,23 @@ class LiveJobs:
         return job.location is Location.HELD and job.holder in self._leases
 
     def scheduled(self) -> list[Job]:
-        """By due time, then id."""
+        """Return scheduled jobs by due time, then id."""
         return sorted(self._scheduled.values(), key=lambda job: (job.due_ms, job.id.encode()))
 
     def running(self) -> list[Job]:
-        """Consumer by consumer."""
+        """Return running jobs, sorted by consumer."""
         return [job for name in sorted(self._leases) for job in in_order(self._held.get(name, {}).values())]
 
     def waiting_to_run(self) -> list[Job]:
-        """Ready jobs, in the order in which they will be claimed: handed back, suspects, left behind, fresh."""
+        """Return ready jobs in this order: released, suspects, jobs of lapsed consumers, fresh."""
         return [*in_order(self._released.values()), *in_order(self._aside.values()), *self._orphaned(), *self._fresh.values()]
 
     def _orphaned(self) -> list[Job]:
-        """What lapsed consumers held, one after the other."""
+        """Return the jobs of lapsed consumers, sorted by consumer."""
         return [job for name in sorted(self._held.keys() - self._leases.keys()) for job in in_order(self._held[name].values())]
 
     def next_due(self, now_ms: int) -> float | None:
-        """Seconds until the earliest scheduled job is due."""
+        """Return the seconds until the earliest scheduled job is due."""
         due_ms = self._earliest_ms()
         return None if due_ms is None else max(0.0, (due_ms - now_ms) / 1000)
 
@@ -74,10 +74,10 @@ class LiveJobs:
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
 
-    # -- the arrows between the places -------------------------------------------------------------------------------------
+    # -- moves between locations -------------------------------------------------------------------------------------------
 
     def _append(self, job: Job) -> None:
-        """A new entry at the end of the stream."""
+        """Append a job to the stream as a new entry."""
         number = next(self._numbers)
         job.number, job.ref, job.location = (0, number), b"%d" % number, Location.FRESH
         if job.position == NO_POSITION:
@@ -104,15 +104,15 @@ class LiveJobs:
             self._append(job)
 
     def _move(self, job: Job, location: Location, holder: str = "") -> None:
-        """An entry stays what it is and goes to another place."""
+        """Move an entry to another location. Its ref and number stay the same."""
         self._take_out(job)
         job.location, job.holder = location, holder
         self._entries_of(job)[job.ref] = job
 
     def _take_out(self, job: Job) -> None:
-        """A job leaves the place it was in."""
+        """Remove a job from its location."""
         if job.location is Location.SCHEDULED:
-            del self._scheduled[job.id]  # where it is due it is skipped
+            del self._scheduled[job.id]  # ``_earliest_ms`` later drops the job from the heap.
         elif job.location is Location.BLOCKED:
             self.order.unblock(job)
         else:

@@ -1,6 +1,6 @@
-"""The rules of order at one address: who has the turn of a key, who is blocked behind it, and which keys are stopped.
+"""The ordering rules of one address: which message has the turn of a key, which are blocked, and which keys are stopped.
 
-A message has the turn of its key from its first claim until it ends. Nothing here moves a job; ``queue.py`` does.
+A message has the turn of its key from its first claim until it ends. This module only decides; ``queue.py`` moves the jobs.
 """
 
 from __future__ import annotations
@@ -15,47 +15,51 @@ from millstream.broker import OrderRules, StoppedKey
 
 
 class Turn(Enum):
-    """What becomes of a message that is ready and would be claimed."""
+    """Whether a ready message may be claimed."""
 
     YOURS = "yours"
-    """It is given, and has the turn if it has a key."""
+    """The message may be claimed. If it has a key, it has the turn."""
     BLOCKED = "blocked"
-    """The turn is another's."""
+    """Another message has the turn."""
     PENDING_FULL = "pending_full"
-    """The turn is another's that waits for a retry, and enough wait behind it."""
+    """The message with the turn waits for a retry, and ``max_pending`` messages are already blocked behind it."""
     STOPPED = "stopped"
+    """The key is stopped."""
     AGAIN = "again"
-    """It waits or runs already, and is not given twice."""
+    """The message already waits or runs. It is not delivered twice."""
 
 
 @dataclass(slots=True)
 class Stopped:
-    """A key that goes on only when it is cleared."""
+    """A stopped key. It resumes when it is cleared."""
 
     by: str
     since_ms: int
     letters: dict[str, Number] = field(default_factory=dict)
-    """Who died of it, the first included: id → position."""
+    """The dead letters of the key, including the one that stopped it: id → position."""
 
 
 class Order:
-    """Of each key at most one message has the turn; those behind it wait in the order of their positions."""
+    """At most one message of each key has the turn. The others are blocked, in the order of their positions."""
 
     def __init__(self) -> None:
         self.rules = OrderRules()
-        # key → position and id of the message that has the turn
+        # Key → position and id of the message that has the turn.
         self._turns: dict[bytes, tuple[Number, str]] = {}
-        # no key without a message
+        # Key → its blocked messages. A key without blocked messages has no item.
         self._blocked: dict[bytes, list[Job]] = {}
         self.count = 0
-        """How many are blocked."""
+        """Number of blocked messages."""
         self._stopped: dict[bytes, Stopped] = {}
 
     # -- turns -------------------------------------------------------------------------------------------------------------
 
     def ask(self, job: Job, scheduled: Container[str], *, again: bool) -> Turn:
-        """Whose turn it is, when a message would be claimed; it has it from now on if it is free. ``scheduled``: the ids of
-        those that wait to be due; ``again``: it was given before, and is not settled yet."""
+        """Decide whether a message may be claimed, and give it the turn if the turn is free.
+
+        ``scheduled`` holds the ids of scheduled messages. ``again`` is true if the message was delivered before and is not
+        settled yet.
+        """
         if job.key is None:
             return Turn.YOURS
         owner = self._turns.get(job.key)
@@ -73,14 +77,17 @@ class Order:
         return Turn.BLOCKED
 
     def end(self, job: Job) -> Job | None:
-        """A message is out no more. If it had the turn, that is the next one's: who that is."""
+        """Take the turn from a message that ended and return the next message of its key, which gets the turn.
+
+        Return ``None`` if the message did not have the turn or no message is blocked.
+        """
         if job.key is None or self._turns.get(job.key) != (job.position, job.id):
             return None
         del self._turns[job.key]
         return self.next(job.key)
 
     def next(self, key: bytes) -> Job | None:
-        """Give the turn to the first that is blocked, unless somebody has it."""
+        """Give a free turn to the first blocked message of the key and return that message."""
         if key in self._turns or key not in self._blocked:
             return None
         first = self._blocked[key][0]
@@ -88,7 +95,7 @@ class Order:
         self._turns[key] = first.position, first.id
         return first
 
-    # -- who waits for the turn --------------------------------------------------------------------------------------------
+    # -- blocked messages --------------------------------------------------------------------------------------------------
 
     def block(self, job: Job) -> None:
         insort(self._blocked.setdefault(_key(job), []), job, key=lambda waiting: waiting.position)
@@ -102,13 +109,13 @@ class Order:
             del self._blocked[_key(job)]
 
     def blocked(self) -> list[Job]:
-        """By key, each key's in their order."""
+        """Return blocked messages by key, then position."""
         return [job for key in sorted(self._blocked) for job in self._blocked[key]]
 
     # -- stopped keys ------------------------------------------------------------------------------------------------------
 
     def stop(self, job: Job, now_ms: int) -> list[Job]:
-        """A message died, and its key stops; who has to die after it, in their order."""
+        """Stop the key of a dead message. Return the blocked messages of the key, which die too, in their order."""
         key = _key(job)
         self._stopped.setdefault(key, Stopped(job.id, now_ms))
         self.record(job)
@@ -116,24 +123,24 @@ class Order:
         return [*self._blocked.get(key, ())]
 
     def record(self, job: Job) -> None:
-        """A letter that belongs to a stopped key."""
+        """Record a dead letter of a stopped key."""
         self._stopped[_key(job)].letters[job.id] = job.position
 
     def is_stopped(self, key: bytes | None) -> bool:
         return key in self._stopped
 
     def clear(self, key: bytes) -> list[str] | None:
-        """Let a key go on; whose letters belonged to it, in their order. None: it is not stopped."""
+        """Clear a stopped key. Return the ids of its dead letters in their order, or ``None`` if the key is not stopped."""
         stopped = self._stopped.pop(key, None)
         return None if stopped is None else sorted(stopped.letters, key=stopped.letters.__getitem__)
 
     def state_of(self, key: bytes) -> tuple[str, str]:
-        """The id of the message that has the turn of a key, and of the one whose failure stopped it; each may be empty."""
+        """Return the id of the message that has the turn, and the id of the message that stopped the key. Each may be empty."""
         owner, stopped = self._turns.get(key), self._stopped.get(key)
         return "" if owner is None else owner[1], "" if stopped is None else stopped.by
 
     def stopped(self, dead: Container[str]) -> list[StoppedKey]:
-        """By key. ``dead``: the ids of all that are still dead."""
+        """Return the stopped keys, sorted. Only letters whose ids are in ``dead`` are counted."""
         return [
             StoppedKey(key, stopped.by, stopped.since_ms / 1000, sum(job_id in dead for job_id in stopped.letters))
             for key, stopped in sorted(self._stopped.items(), key=lambda item: item[0])
@@ -141,5 +148,5 @@ class Order:
 
 
 def _key(job: Job) -> bytes:
-    assert job.key is not None, "only messages with a key are in an order"
+    assert job.key is not None, "only messages with an ordering key can be blocked or stopped"
     return job.key

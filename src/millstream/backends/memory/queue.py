@@ -1,6 +1,6 @@
-"""One queue and its rules: every verb of the contract as a plain function of the state and the time.
+"""The rules of one queue: every method of the contract as a plain function of the state and the time.
 
-Nothing here locks, awaits or reads a clock; ``broker.py`` does.
+This module takes no locks, awaits nothing and reads no clock; ``broker.py`` does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millstream.model.types import Status
 
 
 class MemoryQueue(EndedJobs):
-    """A stream of jobs, who holds what, and what ended ones left behind."""
+    """A stream of jobs, the consumers that hold them, and what ended jobs leave behind."""
 
     def __init__(self, address: Address) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class MemoryQueue(EndedJobs):
         return self.count_join()
 
     def count_join(self) -> int:
-        """Numbers a join. A group and its dead letters are numbered together."""
+        """Return the number of the next join. A group and its dead letters share one counter."""
         self._joins += 1
         return self._joins
 
@@ -122,14 +122,14 @@ class MemoryQueue(EndedJobs):
         lost = {consumer for consumer in leases if consumer not in self._leases}
         for consumer in leases.keys() - lost:
             self._leases.extend(consumer, leases[consumer], now.ms)
-        # of all verbs the one that surely comes often enough to let old dead letters go
+        # Renewals come regularly even if nothing else happens, so they also remove old dead letters.
         self._retire(now, keeping)
         return lost
 
     def claim(self, consumer: str, count: int, alone: bool, suspect_after: int, now: Moment, keeping: Keeping) -> Claim:
         self.check_lease(consumer)
         self._check_leases(now.ms)
-        # its own lease may have lapsed just now: its keeper is dead
+        # The caller's own lease may have lapsed in this check, because nothing renewed it.
         self.check_lease(consumer)
         self._promote(now.ms)
         taken: list[Job] = []
@@ -147,13 +147,13 @@ class MemoryQueue(EndedJobs):
         return Claim([_entry(job) for job in taken], now.ms, self.next_due(now.ms), self.paused, bool(self._aside))
 
     def _take(self, count: int, suspect_after: int, now: Moment, keeping: Keeping) -> list[Job]:
-        """Released jobs, then those of lapsed consumers, one after the other, then fresh ones whose turn it is; suspects met
-        are set aside."""
+        """Return released jobs, then jobs of lapsed consumers, then fresh jobs that have the turn of their key. Set suspects
+        aside."""
         taken: list[Job] = []
         for job in [*in_order(self._released.values()), *self._orphaned()]:
             if len(taken) == count:
                 return taken
-            # it is about to be claimed once more: so many consumers died holding it
+            # The job is not claimed now, so ``claims`` equals its crashes.
             if job.claims >= suspect_after:
                 self._move(job, Location.ASIDE)
                 self.wake()
@@ -168,14 +168,14 @@ class MemoryQueue(EndedJobs):
         return taken
 
     def _comes_again(self, job: Job) -> bool:
-        """Whether one that was handed back or left behind is given in another way."""
+        """Return whether a released or orphaned job will be delivered in another way, and so is not taken here."""
         return False
 
     def _take_suspect(self, count: int) -> list[Job]:
         return in_order(self._aside.values())[: min(count, 1)]
 
     def _has_turn(self, job: Job, now: Moment, keeping: Keeping) -> bool:
-        """Whether a fresh job may be given. If not, it is blocked from now on, or dies."""
+        """Return whether a fresh job may be claimed. If not, block the job or dead-letter it."""
         turn = self.order.ask(job, self._scheduled, again=self.jobs.get(job.id, job) is not job)
         if turn is Turn.YOURS:
             return True
@@ -190,7 +190,7 @@ class MemoryQueue(EndedJobs):
         return False
 
     def claimable(self, now_ms: int, alone: bool = False) -> bool:
-        """Whether a claim would bring something."""
+        """Return whether a claim would return something."""
         if self.paused:
             return False
         if alone:
@@ -239,7 +239,7 @@ class MemoryQueue(EndedJobs):
         self.totals["retried"] += 1
 
     def _settle_dead(self, job: Job, outcome: Outcome, now: Moment, keeping: Keeping) -> None:
-        assert outcome.letter is not None, "a DEAD outcome says why"
+        assert outcome.letter is not None, "a DEAD outcome must have a letter"
         self._dead_letter(job, outcome.letter, outcome.task, outcome.body, now)
         self._end(job, outcome.result, outcome.result_ttl, outcome.given_id, now, keeping, dead=True)
         if job.key is None or not self.order.rules.stop:
@@ -250,7 +250,7 @@ class MemoryQueue(EndedJobs):
             self._die(behind, "stopped", now, keeping)
 
     def _pass_on(self, job: Job) -> None:
-        """One that had the turn of its key has ended: the next of them is ready."""
+        """Pass the turn of an ended job to the next blocked job of its key, which becomes ready."""
         following = self.order.end(job)
         if following is not None:
             self._append(following)
@@ -314,7 +314,10 @@ class MemoryQueue(EndedJobs):
         return [job.id for job in replayed]
 
     def clear_key(self, key: bytes, replay: bool, now: Moment) -> int | None:
-        """Let a stopped key go on: those that died of it are blocked again, and the first of them has the turn."""
+        """Clear a stopped key. With ``replay``, its dead letters are blocked again and the first of them gets the turn.
+
+        Return the number of replayed letters, or ``None`` if the key is not stopped.
+        """
         died = self.order.clear(key)
         if died is None:
             return None
@@ -374,7 +377,7 @@ class MemoryQueue(EndedJobs):
 
 
 def absolute_ms(at: float, after: float, now_ms: int) -> int:
-    """The moment that a Post gives one way or the other."""
+    """Return an absolute time from ``at`` (epoch seconds) or, if that is 0, from ``after`` (seconds from now)."""
     return round(at * 1000) if at else now_ms + round(after * 1000)
 
 

@@ -10,7 +10,7 @@ from millstream.model.address import Address
 
 
 class MemoryResults(ResultStore):
-    """Whoever ends a job wakes those who wait for it, whatever thread they are in."""
+    """When a job ends, all coroutines that wait for it are woken, in every thread."""
 
     def __init__(self, state: State, now: Callable[[], Moment]) -> None:
         self._state = state

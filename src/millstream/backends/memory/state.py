@@ -1,4 +1,4 @@
-"""What the memory backend holds: plain records and two small containers. The rules are in ``queue.py`` and ``topic.py``."""
+"""The data of the memory backend: plain records and two small containers. The rules are in ``queue.py`` and ``topic.py``."""
 
 from __future__ import annotations
 
@@ -23,64 +23,65 @@ V = TypeVar("V")
 
 
 Number = tuple[int, int]
-"""What entries are ordered by. In a topic's log: the millisecond one was written in, and which of that millisecond's it is."""
+"""The sort key of entries. In a topic's log: the millisecond in which the entry was written, and its number within it."""
 
 
 NO_POSITION: Number = (0, 0)
-"""Of a job that was never ready."""
+"""The position of a job that was never ready."""
 
 
 class Moment(NamedTuple):
     """One reading of the clocks, taken once per verb."""
 
     ms: int
-    """The queue's time, which a test may set: due times, leases, expiry."""
+    """Queue time, used for due times, leases and expiry. Tests may set it."""
     wall: float
-    """What is kept for a while is kept by this one, in seconds; never set, as a server's key expiry cannot be."""
+    """Real time in seconds, used for stored values with a lifetime. Tests cannot set it, like the key expiry of a server."""
 
 
 class Location(Enum):
-    """Where a job that is alive waits or runs."""
+    """Where a live job waits or runs."""
 
     SCHEDULED = "scheduled"
     FRESH = "fresh"
     RELEASED = "released"
     ASIDE = "aside"
-    """A suspect, waiting to run alone."""
+    """A suspect that waits to run alone."""
     HELD = "held"
-    """Claimed: running while the holder has its lease, ready again after."""
+    """Claimed. The job is running while its consumer has a lease, and ready again after that."""
     BLOCKED = "blocked"
-    """Its key's turn is another's."""
+    """Another message has the turn of the job's ordering key."""
     NOWHERE = "nowhere"
-    """It left its place, for another or for good."""
+    """Removed from its location, either to be moved or for good."""
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A job that is alive; from its promotion on, also an entry of the stream."""
+    """A live job. Once it is ready, it is also an entry of the stream."""
 
     id: str
     body: bytes
     expires_ms: int
     due_ms: int = 0
     number: Number = (0, 0)
-    """The entry's position: of the queue's own, which come first, the second part; every promotion gives a new one."""
+    """The entry's number. Entries of the queue's own stream have 0 as the first part, so they sort before entries of a log.
+    Each time the job becomes ready, it gets a new number."""
     ref: bytes = b""
     key: bytes | None = None
     task: str = ""
     position: Number = NO_POSITION
-    """Its place among those of its key: the first number it was ready under, whatever becomes of it."""
+    """Position within its ordering key: the number under which it first became ready. It never changes."""
     claims: int = 0
-    """How often the entry was claimed, hand-backs deducted: one more than the consumers that died holding it."""
+    """Number of claims minus releases. For a claimed job this is one more than its number of crashes."""
     location: Location = Location.FRESH
     holder: str = ""
     claimed_at: float = 0.0
-    """When it was last claimed, by the wall clock."""
+    """Time of the last claim, by the wall clock."""
 
 
 @dataclass(slots=True, frozen=True)
 class Dead:
-    """A dead letter; ``number`` is its place among them."""
+    """A dead letter. ``number`` is its position in the list of dead letters."""
 
     number: int
     id: str
@@ -89,14 +90,14 @@ class Dead:
     body: bytes
     died_ms: int
     source: str
-    """The ref it died under."""
+    """The ref of the entry that died."""
     key: bytes | None
     position: Number
     unhandled: DeadLetter | None = None
-    """Why its handler gave up."""
+    """Why the handler of dead letters gave up on this one."""
 
     def stored(self, queue: Address) -> DeadLetter:
-        """As the inspector shows it."""
+        """Return the dead letter as the inspector shows it."""
         return msgspec.structs.replace(
             self.letter,
             id=self.id,
@@ -113,7 +114,7 @@ class Dead:
 
 @dataclass(slots=True)
 class Sender:
-    """Which serials of one sender were accepted: all up to the mark, but those in a gap."""
+    """The accepted serials of one sender: all up to the mark, except those in a gap."""
 
     mark: int = 0
     gaps: list[tuple[int, int]] = field(default_factory=list)
@@ -134,7 +135,7 @@ class Sender:
 
 
 class Kept(Generic[V]):
-    """Values by key, each kept until its time; None: until it is taken out."""
+    """Values by key, each with a time at which it expires. ``None`` means that the value never expires."""
 
     def __init__(self) -> None:
         self._values: dict[str, tuple[V, float | None]] = {}
@@ -143,7 +144,7 @@ class Kept(Generic[V]):
     def put(self, key: str, value: V, until: float | None, now: float) -> None:
         if len(self._values) >= self._sweep_at:
             self._values = {k: (v, t) for k, (v, t) in self._values.items() if t is None or t > now}
-            # doubling makes the sweeps' cost per put constant
+            # Doubling keeps the cost of sweeps per put constant.
             self._sweep_at = max(1024, 2 * len(self._values))
         self._values[key] = (value, until)
 
@@ -152,11 +153,11 @@ class Kept(Generic[V]):
         return value if until is None or until > now else None
 
     def until(self, key: str) -> float:
-        """When a value expires; 0: never, or it is not there."""
+        """Return when a value expires. 0: the value does not exist, or never expires."""
         return self._values.get(key, (None, None))[1] or 0.0
 
     def keep(self, key: str, until: float | None, now: float) -> None:
-        """Change how long a value is kept, if it is there."""
+        """Change when a value expires, if it exists."""
         value = self.get(key, now)
         if value is not None:
             self._values[key] = (value, until)
@@ -172,19 +173,20 @@ class Kept(Generic[V]):
 
 
 class Given(NamedTuple):
-    """An id that a caller gave."""
+    """A caller-given job id."""
 
     task: str
     request: str
-    """Which one created the job."""
+    """The name of the request that created the job."""
     id_ttl: float | None
-    """Seconds for which it is remembered after the job has ended; 0: it is free then."""
+    """Seconds for which the id is remembered after the job has ended. 0 frees the id as soon as the job ends."""
     freed: bool = False
-    """Another request may have it; this one, sent again, is told that it created the job."""
+    """Whether a new request may use the id. If the request that created the job is sent again, the answer is still
+    ``CREATED``."""
 
 
 class Waiter(Generic[V]):
-    """One coroutine's wait, which any thread may end."""
+    """The wait of one coroutine. Any thread can end it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -194,37 +196,37 @@ class Waiter(Generic[V]):
         try:
             self._loop.call_soon_threadsafe(self._end, value)
         except RuntimeError:
-            pass  # its loop is closed: nobody waits any more
+            pass  # The loop is closed, so the coroutine no longer waits.
 
     def _end(self, value: V) -> None:
         if not self._future.done():
             self._future.set_result(value)
 
     async def wait(self, seconds: float | None) -> V:
-        """What ``wake`` brought. Raises TimeoutError."""
+        """Wait for ``wake`` and return its value. Raises TimeoutError."""
         async with asyncio.timeout(seconds):
             return await self._future
 
 
 class State:
-    """All of one name and namespace. Whoever looks or writes holds ``lock``, and never awaits with it."""
+    """All data of one name and namespace. Every read and write holds ``lock``, and nothing awaits while it holds ``lock``."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.queues: dict[Address, MemoryQueue] = {}
-        """Groups too, by their addresses."""
+        """By address. Includes the groups of topics."""
         self.topics: dict[str, MemoryTopic] = {}
         self.declared: set[Address] = set()
         """Names of queues."""
         self.opened: set[str] = set()
         """Names of topics."""
         self.prefixes: set[tuple[str, str]] = set()
-        """Groups, and how the names of the topics begin that have them."""
+        """Pairs of group and prefix: every topic whose name starts with the prefix has the group."""
         self.workers: Kept[WorkerInfo] = Kept()
         self.shards: dict[str, int] = {}
-        """By the address of the whole: how many it has."""
+        """Number of shards, by the address of the base queue or topic."""
         self.fences: dict[str, int] = {}
-        """By the address of a shard: of how many it is one; 0: nobody may publish there."""
+        """By the address of a shard: the number of shards that publishers must name. 0: nobody may publish."""
         self.control_messages: Kept[list[bytes]] = Kept()
         self.answers: Kept[Any] = Kept()
-        """By address and name: what requests were answered."""
+        """Answers to named requests, by address and request name."""

@@ -1,6 +1,6 @@
-"""One topic and its rules: a log of events, and groups, each a queue that also claims in the log.
+"""The rules of one topic: a log of events, and its groups. Each group is a queue that also claims events from the log.
 
-Nothing here locks, awaits or reads a clock; ``broker.py`` does.
+This module takes no locks, awaits nothing and reads no clock; ``broker.py`` does.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from millstream.broker.values import BEGINNING, END, LogPosition, millisecond_of
 from millstream.model.address import Address
 from millstream.model.dead_letter import DeadLetter
 
-# milliseconds between two trims of a log
+# Minimum milliseconds between two trims of a log.
 TRIM_MS = 1000
 
 LAST_SEQ = 2**64 - 1
 
-# what a queue's own entries are numbered by is less, an entry of the log is more
+# Entries of a group's own stream have numbers up to this one. Entries of the log have greater numbers.
 OWN = (0, LAST_SEQ)
 
 
 @dataclass(slots=True, frozen=True)
 class Event:
-    """An entry of the log, or one that is yet to be."""
+    """An entry of the log, or a delayed event that will become one."""
 
     id: str
     body: bytes
@@ -43,7 +43,7 @@ class Event:
 
 
 class MemoryTopic:
-    """The events that are kept, those that are delayed, and the groups."""
+    """A log, delayed events and groups."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -52,13 +52,13 @@ class MemoryTopic:
         self.keep_count: int | None = None
         self.published = 0
         self.followed = False
-        # who waits for something to read
+        # Followers that wait for new events.
         self.idle: set[Waiter[None]] = set()
-        # how many entries the log ever had
+        # Number of entries ever added to the log.
         self._added = 0
         self._log: list[Event] = []
         self._last: Number = (0, 0)
-        # delayed events, by id, and by due time, then id
+        # Delayed events by id, and as a heap by due time, then id.
         self._delayed: dict[str, Event] = {}
         self._due: list[tuple[int, bytes]] = []
         self._trimmed_ms: int | None = None
@@ -69,7 +69,7 @@ class MemoryTopic:
 
     def emit(self, posts: Sequence[Post], sender: str, max_length: int | None, now: Moment, keeping: Keeping) -> list[Receipt]:
         known = self._senders.get(sender, now.wall) or Sender()
-        # where nobody asks for order nobody is blocked, and nobody counts
+        # Events without keys are never blocked, so there is nothing to count.
         blocked = self._blocked() if any(post.key is not None for post in posts) else 0
         limit = None if max_length is None else max_length - blocked
         receipts = [self._accept(post, known, limit, now, keeping) for post in posts]
@@ -79,7 +79,7 @@ class MemoryTopic:
             if self._drops_oldest and max_length is not None:
                 self._drop(len(self._log) + len(self._delayed) - max_length)
             if not self.groups:
-                self.trim(now.ms)  # nobody claims, so nobody else will
+                self.trim(now.ms)  # Claims usually trim, and without groups there are no claims.
             self.wake()
         return receipts
 
@@ -106,12 +106,12 @@ class MemoryTopic:
         return Receipt.CREATED
 
     def _blocked(self) -> int:
-        """How many are blocked in the group where most are."""
+        """Return the largest number of blocked events in one group."""
         return max((group.order.count for group in self.groups.values()), default=0)
 
     @property
     def _drops_oldest(self) -> bool:
-        """At its bound. Those who follow count what they missed."""
+        """Whether the topic drops its oldest events at ``max_length``. Followers count the events they missed."""
         return self.followed and not self.groups
 
     def _accepted_before(self, post: Post, sender: Sender, now: Moment) -> bool:
@@ -132,7 +132,7 @@ class MemoryTopic:
         self._log.append(replace(event, number=self._last))
 
     def publish_due(self, now_ms: int) -> None:
-        """Delayed events go to the end of the log when they are due."""
+        """Append delayed events that are due to the log."""
         if self.next_due(now_ms) != 0:
             return
         while self.next_due(now_ms) == 0:
@@ -141,17 +141,17 @@ class MemoryTopic:
         self.wake()
 
     def due(self, now_ms: int) -> int:
-        """How many delayed events are due and not published yet."""
+        """Return the number of delayed events that are due but not published yet."""
         return sum(due_ms <= now_ms for due_ms, _ in self._due)
 
     def next_due(self, now_ms: int) -> float | None:
-        """Seconds until the earliest delayed event is due."""
+        """Return the seconds until the earliest delayed event is due."""
         return max(0.0, (self._due[0][0] - now_ms) / 1000) if self._due else None
 
     # -- following ---------------------------------------------------------------------------------------------------------
 
     def follow(self, after: Position | None, count: int, now_ms: int) -> Followed:
-        """What comes after a position, and how much is gone."""
+        """Return the events after a position, and the number of events that left the log unread."""
         self.followed = True
         self.publish_due(now_ms)
         events: list[Event] = []
@@ -167,13 +167,13 @@ class MemoryTopic:
         return Followed(entries, Position("{}-{}".format(*last), number), missed, now_ms, self.next_due(now_ms))
 
     def readable(self, after: Position, now_ms: int) -> bool:
-        """Whether there is something after a position."""
+        """Return whether there are events after a position."""
         return self.lag(parse_entry(after.entry)) > 0 or self.next_due(now_ms) == 0
 
     # -- groups ------------------------------------------------------------------------------------------------------------
 
     def open(self, groups: Mapping[str, tuple[MemoryGroup, LogPosition]]) -> list[str]:
-        """Add the groups that are not there yet, each at its place."""
+        """Add the groups that do not exist yet, each at its position. Return their names."""
         made = {name: group for name, group in groups.items() if name not in self.groups}
         for name, (group, position) in made.items():
             group.position = self.locate(position)
@@ -182,7 +182,7 @@ class MemoryTopic:
         return list(made)
 
     def locate(self, position: LogPosition) -> Number:
-        """The entry after which a group reads on."""
+        """Return the number of the entry after which a group continues to read."""
         if position == BEGINNING:
             return (0, 0)
         if position == END:
@@ -192,16 +192,17 @@ class MemoryTopic:
         return (max(0, millisecond_of(position) - 1), LAST_SEQ)
 
     def after(self, position: Number, count: int) -> list[Event]:
-        """The next entries."""
+        """Return at most ``count`` entries after a position."""
         first = self._position(position)
         return self._log[first : first + count]
 
     def lag(self, position: Number) -> int:
-        """How many entries come after a place."""
+        """Return the number of entries after a position."""
         return len(self._log) - self._position(position)
 
     def trim(self, now_ms: int) -> None:
-        """Remove what every group has settled, but for what is to be kept; what nobody reads is only bounded by retention."""
+        """Remove events that every group has settled and that retention does not keep. Without groups, only retention removes
+        events."""
         if self._trimmed_ms is not None and 0 <= now_ms - self._trimmed_ms < TRIM_MS:
             return
         self._trimmed_ms = now_ms
@@ -215,7 +216,7 @@ class MemoryTopic:
         self._drop(min(settled, over))
 
     def _settled(self, group: MemoryGroup) -> int:
-        """How many of the log's entries a group has settled, from the first on without a gap."""
+        """Return the number of consecutive entries, from the first one, that a group has settled."""
         given = self._position(group.position)
         return min([given, *(bisect_left(self._log, job.number, key=_number) for job in group.claimed())])
 
@@ -223,7 +224,7 @@ class MemoryTopic:
         del self._log[: max(0, count)]
 
     def _position(self, position: Number) -> int:
-        """How many of the log's entries are not after the place."""
+        """Return the number of entries up to and including a position."""
         return bisect_right(self._log, position, key=_number)
 
     def wake(self) -> None:
@@ -239,7 +240,7 @@ class MemoryTopic:
 
 
 class MemoryGroup(MemoryQueue):
-    """A queue that also claims what comes after its place in the log. What is tried again or replayed is its own."""
+    """A queue that also claims the events after its position in the log. Retried and replayed events are in its own stream."""
 
     def __init__(self, topic: MemoryTopic, group: str) -> None:
         super().__init__(Address.of_group(topic.name, group))
@@ -247,8 +248,8 @@ class MemoryGroup(MemoryQueue):
         self.group = group
         self.position: Number = (0, 0)
         self.letters = MemoryLetters(self)
-        # after a move back: the last entry it had been given, and which of those that waited it was given again before the log
-        # was read up to them
+        # After a seek back: the last entry that the group had read, and the positions of events that it received from its own
+        # stream before it reached them in the log.
         self._rewound: Number = (0, 0)
         self._ahead: set[Number] = set()
 
@@ -260,7 +261,7 @@ class MemoryGroup(MemoryQueue):
         return self.address.name
 
     def claimed(self) -> list[Job]:
-        """Entries of the log that it was given and has not settled."""
+        """Return the log entries that the group has claimed and not settled."""
         return [job for entries in self._entry_sets() for job in entries.values() if job.number > OWN]
 
     def _promote(self, now_ms: int) -> None:
@@ -282,8 +283,8 @@ class MemoryGroup(MemoryQueue):
                     self._ahead.remove(event.number)
                     continue
                 before = claimed.get(event.number)
-                if before is not None:  # the group was moved back meanwhile
-                    if before in taken:  # and this is given once
+                if before is not None:  # The group was moved back since this entry was claimed.
+                    if before in taken:  # Deliver the entry only once.
                         left -= 1
                         continue
                     self._take_out(before)
@@ -300,17 +301,17 @@ class MemoryGroup(MemoryQueue):
         return taken
 
     def _note_ahead(self, taken: Sequence[Job]) -> None:
-        """The log does not give again what is given now from the group's own stream."""
+        """Record events claimed from the group's own stream, so that the log does not deliver them again."""
         self._ahead |= {job.position for job in taken if job.number <= OWN and self._is_behind(job)}
 
     def _is_behind(self, job: Job) -> bool:
-        """Whether the log is still to be read up to where one with a key belongs, since the group was moved back."""
+        """Return whether the group was moved back and has not yet reached the position of this keyed event in the log."""
         return job.key is not None and self.position < job.position <= self._rewound
 
     def _comes_again(self, job: Job) -> bool:
         if job.number <= OWN or not self._is_behind(job):
             return False
-        # an entry of its own from now on, which is given once
+        # Move the event to the group's own stream, so that it is delivered once.
         self._take_out(job)
         self._supersede(job.id)
         job.claims = 0

@@ -1,4 +1,4 @@
-"""The Redis backend: the Broker contract on Redis 7.0+ and Valkey 7.2+. No other folder spells a key or a command."""
+"""The Redis backend: the Broker contract on Redis 7.0+ and Valkey 7.2+. Only this folder contains Redis keys and commands."""
 
 from millstream.backends.redis.broker import RedisBroker
 
