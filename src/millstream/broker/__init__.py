@@ -1,7 +1,7 @@
-"""The promise every backend keeps: what can happen to a job, each verb one whole, atomic transition for a batch.
+"""The interface that every backend implements. Each verb is one atomic transition, for a batch of messages.
 
-Backends (``millstream.backends``) implement it, and ``millstream.testing.BrokerContract`` proves that they do. Durations are
-seconds; entry references and bodies are opaque bytes.
+The backends are in ``millstream.backends``, and ``millstream.testing.BrokerContract`` tests them. Durations are seconds. Entry
+references and bodies are opaque bytes.
 """
 
 from millstream.broker.contract import Broker

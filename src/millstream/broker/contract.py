@@ -1,4 +1,4 @@
-"""The whole of what a backend promises."""
+"""The complete interface of a backend."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from millstream.model.address import Address
 
 
 class Broker(Producing, Consuming, Operating, Registering):
-    """A backend: everything that can happen to a job, atomically, and nothing about users' types.
+    """A backend: every transition of a job, each atomic. A backend does not know the users' types.
 
-    Any verb may raise BrokerUnavailable (try again later) or BrokerRefused (never). Every verb may be sent again after a lost
-    reply: publish recognises serials and given ids, settle and release skip what is settled, the rest is idempotent.
+    Any verb may raise BrokerUnavailable (try again later) or BrokerRefused (retrying does not help). Every verb may be sent
+    again after a lost reply: publish recognises serials and given ids, settle and release skip settled messages, and the other
+    verbs are idempotent.
 
-    A verb that reports what it changed takes ``request``, a name that the caller chooses for one request. Sent again under the
-    same name within REQUEST_SECONDS, the verb changes nothing more and gives its first answer. Only an answer that reports a
-    change is remembered.
+    A verb that reports what it changed takes ``request``, a name that the caller chooses for one request. If the verb is sent
+    again under the same name within REQUEST_SECONDS, it changes nothing more and returns its first answer. Only an answer that
+    reports a change is remembered.
     """
 
     capabilities: Capabilities
     repaired: Callable[[Address, str], object] | None = None
-    """Told of what others had destroyed and a verb has made again: the address, and what it was."""
+    """Called with an address and a description after a verb has restored something that another program had destroyed there."""
 
     @property
     @abstractmethod
     def results(self) -> ResultStore:
-        """Waiting for endings."""
+        """Waits for endings."""
 
     @property
     @abstractmethod
     def control(self) -> ControlChannel:
-        """Asking a supervisor, and answering."""
+        """Sends requests to a supervisor, and receives answers."""
 
     @abstractmethod
     async def open(self) -> None:
@@ -43,4 +44,4 @@ class Broker(Producing, Consuming, Operating, Registering):
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of every connection. Idempotent."""
+        """Close every connection. Idempotent."""

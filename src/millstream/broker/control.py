@@ -1,4 +1,4 @@
-"""Messages between processes that know each other by name only: a command and a supervisor."""
+"""Messages between a command and a supervisor, which know each other only by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 
 class ControlChannel(ABC):
-    """A list of messages per name. Each message is received once; those that nobody receives expire."""
+    """A list of messages per name. Each message is received once. Messages that nobody receives expire."""
 
     @abstractmethod
     async def send(self, to: str, message: bytes, ttl: float) -> None:

@@ -1,4 +1,4 @@
-"""Explains from readings why a job is not running. The decision only: no I/O, and no clock of its own."""
+"""Decides from stored values why a job is not running. No I/O and no clock."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ if TYPE_CHECKING:
     from millstream.model.message import ErrorNote, Message
 
 STOPS_ALL: tuple[WhyCode, ...] = ("read_only", "full", "paused", "no_worker")
-"""What holds up every job at an address. A job that also waits for something else is told of these, too."""
+"""Causes that hold up every job at an address. They are reported in addition to a job's own cause."""
 
 ERROR_CHARACTERS = 200
-"""The most characters of an error's text in an explanation."""
+"""Maximum number of characters of an error's text in an explanation."""
 
 NAMES = 5
-"""The most names of workers, queues or tasks in an explanation."""
+"""Maximum number of workers, queues or tasks named in an explanation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What an explanation rests on, as it was read."""
+    """The values that an explanation is based on, as they were read."""
 
     address: Address
     view: JobView | None
-    """The job; ``None`` if the server does not know it."""
+    """The job, or ``None`` if the server does not know it."""
     standing: Standing
     state: QueueState
     workers: Sequence[WorkerInfo] = ()
-    """All that are registered, whatever they serve."""
+    """All registered workers, whatever they serve."""
     trouble: Trouble | None = None
     ahead: JobView | None = None
-    """The job that has the turn of its key."""
+    """The job that has the turn of this job's key."""
     serving: list[WorkerInfo] = field(init=False)
-    """Those of the workers that serve its address."""
+    """The workers that serve the job's address."""
 
     def __post_init__(self) -> None:
         serving = [worker for worker in self.workers if self.address.base in worker.queues]
@@ -50,7 +50,7 @@ class Facts:
 
 
 def explain(facts: Facts) -> Why:
-    """Why a job is not running: the most specific cause, and what else holds up everything at its address."""
+    """Return why a job is not running: the most specific cause, and causes that hold up every job at its address."""
     view = facts.view
     if view is None:
         return _unknown(facts)
@@ -79,7 +79,7 @@ def explain(facts: Facts) -> Why:
     also = [other for other in others if other.code in STOPS_ALL]
     if not also:
         return first
-    text = "; ".join([first.text, *(f"besides, {other.text}" for other in also)])
+    text = "; ".join([first.text, *(f"also, {other.text}" for other in also)])
     return msgspec.structs.replace(first, text=text, also=tuple(other.code for other in also))
 
 
@@ -87,9 +87,9 @@ def explain(facts: Facts) -> Why:
 
 
 def _unknown(facts: Facts) -> Why:
-    text = "the server knows no such job: it ended and left no result, or its id or queue is another"
+    text = "the server does not know this job: it ended without a stored result, or its id or queue is wrong"
     if facts.trouble is not None:
-        text += f"; besides, {facts.trouble.text}"
+        text += f"; also, {facts.trouble.text}"
     return Why(code="unknown", text=text, also=() if facts.trouble is None else (facts.trouble.code,))
 
 
@@ -97,14 +97,14 @@ def _running(facts: Facts, view: JobView) -> Why:
     worker = view.worker
     text = f"it is running on worker {worker}" + ("" if view.since is None else f" since {_moment(view.since)}")
     if all(each.id != worker for each in facts.workers):
-        text += "; that worker is no longer registered, so it died or is cut off, and others take over when its lease ends"
+        text += "; that worker is no longer registered (it died or is unreachable): another takes over when its lease lapses"
     return Why(code="running", text=text, at=view.since, workers=(worker,))
 
 
 def _dead(facts: Facts, view: JobView) -> Why:
     letter, died_at = view.why_dead, view.ended_at if view.letter is None else view.letter.died_at
     if letter is None:
-        return Why(code="dead", text="it is dead, and its letter was purged", at=died_at)
+        return Why(code="dead", text="it is dead, and its dead letter was purged", at=died_at)
     if letter.reason == "stopped" and facts.standing.stopped_by:
         return msgspec.structs.replace(_stopped(facts), at=died_at)
     error = _error(letter.error)
@@ -123,13 +123,13 @@ def _server(facts: Facts) -> list[Why]:
 
 
 def _put_off(facts: Facts, view: JobView, message: Message | None) -> list[Why]:
-    """A worker that does not know its task puts a job off for some seconds, again and again."""
+    """A worker that does not know a job's task postpones the job for a few seconds, again and again."""
     if view.status != "scheduled" or message is None or not message.unknown_since_ms:
         return []
     if facts.serving and (unknown := _unknown_task(facts, message)):
         return unknown
     when = "" if view.due_at is None else f" until {_when(view.due_at, facts.standing.now)}"
-    text = f"a worker that does not know task {message.task!r} put it off{when}"
+    text = f"a worker that does not know task {message.task!r} postponed it{when}"
     return [Why(code="unknown_task", text=text, at=view.due_at)]
 
 
@@ -140,7 +140,7 @@ def _not_due(facts: Facts, view: JobView, message: Message | None) -> list[Why]:
     when = _when(due, facts.standing.now)
     if message is not None and message.last_error is not None:
         error = _error(message.last_error)
-        text = f"it waits for attempt {message.attempt}, due {when}, because it failed: {error}"
+        text = f"it failed and waits for attempt {message.attempt}, due {when}: {error}"
         return [Why(code="retry", text=text, at=due, error=error)]
     if message is not None and message.first_received_ms:
         return [Why(code="scheduled", text=f"its handler snoozed it; it is due {when}", at=due)]
@@ -174,7 +174,7 @@ def _unserved(facts: Facts) -> list[Why]:
         found.append(Why(code="paused", text=f"{named(address)} is paused; resume it: {command}"))
     if not facts.state.consumers or not facts.serving:
         served = sorted({queue for worker in facts.workers for queue in worker.queues})
-        others = f"those that are registered serve {_some(served)}" if served else "none is registered"
+        others = f"registered workers serve {_some(served)}" if served else "no worker is registered"
         found.append(Why(code="no_worker", text=f"no worker serves {named(address)} ({others})"))
     return found
 
@@ -216,7 +216,7 @@ def _at_limit(worker: WorkerInfo, address: Address, task: str) -> bool:
 
 
 def _in_use(worker: WorkerInfo, task: str) -> str:
-    """Of the kind of slots that a task needs, or of both if that is not known."""
+    """Return the used slots of the kind that the task needs, or of both kinds if that is not known."""
     kinds = [f"{worker.running[kind]} of {worker.slots[kind]} {name}" for kind, name in enumerate(("coroutines", "threads"))]
     in_thread = (worker.tasks or {}).get(task)
     return " and ".join(kinds) if in_thread is None else kinds[in_thread]
@@ -224,7 +224,7 @@ def _in_use(worker: WorkerInfo, task: str) -> str:
 
 def _ready(facts: Facts) -> Why:
     text = (
-        f"it is ready and waits for its turn: {facts.state.ready:,} ready in {named(facts.address.base)}, "
+        f"it is ready and waits for a worker: {facts.state.ready:,} ready in {named(facts.address.base)}, "
         f"{_count(len(facts.serving), 'worker')}"
     )
     return Why(code="ready", text=text, workers=_ids(facts.serving))
@@ -236,17 +236,17 @@ def _stopped(facts: Facts) -> Why:
     of = f"{'queues' if address.is_queue else 'topics'} clear {shlex.quote(address.name)}"
     group = "" if address.is_queue else f" --group {shlex.quote(address.group)}"
     text = (
-        f"an earlier message with its key failed ({standing.stopped_by}), so the key is stopped; "
+        f"an earlier message with its key failed ({standing.stopped_by}), which stopped the key; "
         f"clear it: millstream {of} {shlex.quote(key)}{group}"
     )
     return Why(code="stopped_key", text=text, job=standing.stopped_by, key=standing.key)
 
 
-# -- words -------------------------------------------------------------------------------------------------------------------
+# -- wording -----------------------------------------------------------------------------------------------------------------
 
 
 def named(address: Address) -> str:
-    """A queue, or a topic's group, in a sentence."""
+    """Name a queue, or a topic's group, in a sentence."""
     place = "" if address.shard is None else f" (shard {address.shard})"
     if address.is_queue:
         return f"queue {address.name!r}{place}"

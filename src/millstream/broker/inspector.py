@@ -1,4 +1,4 @@
-"""Reading: everything that can be seen of queues, topics, jobs, dead letters and workers. Changes nothing."""
+"""Reads queues, topics, jobs, dead letters and workers. Changes nothing."""
 
 from __future__ import annotations
 
@@ -19,125 +19,127 @@ if TYPE_CHECKING:
     from millstream.broker.explaining import Facts
 
 Listed = Literal["blocked", "scheduled", "ready", "running", "dead"]
-"""The states by which jobs can be listed: those in which the server has the whole job."""
+"""States by which jobs can be listed: those in which the server stores the whole job."""
 
 Health = Literal["ok", "warn", "bad"]
-"""bad: jobs are lost, stuck, or will be; warn: it may come to that, or nobody looks after them."""
+"""bad: jobs are lost or stuck, or will be. warn: that may happen, or no worker serves them."""
 
 
 class QueueState(msgspec.Struct, frozen=True):
-    """A queue in numbers."""
+    """The counts of a queue."""
 
     queue: str
     ready: int
     running: int
-    """Claimed by a consumer that has its lease."""
+    """Claimed by a consumer that holds a lease."""
     scheduled: int
     dead: int
     paused: bool
     consumers: int
-    """How many consumers hold a lease."""
+    """Number of consumers that hold a lease."""
     totals: dict[str, int]
-    """Since the queue began: published, done, retried, dead, expired, cancelled, released, lapsed."""
+    """Counted since the queue was created: published, done, retried, dead, expired, cancelled, released, lapsed."""
     blocked: int = 0
-    """Waiting for the turn of their key."""
+    """Messages that wait for the turn of their key."""
     stopped: int = 0
-    """Keys that go on only when they are cleared."""
+    """Number of stopped keys. Each waits to be cleared."""
     shards: int = 0
-    """Of so many shards this is the sum; 0: it has none."""
+    """Number of shards that these counts are the sum of. 0: the queue is not sharded."""
     suspects: int = 0
-    """Of those that are ready, those that are set aside to run alone."""
+    """Ready messages that are set aside to run alone."""
 
 
 class GroupState(msgspec.Struct, frozen=True):
-    """A topic's group in numbers: how far it is, and what is to be done."""
+    """The position and counts of a topic's group."""
 
     name: str
     position: str
-    """The last entry of the log it was given."""
+    """Id of the last log entry delivered to the group."""
     lag: int | None
-    """Entries of the log it was not given yet; None: the server cannot tell."""
+    """Number of log entries not yet delivered to the group. None: the server cannot tell."""
     ready: int
-    """To be claimed: what it was not given yet, as far as that is known, handed back, left behind, or due for a retry."""
+    """Messages that can be claimed: log entries not yet delivered (if their number is known), and released, abandoned and due
+    ones.
+    """
     running: int
     scheduled: int
-    """Waiting for a retry."""
+    """Messages that wait for a retry."""
     dead: int
     paused: bool
     consumers: int
     blocked: int = 0
-    """Waiting for the turn of their key."""
+    """Messages that wait for the turn of their key."""
     stopped: int = 0
-    """Keys that go on only when they are cleared."""
+    """Number of stopped keys. Each waits to be cleared."""
 
 
 class TopicState(msgspec.Struct, frozen=True):
-    """A topic in numbers."""
+    """The counts of a topic."""
 
     name: str
     length: int
-    """Events in the log."""
+    """Number of events in the log."""
     delayed: int
-    """Events that are not in the log yet."""
+    """Number of delayed events, which are not in the log yet."""
     totals: dict[str, int]
-    """Since the topic began: published."""
+    """Counted since the topic was created: published."""
     groups: list[GroupState]
-    """By name."""
+    """Sorted by name."""
     followed: bool = False
-    """Broadcasts read it, or did: without a group it drops its oldest events at ``max_length``."""
+    """Broadcasts read the topic, or have read it. Without a group, it drops its oldest events at ``max_length``."""
     shards: int = 0
-    """Of so many shards this is the sum; 0: it has none."""
+    """Number of shards that these counts are the sum of. 0: the topic is not sharded."""
 
 
 class StoppedKey(msgspec.Struct, frozen=True):
-    """A key that goes on only when it is cleared."""
+    """A stopped ordering key. Its messages run again only after the key is cleared."""
 
     key: bytes
     by: str
-    """The id of the message whose death stopped it."""
+    """Id of the message whose death stopped the key."""
     since: float
     """Epoch seconds, server time."""
     waiting: int
-    """Dead letters that a clearing with replay puts back, as far as they are still dead."""
+    """Number of dead letters that clearing with replay returns to the queue, provided that they are still dead."""
 
     @property
     def text(self) -> str:
-        """The key as people read it."""
+        """The key as text for people."""
         return key_text(self.key)
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
-    """One job as the server has it. Moments are epoch seconds, server time; None where there is none."""
+    """One job as the server stores it. Times are epoch seconds of the server; None if there is no such time."""
 
     id: str
-    """Empty for an entry that is no message of ours: a backend may know of it only what it holds."""
+    """Empty if another program wrote the entry: the backend may then know only the consumer that holds it."""
     queue: str
     status: Status
     body: bytes = b""
-    """The message; empty once the job has ended other than dead."""
+    """The encoded message. Empty once the job has ended in any way but dead."""
     cursor: str = ""
-    """Where ``jobs`` goes on after this one."""
+    """Pass this as ``after`` to continue ``jobs`` after this job."""
     crashes: int = 0
-    """How many consumers died or lapsed while holding it."""
+    """Number of consumers that died or lapsed while they held the job."""
     due_at: float | None = None
-    """scheduled: when it will be ready."""
+    """scheduled: when the job will be ready."""
     expires_at: float | None = None
     consumer: str = ""
-    """running: who claimed it."""
+    """running: the consumer that claimed it."""
     since: float | None = None
     """running: when it was claimed."""
     letter: DeadLetter | None = None
-    """dead: its letter."""
+    """dead: its dead letter."""
     ending: Ending | None = None
-    """How it ended, while that is kept."""
+    """How the job ended, while the ending is kept."""
     ended_at: float | None = None
-    """When it ended, if that is known."""
+    """When the job ended, if known."""
     alone: bool = False
-    """ready: workers died while running it, so it waits to run with nothing beside it."""
+    """ready: workers crashed while running it, so it waits to run alone."""
 
     @property
     def message(self) -> Message | None:
-        """The message, read; None if there is none that can be."""
+        """The decoded message, or None if there is none or it cannot be decoded."""
         try:
             return decode_message(self.body) if self.body else None
         except (UnicodeDecodeError, msgspec.MsgspecError):
@@ -145,14 +147,14 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def why_dead(self) -> DeadLetter | None:
-        """Of a dead job: what its dead letter says, or its ending if the letter was purged; None if neither is there."""
+        """dead: the dead letter, or the letter kept in the ending if the dead letter was purged. None if neither exists."""
         if self.letter is not None:
             return self.letter
         return None if self.ending is None else self.ending.letter
 
     @classmethod
     def of_letter(cls, letter: DeadLetter) -> JobView:
-        """A dead job."""
+        """Return the view of a dead job."""
         return cls(
             id=letter.id,
             queue=letter.queue,
@@ -166,18 +168,18 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_ending(cls, queue: Address, job_id: str, ending: Ending, expires_at: float) -> JobView:
-        """A job of which only its ending is left, and until when that is kept."""
+        """Return the view of a job of which only the ending is left. ``expires_at`` is when the ending is deleted."""
         ended_at = expires_at - ending.ttl if ending.ttl and expires_at > 0 else None
         return cls(id=job_id, queue=str(queue), status=cast(Status, ending.status), ending=ending, ended_at=ended_at)
 
     @property
     def worker(self) -> str:
-        """running: the id of the worker that runs it, which may have had several names as a consumer."""
+        """running: the id of the worker that runs the job. One worker may have several consumer names."""
         return self.consumer.rpartition(".")[0] or self.consumer
 
     @property
     def task(self) -> str:
-        """The name of its task, or of an event's topic; empty if that is not known."""
+        """The name of its task, or of an event's topic. Empty if not known."""
         if self.letter is not None:
             return self.letter.task
         message = self.message
@@ -185,15 +187,15 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def enqueued_ms(self) -> int:
-        """When it was enqueued, by the clock of the machine that did; 0 if that is not known."""
+        """When the job was enqueued, by the clock of the machine that enqueued it. 0 if not known."""
         if self.letter is not None and self.letter.enqueued_ms:
             return self.letter.enqueued_ms
-        message = self.message  # a letter that the server wrote itself does not say it
+        message = self.message  # a dead letter written by the server has no enqueue time
         return message.enqueued_ms if message is not None else 0 if self.ending is None else self.ending.enqueued_ms
 
     @property
     def failures(self) -> tuple[Attempt, ...]:
-        """Its last failed attempts, oldest first."""
+        """The last failed attempts, oldest first."""
         if self.letter is not None:
             return self.letter.failures
         message = self.message
@@ -204,23 +206,23 @@ class Team(msgspec.Struct, frozen=True):
     """The worker processes of one supervisor."""
 
     processes: int
-    """How many it keeps now."""
+    """Current number of processes."""
     minimum: int
     maximum: int
     strategy: str
-    """By which it scales; empty: their number is fixed."""
+    """Name of the scaling strategy. Empty: the number of processes is fixed."""
     decisions: dict[str, int]
-    """up, down, hold, refused: how often it came to each."""
+    """How often each decision was made: up, down, hold, refused."""
     last: str = ""
-    """What it decided last, and why."""
+    """The last decision and its reason."""
     by_hand_until: float = 0.0
-    """Epoch seconds until which the number that was set by hand holds; 0: none was."""
+    """Epoch seconds until which a number set by hand applies. 0: no number is set by hand."""
     rates: dict[str, float] = {}
-    """Jobs that one process does per second, by address, as far as that was measured."""
+    """Measured jobs per second of one process, by address."""
 
 
 class WorkerInfo(msgspec.Struct, frozen=True):
-    """A worker process as it registered itself."""
+    """A worker process, as it registered itself."""
 
     id: str
     host: str
@@ -230,43 +232,44 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     started: float
     """Epoch seconds."""
     totals: dict[str, int]
-    """done, retried, dead, refused: outcomes this worker settled."""
+    """Outcomes that this worker settled: done, retried, dead, refused."""
     supervisor: str = ""
-    """The id of the one that keeps it; empty: it is in a process of its own."""
+    """Id of its supervisor. Empty: the worker runs without one."""
     team: Team | None = None
-    """Of a supervisor: the processes it keeps. It serves nothing itself."""
+    """The worker processes, if this is a supervisor. A supervisor runs no jobs itself."""
     tasks: dict[str, bool] | None = None
-    """The tasks it knows, by name and alias, and whether each runs in a thread. ``None``: it does not say, because there are
-    more than 500 or its version is older."""
+    """The tasks that it knows, by name and alias, and whether each runs in a thread. ``None``: not reported, because there are
+    more than 500 tasks or the worker's version is older.
+    """
     slots: tuple[int, int] = (0, 0)
-    """How many coroutines and how many threads it runs at once."""
+    """Maximum number of coroutines and of threads."""
     running: tuple[int, int] = (0, 0)
-    """How many of each are in use."""
+    """Number of coroutines and of threads in use."""
     full: list[str] = []
-    """Those of its ``queues`` of which it can start nothing more now."""
+    """The ``queues`` for which it cannot start another job now."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at, and how it is."""
+    """The result of one check."""
 
     check: str
-    """What was looked at, in a word or two."""
+    """Name of the check, in a word or two."""
     health: Health
     found: str
     way_out: str = ""
-    """What to do about it, unless it is ok."""
+    """The fix, unless the check is ok."""
 
 
 class Inspector(ABC):
-    """Reads the truth from the server; nothing is cached."""
+    """Reads from the server. Nothing is cached."""
 
     async def why(self, queue: Address, job_id: str) -> Why:
-        """Why a job of a queue, or an event of a group by its address, is not running.
+        """Return why a job of a queue, or an event of a group by its address, is not running.
 
-        It takes a few short readings, so a job that moves meanwhile may be explained by what was true a moment ago. What
-        workers say of themselves is at most a few seconds old.
+        This takes several short reads. If the job changes state between them, the explanation may be out of date by a moment.
+        The workers' own reports are at most a few seconds old.
         """
-        from millstream.broker.explaining import explain  # which no worker needs
+        from millstream.broker.explaining import explain  # no worker needs this module
 
         try:
             return explain(await self.facts(queue, job_id))
@@ -277,7 +280,7 @@ class Inspector(ABC):
             return Why(code=trouble.code, text=trouble.text)
 
     async def facts(self, queue: Address, job_id: str) -> Facts:
-        """What ``why`` rests on, the job among it."""
+        """Return the values that ``why`` is based on, including the job."""
         from millstream.broker.explaining import Facts
 
         standing = await self.standing(queue, job_id)
@@ -293,81 +296,83 @@ class Inspector(ABC):
 
     @abstractmethod
     async def standing(self, queue: Address, job_id: str) -> Standing:
-        """The time at an address, a job's ordering key there, and who has the key's turn. In O(1)."""
+        """Return the server time at an address, a job's ordering key, and the job that has the key's turn. Takes O(1)."""
 
     @abstractmethod
     async def trouble(self) -> Trouble | None:
-        """Why the server refuses writes; ``None`` if it takes them, or if it does not let us ask."""
+        """Return why the server refuses writes. ``None``: it accepts them, or it does not let us ask."""
 
     @abstractmethod
     async def status(self, queue: Address, job_id: str) -> Status:
-        """Where the job is now; ``unknown`` if it left nothing behind. In O(1)."""
+        """Return the state of a job, ``unknown`` if it left nothing behind. Takes O(1)."""
 
     @abstractmethod
     async def queues(self) -> list[str]:
-        """Every queue ever declared, sorted."""
+        """Return every queue ever declared, sorted."""
 
     @abstractmethod
     async def queue(self, queue: Address) -> QueueState:
-        """One queue in numbers, or one group, by its address."""
+        """Return the counts of one queue, or of one group by its address."""
 
     @abstractmethod
     async def topics(self) -> list[str]:
-        """Every topic ever opened, sorted."""
+        """Return every topic ever opened, sorted."""
 
     @abstractmethod
     async def topic(self, topic: str) -> TopicState:
-        """One topic in numbers, with its groups."""
+        """Return the counts of one topic and its groups."""
 
     @abstractmethod
     async def shards(self, address: Address) -> int:
-        """How many shards a queue, or a topic by its address, has; 0: none."""
+        """Return the number of shards of a queue, or of a topic by its address. 0: not sharded."""
 
     @abstractmethod
     async def stopped_keys(self, queue: Address) -> list[StoppedKey]:
-        """The keys that are stopped in a queue or group, sorted."""
+        """Return the stopped keys of a queue or group, sorted."""
 
     @abstractmethod
     async def jobs(
         self, queue: Address, status: Listed, *, after: str = "", limit: int = 100, task: str | None = None
     ) -> list[JobView]:
-        """Jobs of one state, after a cursor: at most ``limit``, fewer if they are large; none: there are no more.
+        """Return the jobs in one state after a cursor: at most ``limit``, fewer if they are large. An empty list is the end.
 
-        With ``task`` only jobs of that task. The server passes over the others, at most 1,000 per call, so a rare task in a
+        With ``task``, return only jobs of that task. The server skips the others, at most 1,000 per call, so a rare task in a
         long queue takes many short calls.
 
-        Blocked ones by key, each key's in their order, scheduled ones by due time, ready ones in the order in which they will
-        be claimed, running ones by consumer, dead ones oldest first. One that changes its state meanwhile may be missed or met
-        twice.
+        The order is: blocked jobs by key and then by position, scheduled jobs by due time, ready jobs in the order of their
+        claims, running jobs by consumer, dead jobs oldest first. A job that changes its state during the listing may be missed
+        or listed twice.
         """
 
     @abstractmethod
     async def job(self, queue: Address, job_id: str) -> JobView | None:
-        """All that is known of a job; None if it left nothing behind. In O(1)."""
+        """Return everything known about a job, or None if it left nothing behind. Takes O(1)."""
 
     @abstractmethod
     async def dead_letters(self, queue: Address, *, after: str = "", limit: int = 100) -> list[DeadLetter]:
-        """Dead letters, oldest first, after a cursor: at most ``limit``, fewer if they are large; none: there are no more."""
+        """Return dead letters after a cursor, oldest first: at most ``limit``, fewer if they are large. An empty list is the
+        end.
+        """
 
     @abstractmethod
     async def dead_letter(self, queue: Address, job_id: str) -> DeadLetter | None:
-        """One dead letter by its job's id. In O(1)."""
+        """Return one dead letter by its job's id. Takes O(1)."""
 
     @abstractmethod
     async def due(self, queue: Address) -> int:
-        """How many scheduled jobs are due and not ready yet, since nobody has claimed; in a group also of delayed events."""
+        """Return the number of due jobs that no claim has made ready yet. For a group this includes delayed events."""
 
     @abstractmethod
     async def workers(self) -> list[WorkerInfo]:
-        """The worker processes that are registered now."""
+        """Return the worker processes that are registered now."""
 
     @abstractmethod
     async def supervisors(self) -> list[WorkerInfo]:
-        """The supervisors that are registered now, each with its ``team``."""
+        """Return the supervisors that are registered now, each with its ``team``."""
 
     @abstractmethod
     async def examine(self) -> list[Finding]:
-        """How the server and the queues are: settings that matter, latency, clock, and what is stuck, lost or served by nobody.
+        """Check the server and the queues: settings, latency, clock, and jobs that are stuck, lost or not served by any worker.
 
-        Every call to the server is short; a large queue costs no more than a small one unless it is inconsistent.
+        Every call to the server is short. A large queue costs no more than a small one unless it is inconsistent.
         """

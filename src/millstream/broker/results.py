@@ -1,4 +1,4 @@
-"""Waiting for how a job ended: pushed, never polled."""
+"""Waiting for the ending of a job. Endings are pushed, never polled."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from millstream.model.address import Address
 
 
 class ResultStore(ABC):
-    """Endings, kept for a while, and the waiting for them."""
+    """Stores endings for a limited time, and lets callers wait for them."""
 
     @abstractmethod
     async def get(self, queue: Address, job_id: str) -> bytes | None:
-        """The encoded Ending, or None if there is none now."""
+        """Return the encoded Ending, or None if none is stored."""
 
     @abstractmethod
     async def wait(self, queue: Address, job_id: str, timeout: float | None) -> bytes | None:
-        """The encoded Ending as soon as there is one. None: the job is unknown and left nothing.
+        """Wait for the encoded Ending and return it. None means that the job is unknown and left nothing behind.
 
-        Looking and registering is one step, so nothing is missed in between; survives a reconnect. Raises TimeoutError.
+        Reading and registering as a waiter is one atomic step, so no ending is missed. Waiting survives a reconnect. Raises
+        TimeoutError.
         """

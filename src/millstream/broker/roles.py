@@ -1,6 +1,6 @@
-"""What a backend does, by who needs it: producers, consumers, operators, and workers that want to be seen.
+"""The verbs of a backend, grouped by their users: producers, consumers, operators, and workers that register themselves.
 
-Each verb is one whole, atomic transition. Reading is the `Inspector`'s, waiting for results the `ResultStore`'s.
+Each verb is one atomic transition. The `Inspector` reads, and the `ResultStore` waits for results.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from millstream.model.outcome import Outcome
 
 
 class Producing(ABC):
-    """Makes queues, topics and groups known, adds messages, and takes back those that wait."""
+    """Declares queues, topics and groups, publishes messages, and cancels messages that have not started."""
 
     @abstractmethod
     async def declare(self, queue: Address) -> None:
-        """Make the queue known by name. Idempotent."""
+        """Register the queue by name. Idempotent."""
 
     @abstractmethod
     async def open_topic(
@@ -44,80 +44,93 @@ class Producing(ABC):
         keep_count: int | None = None,
         followed: bool = False,
     ) -> list[str]:
-        """Make the topic known, and those of its groups that do not exist, each at its place; the names of these.
+        """Open the topic, and create each of its groups that does not exist at its start position. Returns the names of the
+        created groups.
 
-        A group is a queue under its own address (``Address.of_group``) that also claims in the topic's log. An event leaves the
-        log when every group has settled it and, if the topic has retention, it is ``keep`` seconds old or ``keep_count`` came
-        after it: by the first claim or ``follow`` a second after the last time. Each of the two holds until it is said anew; 0
-        is none of it, None as it is, which in a new topic is none. While there is no group, only retention ends an event, also
-        by an emit, and ``max_length`` if the topic is followed, which ``followed`` or the first ``follow`` says for good.
+        A group is a queue with its own address (``Address.of_group``) that also claims from the topic's log. Trimming removes
+        an event from the log once every group has settled it and retention no longer keeps it. Claims and ``follow`` trim, at
+        most once a second per topic. Retention keeps an event until it is ``keep`` seconds old or ``keep_count`` newer events
+        exist. Each of these two settings persists until it is changed: 0 disables it, and None leaves it unchanged (disabled
+        for a new topic).
 
-        A group's dead letters can be claimed too, under an address of their own (``Address.dead``), as messages that carry them
-        (``decode_letter``). One that is settled as done leaves the list. With RETRY it stays, and is given again after the
-        delay, with the message of the outcome (its letter left out). With any other outcome it stays, is given no more, and
-        ``Outcome.letter``, if there is one, is kept with it as ``DeadLetter.unhandled``. One that was replayed, purged or too
-        old meanwhile is not there to be given, marked or taken off. They are paused with the group.
+        Without a group, only retention removes events, and ``emit`` trims too. If the topic is also followed, its oldest events
+        are dropped at ``max_length``. ``followed`` or the first ``follow`` marks a topic as followed, permanently.
+
+        A group's dead letters can be claimed too, at their own address (``Address.dead``), as messages that carry the letter
+        (``decode_letter``). DONE removes the dead letter from the list. RETRY keeps it and delivers it again after the delay,
+        with the message of the outcome (without the letter). Any other outcome keeps it, does not deliver it again, and stores
+        ``Outcome.letter``, if set, as ``DeadLetter.unhandled``. A dead letter that was replayed, purged or trimmed by age in
+        between is no longer delivered, marked or removed. Pausing a group also pauses its dead letters.
         """
 
     @abstractmethod
     async def open_prefix(self, prefix: str, group: str, start: LogPosition, known: Collection[str] = ()) -> list[str]:
-        """Have this group in every topic whose name begins so: in those that there are from ``start`` on, in those that are
-        opened later, and where it was removed since, from their beginning. Returns the topics it is in now, but for those in
-        ``known``.
+        """Subscribe this group to every topic whose name starts with ``prefix``.
+
+        In existing topics the group starts at ``start``. In topics opened later, and in topics from which it was removed, it
+        starts at the beginning. Returns the topics that have the group now, except those in ``known``.
         """
 
     @abstractmethod
     async def publish(
         self, queue: Address, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
     ) -> list[Receipt]:
-        """Accept a batch, in order; one receipt each. What is CREATED survives.
+        """Accept a batch, in order. Returns one receipt per post. A CREATED message is durable.
 
-        With ``shards`` the address is one of so many; if that is not what is noted there, nothing is written and it raises
-        ShardsChanged. What is noted nowhere yet is noted now.
+        ``shards`` is the number of shards that the caller assumes. If the server has a different number, nothing is written and
+        the call raises ShardsChanged. If it has none yet, the number is stored.
 
-        Generated ids are recognised by (sender, serial) even after their job left nothing; a serial skipped or refused is not
-        taken for accepted. Given ids are recognised while their job lives and ``id_ttl`` after. ``max_length`` counts ready,
-        running, scheduled and blocked jobs. One sender's calls must arrive in order.
+        Generated ids are recognised by (sender, serial), even after their job has left nothing behind. A skipped or refused
+        serial does not count as accepted. Given ids are recognised while their job exists and for ``id_ttl`` after that.
+        ``max_length`` counts ready, running, scheduled and blocked jobs. The calls of one sender must arrive in order.
         """
 
     @abstractmethod
     async def emit(
         self, topic: str, posts: Sequence[Post], *, sender: str = "", max_length: int | None = None, shards: int = 0
     ) -> list[Receipt]:
-        """Accept a batch of events, in order; one receipt each. Each group is given what is CREATED.
+        """Accept a batch of events, in order. Returns one receipt per post. Every group receives each CREATED event.
 
-        Ids are recognised as by ``publish``, given ones for ``id_ttl`` from now on. At ``max_length`` events, in the log,
-        delayed, or blocked in the group where most are, they are FULL; but if the topic is followed and has no group, the
-        oldest of the log are dropped for them. ``shards`` as for ``publish``.
+        Ids are recognised as in ``publish``; given ids for ``id_ttl`` from now on. The limit ``max_length`` counts the events
+        in the log, the delayed events, and the blocked events of the group that has most of them. At the limit, events are
+        FULL. If the topic is followed and has no group, the oldest events of the log are dropped instead. ``shards`` works as
+        in ``publish``.
         """
 
     @abstractmethod
     async def cancel(self, queue: Address, job_id: str, *, request: str = "") -> Cancellation:
-        """CANCELLED: it was scheduled, blocked or ready and will never run; its ending is ``cancelled``. In O(1)."""
+        """Cancel a message. Takes O(1).
+
+        CANCELLED means that it was scheduled, blocked or ready and will never run; its ending is ``cancelled``.
+        """
 
     @abstractmethod
     async def cancel_many(self, queue: Address, job_ids: Sequence[str]) -> list[Cancellation]:
-        """Cancel a batch, one answer each. Server time grows with the batch: at most 200 ids per call."""
+        """Cancel a batch. Returns one result per id. Server time grows with the batch: pass at most 200 ids per call."""
 
 
 class Consuming(ABC):
-    """Leases, and what is done under one: claim, settle, hand back."""
+    """Leases, and the verbs that need one: claim, settle, release."""
 
     @abstractmethod
     async def join(
         self, queue: Address, consumer: str, lease: float, *, max_consumers: int | None = None, order: OrderRules | None = None
     ) -> int:
-        """Write the consumer's first lease; also declares the queue. A consumer name is never used again.
+        """Create the consumer's lease, and declare the queue. A consumer name is never reused.
 
-        Returns a number that rises with every join at this address: a later owner of a shard has a larger one. If
-        ``max_consumers`` others have a lease, nothing is written and it returns 0. It checks overdue leases as a claim does, so
-        a dead consumer does not count for long. ``order`` holds for all from now on; None leaves it as it is.
+        Returns a number that rises with every join at this address, so a later owner of a shard has a larger number. If
+        ``max_consumers`` other consumers hold a lease, nothing is written and the call returns 0. Like a claim, a join checks
+        overdue leases, so a dead consumer does not count for long. ``order`` applies to all consumers from now on; None leaves
+        the rules unchanged.
         """
 
     @abstractmethod
     async def join_members(self, address: Address, member: str, lease: float) -> Membership:
-        """Be one of those who share the shards of an address (the whole's, where nothing is ever claimed): a member for so many
-        seconds from now, unless it joins again, is ``renew``ed, or ``leave``s."""
+        """Join the members that share the shards of a base address, for ``lease`` seconds.
+
+        The membership ends early with ``leave``. Joining again or ``renew`` extends it. Nothing is ever claimed at a base
+        address.
+        """
 
     @abstractmethod
     async def claim(
@@ -130,77 +143,86 @@ class Consuming(ABC):
         alone: bool = False,
         suspect_after: int = SUSPECT_AFTER,
     ) -> Claim:
-        """Take at most ``count`` messages: what was released or belonged to a lapsed consumer first, then what is ready.
+        """Take at most ``count`` messages: first released messages and those of lapsed consumers, then ready messages.
 
-        Raises LeaseLost if the consumer has no lease. Takes nothing from a paused queue. Promotes what is due, marks overdue
-        leases and lapses those overdue for OVERDUE_SECONDS; ``count=0`` does only that. With ``wait``, first waits until
-        something was published, released or scheduled earlier, ``nudge`` is called, or so many seconds passed. Messages with
-        ``suspect_after`` crashes or more are set aside, and come only with ``alone=True``, one at a time.
+        Raises LeaseLost if the consumer has no lease. A paused queue returns no messages. A claim also promotes due messages,
+        marks overdue leases, and lapses leases that have been overdue for OVERDUE_SECONDS; with ``count=0`` it does only that.
+        With ``wait``, the call first waits up to that many seconds. It stops waiting when a message is published, released or
+        scheduled earlier than the others, or when ``nudge`` is called. Messages with ``suspect_after`` crashes or more are set
+        aside as suspects. Only a claim with ``alone=True`` returns a suspect, one per call.
 
-        Of the messages of one key one is out at a time: it has the **turn** from its first claim on until it is settled as
-        done, dead or expired, through hand-backs, crashes, and retries, which come back with the turn. A message whose key's
-        turn is another's is **blocked**: it leaves the stream, or the log, holds no claim, and is given when the turn comes to
-        it, the first published first. In a group that is the order of the log, in a queue that in which they became ready.
-        What is replayed takes its old place among those that wait. While the one with the turn waits for a retry and
-        ``max_pending`` of its key are blocked, what comes dies (``pending_full``). Of a stopped key all that comes dies
-        (``stopped``).
+        Per ordering key, one message is delivered at a time. It has the **turn** from its first claim until it is settled as
+        done, dead or expired. It keeps the turn through releases, crashes and retries. A message whose key's turn belongs to
+        another message is **blocked**: it leaves the stream or log, is not claimed, and is delivered when it gets the turn. The
+        turn goes to the earliest blocked message: in log order in a group, and in a queue in the order in which the messages
+        became ready. A replayed message gets its old position among the blocked ones. While the message with the turn waits for
+        a retry and ``max_pending`` messages of its key are blocked, further messages of the key die (reason ``pending_full``).
+        All messages of a stopped key die (reason ``stopped``).
         """
 
     @abstractmethod
     async def nudge(self, queue: Address, consumer: str) -> None:
-        """End this consumer's own waiting claim now, if there is one."""
+        """End this consumer's waiting claim now, if it has one."""
 
     @abstractmethod
     async def settle(self, queue: Address, consumer: str, outcomes: Sequence[Outcome]) -> int:
-        """End the deliveries. Returns how many were settled by this call; the others had been settled before.
+        """Store the outcomes of deliveries. Returns how many this call settled; the others were settled before.
 
-        Raises LeaseLost, changing nothing, if the consumer has no lease.
+        Raises LeaseLost, and changes nothing, if the consumer has no lease.
         """
 
     @abstractmethod
     async def release(self, queue: Address, consumer: str, refs: Sequence[bytes]) -> int:
-        """Hand back what was claimed and not finished, without counting a crash; others claim it first. Returns how many."""
+        """Return claimed messages to the queue without counting a crash. The next claims take them first. Returns how many were
+        released.
+        """
 
     @abstractmethod
     async def recover(self, queue: Address, consumer: str, holding: Collection[bytes]) -> list[Entry]:
-        """What the server says this consumer has claimed and it does not hold: claims whose reply was lost."""
+        """Return messages that this consumer has claimed but does not hold: claims whose reply was lost."""
 
     @abstractmethod
     async def renew(self, queue: Address, leases: Mapping[str, float]) -> set[str]:
-        """Extend each consumer's lease by so many seconds from now. Returns those whose lease is gone."""
+        """Extend each consumer's lease to the given number of seconds from now. Returns the consumers whose lease no longer
+        exists.
+        """
 
     @abstractmethod
     async def leave(self, queue: Address, consumer: str, *, blameless: bool = False) -> int:
-        """Give up a lease, one's own or a dead child's: what it held can be claimed at once. Returns how much that was.
+        """Give up a lease: the caller's own, or that of a dead child process. Its messages can be claimed immediately.
 
-        ``blameless``: it was ended on purpose, no crash is counted.
+        Returns the number of messages that it held. With ``blameless`` no crash is counted, because the consumer was ended on
+        purpose.
         """
 
     @abstractmethod
     async def follow(self, topic: str, after: Position | None, count: int, *, wait: float = 0.0) -> Followed:
-        """Read on in a topic's log without a group: at most ``count`` events after a position, in order. They stay where they
-        are, for all who follow. None: nothing yet, but the position of the end, to read from now on.
+        """Read a topic's log without a group: at most ``count`` events after a position, in order.
 
-        What had left the log before it was read is counted. If the log or its end was lost it is UNKNOWN how much that is, and
-        reading goes on with the first entry of the new log, or where the old one ends now. Publishes what is due, and trims.
-        With ``wait``, first waits until something was published or delayed to an earlier moment, or so many seconds passed.
+        The events stay in the log for other followers. With ``after=None`` the call returns no events and the position of the
+        end of the log.
+
+        Events that left the log before they were read are counted as missed. If the log or its end was lost, that number is
+        UNKNOWN, and reading continues with the first entry of the new log, or at the current end of the old one. The call also
+        publishes due events and trims. With ``wait``, it first waits up to that many seconds, until an event is published or
+        delayed to an earlier time.
         """
 
 
 class Operating(ABC):
-    """What a person or an upkeep changes: pauses, groups, keys, shards, dead letters.
+    """Verbs for operators and maintenance: pauses, groups, keys, shards, dead letters.
 
-    ``inspector`` is needed to see what stands in the way of a change.
+    ``inspector`` shows what prevents a change.
     """
 
     @property
     @abstractmethod
     def inspector(self) -> Inspector:
-        """Reading."""
+        """The inspector of this backend."""
 
     @abstractmethod
     async def pause(self, queue: Address) -> None:
-        """Claims bring nothing until ``resume``; durable. Producers go on."""
+        """Stop claims from returning messages until ``resume``. Durable. Publishing continues."""
 
     @abstractmethod
     async def resume(self, queue: Address) -> None:
@@ -208,44 +230,50 @@ class Operating(ABC):
 
     @abstractmethod
     async def seek(self, group: Address, to: LogPosition, *, request: str = "") -> bool:
-        """Move a group's position in the log, back or forward. False: no such group.
+        """Move a group's position in the log, backward or forward. Returns False if there is no such group.
 
-        Back: an event that it was given before is given again, as a new delivery, also if somebody holds it; if it is then
-        retried or dies, that takes the place of what was scheduled or dead under its id. Forward: what it holds stays its own.
+        Backward: the group receives earlier events again, as new deliveries, even if a consumer still holds them. If such a
+        delivery is retried or dies, it replaces the scheduled or dead message with the same id. Forward: the group keeps the
+        messages that it has already claimed.
         """
 
     @abstractmethod
     async def remove_group(self, group: Address, *, request: str = "") -> bool:
-        """Remove a group with all it holds; the log keeps nothing for it any more. False: there was none."""
+        """Remove a group and all its messages; the log keeps nothing for it any more. Returns False if the group did not exist."""
 
     @abstractmethod
     async def remove_prefix(self, prefix: str, group: str, *, request: str = "") -> bool:
-        """Undo ``open_prefix``: remove the group from all these topics, with all it holds. False: there was no such prefix, and
-        nothing was removed."""
+        """Undo ``open_prefix``: remove the group and its messages from all topics with this prefix. Returns False, and removes
+        nothing, if the prefix was not open.
+        """
 
     @abstractmethod
     async def clear_key(self, queue: Address, key: bytes, *, replay: bool, request: str = "") -> int | None:
-        """Let a stopped key go on. None: it is not stopped.
+        """Clear a stopped key. Returns the number of replayed messages, or None if the key is not stopped.
 
-        With ``replay`` the letter that stopped it, if it is still dead, and those that died as ``stopped`` since become ready
-        again, in their order and before anything newer. Otherwise they stay dead. Returns how many were replayed.
+        With ``replay``, the dead letter that stopped the key (if it still exists) and the messages that died as ``stopped``
+        since then become ready again, in order and before anything newer. Without it they stay dead.
         """
 
     @abstractmethod
     async def note_shards(self, address: Address, shards: int, *, anew: bool = False) -> int:
-        """How many shards a queue, or a topic by its address, has: what is noted, or if nothing is, or ``anew``, this, which is
-        then noted; 0: none."""
+        """Return the number of shards of a queue, or of a topic by its address. 0 means not sharded.
+
+        If no number is stored, or with ``anew``, ``shards`` is stored and returned.
+        """
 
     @abstractmethod
     async def fence_shard(self, address: Address, shards: int) -> None:
-        """From now on only those may publish to this shard, of a queue or of a topic by its address, who say that it is one of
-        so many; 0: nobody."""
+        """Accept publishes to this shard only from publishers that assume this number of shards. 0 rejects all. The shard is
+        one of a queue, or one of a topic by its address.
+        """
 
     async def reshard(self, address: Address, shards: int) -> None:
-        """Change how many shards a queue, or a topic by its address, has; 0: it has none any more.
+        """Change the number of shards of a queue, or of a topic by its address. 0 removes sharding.
 
-        ShardsInUse, changing nothing, if anything is ready, running, scheduled, delayed or blocked in the shards it has, or
-        dead in one that would be no more. While it looks nobody can publish; if it is cut off it can be sent again.
+        Raises ShardsInUse, and changes nothing, if a message is ready, running, scheduled, delayed or blocked in an existing
+        shard, or dead in a shard that would be removed. Nobody can publish during the check. After an interruption, call it
+        again.
         """
         has = await self.inspector.shards(address)
         before, after = address.shards(has), address.shards(shards)
@@ -256,32 +284,37 @@ class Operating(ABC):
         for shard in fenced:
             await self.fence_shard(shard, 0)
         if not has:
-            await self.note_shards(address, shards, anew=True)  # who knows of no shards is kept out by it
+            await self.note_shards(address, shards, anew=True)  # rejects publishers that know of no shards
         for shard in before:
             busy = await self.what_holds(shard, lasts=shard in after)
             if busy:
                 for each in fenced:
                     await self.fence_shard(each, has)
                 await self.note_shards(address, has, anew=True)
-                raise ShardsInUse(f"{shard!r} has {busy}: the number of shards can only change when nothing is on its way")
+                raise ShardsInUse(f"{shard!r} has {busy}: the number of shards can only change when no message is waiting")
         for shard in fenced:
             await self.fence_shard(shard, shards)
         await self.note_shards(address, shards, anew=True)
 
     async def _finish_reshard(self, address: Address, fenced: Sequence[Address], shards: int) -> None:
-        """It has this number already: nothing moves, so nothing is in the way, and publishers are let in.
+        """Complete a reshard to the number that is already stored: no message moves, so publishers are admitted.
 
-        A change from no shards notes the number before it looks. If that call was cut off, this one looks, and may undo it.
+        A change from no shards stores the number before it checks the queue. If that call was interrupted, this one checks, and
+        may undo the change.
         """
         busy = await self.what_holds(address, lasts=False) if shards else ""
         for shard in fenced:
             await self.fence_shard(shard, 0 if busy else shards)
         if busy:
             await self.note_shards(address, 0, anew=True)
-            raise ShardsInUse(f"{address!r} has {busy}: the number of shards can only change when nothing is on its way")
+            raise ShardsInUse(f"{address!r} has {busy}: the number of shards can only change when no message is waiting")
 
     async def what_holds(self, shard: Address, *, lasts: bool) -> str:
-        """What is on its way in a shard, or dead in one that does not last; nothing: it can go."""
+        """Return what prevents removing or changing a shard, as text: unfinished messages, and dead letters unless the shard
+        ``lasts``.
+
+        An empty string means that nothing prevents it.
+        """
         if shard.is_queue:
             queue = await self.inspector.queue(shard)
             counts = {word: getattr(queue, word) for word in ("ready", "running", "scheduled", "blocked", "dead")}
@@ -291,7 +324,7 @@ class Operating(ABC):
             counts = {word: sum(getattr(group, word) for group in topic.groups) for word in words}
             counts["delayed"] = topic.delayed
             if any(group.lag is None for group in topic.groups):
-                return "events of which the server does not know how many they are, since a group was moved"
+                return "an unknown number of events, because a group was moved"
             if not topic.groups:
                 counts["ready"] = topic.length
         if lasts:
@@ -300,12 +333,15 @@ class Operating(ABC):
 
     @abstractmethod
     async def promote(self, queue: Address, job_ids: Sequence[str], *, request: str = "") -> list[str]:
-        """Make scheduled jobs ready now, whenever they would be due. Returns the ids that were scheduled and are now ready."""
+        """Make scheduled jobs ready now, before their due time. Returns the ids that were scheduled and are now ready."""
 
     @abstractmethod
     async def replay(self, queue: Address, job_ids: Sequence[str], *, request: str = "") -> list[str]:
-        """Make dead letters ready again under their old ids. Returns the ids that were dead and are now ready, or blocked by an
-        older one of their key. Those of a stopped key stay dead: ``clear_key``."""
+        """Make dead letters ready again under their old ids.
+
+        Returns the ids that were dead and are now ready, or blocked behind an older message of their key. Dead letters of a
+        stopped key stay dead: use ``clear_key``.
+        """
 
     @abstractmethod
     async def purge(self, queue: Address, job_ids: Sequence[str], *, request: str = "") -> list[str]:
@@ -321,4 +357,4 @@ class Registering(ABC):
 
     @abstractmethod
     async def unregister(self, worker_id: str) -> None:
-        """Take a worker off the list."""
+        """Remove a worker from the registry."""

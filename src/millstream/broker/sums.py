@@ -1,4 +1,4 @@
-"""Shards seen as one: what the shards of a queue, group or topic are together."""
+"""Adds up the states of the shards of a queue, group or topic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millstream.model.address import Address
 
 
 def sum_queues(queue: Address, states: Sequence[QueueState]) -> QueueState:
-    """The shards of a queue, or of a group, as one."""
+    """Return the sum of the shards of a queue or group."""
     return QueueState(
         queue=str(queue),
         ready=sum(state.ready for state in states),
@@ -28,7 +28,7 @@ def sum_queues(queue: Address, states: Sequence[QueueState]) -> QueueState:
 
 
 def sum_topics(topic: str, states: Sequence[TopicState]) -> TopicState:
-    """The shards of a topic as one."""
+    """Return the sum of the shards of a topic."""
     names = sorted({group.name for state in states for group in state.groups})
     return TopicState(
         name=topic,

@@ -1,4 +1,4 @@
-"""What goes into a backend's verbs and comes out of them."""
+"""Arguments and return values of a backend's verbs."""
 
 from __future__ import annotations
 
@@ -11,100 +11,108 @@ import msgspec
 from millstream.model.ending import encode_cancelled
 
 OVERDUE_SECONDS = 1.5
-"""A lease that is past its deadline lapses only if it is still overdue this long after it was first seen so."""
+"""Seconds for which a lease must stay overdue, counted from the first lease check that saw it, before it lapses."""
 
 SUSPECT_AFTER = 2
-"""From this many crashes on a message runs with nothing beside it, so that its neighbours are never blamed."""
+"""Crashes after which a message is a suspect and runs alone, so that no other message is blamed for its crashes."""
 
 CANCELLED_TTL = 600.0
 """Seconds for which the ending of a cancelled job is kept."""
 
 
 REQUEST_SECONDS = 60.0
-"""How long a broker remembers what it answered to a named request."""
+"""Seconds for which a broker remembers its answer to a named request."""
 
 
 class Post(msgspec.Struct, frozen=True, gc=False):
-    """One job to publish."""
+    """One job or event to publish."""
 
     id: str
     body: bytes
     """The encoded Message."""
     task: str = ""
-    """Compared when a given id is used again."""
+    """Task name. Compared when a caller reuses a given id."""
     serial: int = 0
-    """For a generated id ``<sender>-<serial>``: its number, rising by one per sender and queue. 0: the caller gave the id."""
+    """Number of a generated id ``<sender>-<serial>``. It rises by one per sender and queue. 0: the caller gave the id."""
     delay: float = 0.0
-    """Seconds from acceptance until it is due."""
+    """Seconds from acceptance until the message is due."""
     at: float = 0.0
-    """Or the moment it is due, in epoch seconds; 0: use ``delay``."""
+    """Due time in epoch seconds. 0: use ``delay``."""
     expires: float = 0.0
-    """Seconds from acceptance until it must have been claimed; 0: never expires."""
+    """Seconds from acceptance until the message expires unless it was claimed. 0: it never expires."""
     expires_at: float = 0.0
-    """Or the moment it expires, in epoch seconds; 0: use ``expires``."""
+    """Expiry time in epoch seconds. 0: use ``expires``."""
     key: bytes | None = None
-    """Messages of one key are given one at a time and in this order. None: it is in no order."""
+    """Ordering key. Messages with the same key are delivered one at a time, in order. None: no ordering."""
     request: str = ""
-    """For a given id: names this request, so that the same post sent again is CREATED again, not EXISTS."""
+    """Name of this request, for a given id. The same post sent again under this name returns CREATED again, not EXISTS."""
     id_ttl: float | None = None
-    """For a given id: seconds for which it is remembered after the job has ended; 0: it is free then, unless the job is dead,
-    which keeps it until it is purged. None: as the backend says."""
+    """Seconds for which a given id is remembered after the job has ended. None: the backend's default. 0: the id is free
+    immediately, unless the job is dead: a dead letter keeps its id until it is purged.
+    """
 
 
 class OrderRules(msgspec.Struct, frozen=True):
-    """What holds at an address for messages that have a key."""
+    """Rules for messages with an ordering key at one address."""
 
     stop: bool = False
-    """When one is dead, what follows of its key dies too (``stopped``), until it is cleared; otherwise the next goes on."""
+    """If true, a dead message stops its key: later messages of the key die too (reason ``stopped``) until the key is cleared.
+    If false, the next message of the key runs.
+    """
     max_pending: int = 1000
-    """While a key waits for a retry: when so many wait behind it, those that come die (``pending_full``)."""
+    """Maximum number of messages blocked behind a message that waits for a retry. Messages beyond it die (reason
+    ``pending_full``).
+    """
 
 
 class Membership(msgspec.Struct, frozen=True):
-    """Who shares the shards of an address."""
+    """The members that share the shards of an address."""
 
     members: list[str]
     """Sorted."""
     next_check: float | None = None
-    """Seconds until the first of the others is overdue, unless it joins again; None: there are no others."""
+    """Seconds until the first of the other members is overdue, unless it joins again. None: there are no other members."""
 
 
 LogPosition = str | float
-"""Where a group reads on in its topic's log: BEGINNING, END, after an entry by its id, or from a moment in epoch seconds."""
+"""Start position of a group in its topic's log: BEGINNING, END, an entry's id (start after that entry), or a time in epoch
+seconds.
+"""
 
 BEGINNING = "beginning"
-"""Everything the topic still keeps."""
+"""Start with the oldest event the topic still keeps."""
 END = "new"
-"""What is published from now on."""
+"""Start with the next event published."""
 
 _ENTRY = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 
 
 def parse_entry(position: str) -> tuple[int, int]:
-    """The numbers that are an entry's id: its millisecond, and which of that millisecond's. ValueError: it is none."""
+    """Split an entry's id into its millisecond and its sequence number within that millisecond. Raises ValueError."""
     found = _ENTRY.fullmatch(position)
     if found is None:
         raise ValueError(
-            f"{position!r} is no position in a topic's log: {BEGINNING!r}, {END!r}, an entry's id, or epoch seconds"
+            f"{position!r} is not a position in a topic's log; use {BEGINNING!r}, {END!r}, an entry's id, or epoch seconds"
         )
     ms, seq = int(found[1]), int(found[2] or 0)
     if max(ms, seq) >= 2**64:
-        raise ValueError(f"{position!r} is no position in a topic's log: its numbers have 64 bits")
+        raise ValueError(f"{position!r} is not a position in a topic's log: its numbers must fit into 64 bits")
     return ms, seq
 
 
 def millisecond_of(moment: float) -> int:
-    """The millisecond in which a moment lies, as servers count them: never a later one, so that a group that is moved there
-    misses nothing that was published after it."""
-    return math.floor(moment * 1000 + 0.001)  # a microsecond is more than a float of our days is off
+    """Return the millisecond that contains a moment, rounded down as servers do: a group moved to that moment misses no event
+    published after it.
+    """
+    return math.floor(moment * 1000 + 0.001)  # a float near today's epoch is off by less than a microsecond
 
 
 class Receipt(Enum):
-    """What became of one Post."""
+    """The result of publishing one Post."""
 
     CREATED = "created"
     EXISTS = "exists"
-    """The id was accepted before, by this call's first sending or an earlier call; nothing was written."""
+    """The id was accepted before, by an earlier call or by an earlier sending of this call. Nothing was written."""
     FULL = "full"
     """``max_length`` is reached; nothing was written."""
     CONFLICT = "conflict"
@@ -112,85 +120,85 @@ class Receipt(Enum):
 
 
 class Cancellation(Enum):
-    """What became of a cancel."""
+    """The result of a cancel."""
 
     CANCELLED = "cancelled"
     RUNNING = "running"
     ENDED = "ended"
-    """It is dead, done, cancelled, expired, or was never known."""
+    """The job is dead, done, cancelled, expired or unknown."""
 
 
 def cancelled_by(request: str) -> bytes:
-    """The ending that a cancel writes."""
+    """Return the encoded ending that a cancel writes."""
     return encode_cancelled(CANCELLED_TTL, request)
 
 
 class Entry(msgspec.Struct, gc=False):
-    """One claimed message. ``ref`` names the claim in every later verb."""
+    """One claimed message. ``ref`` identifies the claim in every later verb."""
 
     ref: bytes
     body: bytes | None
-    """None: an entry that another program wrote; its fields are in ``raw``."""
+    """None: another program wrote this entry. Its fields are in ``raw``."""
     crashes: int = 0
-    """How many consumers died or lapsed while holding it."""
+    """Number of consumers that died or lapsed while they held the message."""
     expires_ms: int = 0
-    """Server time in milliseconds at which it expires; 0: never."""
+    """Expiry time in milliseconds, server time. 0: it never expires."""
     raw: bytes = b""
 
 
 def entry_name(ref: bytes) -> str:
-    """What people are told of a claim: its entry. A backend may put more into a ref, behind a slash."""
+    """Return the entry's id of a claim, for logs and errors. A backend may append more to a ref after a slash."""
     return ref.partition(b"/")[0].decode("ascii", "replace")
 
 
 class Claim(msgspec.Struct, gc=False):
-    """What a claim brought, and what the caller should know to plan the next one."""
+    """The claimed messages, and what the caller needs to plan the next claim."""
 
     entries: list[Entry]
     now_ms: int
     """Server time."""
     next_due: float | None = None
-    """Seconds until the earliest scheduled message is due; None: nothing is scheduled."""
+    """Seconds until the earliest scheduled message is due. None: nothing is scheduled."""
     paused: bool = False
     suspects: bool = False
-    """Suspects are waiting for a claim with ``alone=True``."""
+    """Suspects wait for a claim with ``alone=True``."""
 
 
 class Position(msgspec.Struct, frozen=True):
-    """How far someone who follows a topic has read its log. Made by ``follow`` and only good for it."""
+    """A follower's position in the log of a topic. Only ``follow`` makes one, and only ``follow`` accepts it."""
 
     entry: str
     number: int
-    """How many events had been published up to here."""
+    """Number of events published up to this position."""
     life: str = ""
-    """Of the log: another one has taken its place if this is another."""
+    """Identifies the log. A different value means that a new log has replaced it."""
     bell: str = ""
-    """What was last rung for delayed events."""
+    """The last wake-up for delayed events that the follower has seen."""
 
 
 UNKNOWN = -1
-"""How many events were missed, if nobody knows but that it may be any number."""
+"""The number of missed events cannot be determined."""
 
 
 class Followed(msgspec.Struct, gc=False):
-    """What was read of a log, and what was not."""
+    """The events read from a log, and the number of events missed."""
 
     entries: list[Entry]
     position: Position
-    """After the last of them."""
+    """Position after the last of the entries."""
     missed: int
-    """How many events before them had left the log when it was read, or UNKNOWN."""
+    """Number of events before ``entries`` that had left the log before they were read, or UNKNOWN."""
     now_ms: int
     """Server time."""
     next_due: float | None = None
-    """Seconds until the earliest delayed event is due; None: none is delayed."""
+    """Seconds until the earliest delayed event is due. None: no event is delayed."""
 
 
 class Capabilities(msgspec.Struct, frozen=True):
-    """What this backend and its server can do."""
+    """Features of this backend and its server."""
 
     durable: bool
     shared: bool
     """Other processes see the same queues."""
     server: str = ""
-    """Name and version, for people."""
+    """Name and version of the server, for display."""

@@ -268,7 +268,7 @@ def test_a_job_that_a_worker_ran_shows_its_task_and_times(console: Console) -> N
 
 def test_a_job_that_waits_says_why(console: Console) -> None:
     console("enqueue", "greet", '["a"]', "--id", "j")
-    assert re.search(r"\nwhy +no worker serves queue 'default' \(none is registered\)\n", console("jobs", "show", "j"))
+    assert re.search(r"\nwhy +no worker serves queue 'default' \(no worker is registered\)\n", console("jobs", "show", "j"))
     console("queues", "pause", "default")
     why = console.json("jobs", "show", "j")["why"]
     assert (why["code"], why["also"]) == ("paused", ["no_worker"])

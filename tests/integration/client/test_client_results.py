@@ -137,7 +137,7 @@ async def test_a_timeout_says_that_workers_serve_the_queue() -> None:
     broker = await app.broker()
     await broker.join(Address("default"), "hand.1", 30.0)
     await broker.register(WorkerInfo("hand", "host", 1, "0", ["default"], 0.0, {}), 30.0)
-    with pytest.raises(ResultTimeout, match="ready and waits for its turn: 1 ready in queue 'default', 1 worker") as caught:
+    with pytest.raises(ResultTimeout, match="ready and waits for a worker: 1 ready in queue 'default', 1 worker") as caught:
         await job.result(timeout=0)
     assert caught.value.served
 

@@ -43,7 +43,7 @@ def why(view: JobView | None, *workers: WorkerInfo, address: Address = MAIL, **f
 def test_nothing_stands_in_the_way_of_a_ready_job_with_an_idle_worker() -> None:
     found = why(job(), worker())
     assert (found.code, found.also) == ("ready", ())
-    assert str(found) == found.text == "it is ready and waits for its turn: 3 ready in queue 'mail', 1 worker"
+    assert str(found) == found.text == "it is ready and waits for a worker: 3 ready in queue 'mail', 1 worker"
 
 
 def test_a_server_that_refuses_writes_comes_before_everything_else() -> None:
@@ -68,7 +68,7 @@ def test_a_paused_queue_names_the_command_that_resumes_it() -> None:
 
 
 def test_a_queue_that_no_worker_serves_names_those_that_are_served() -> None:
-    assert why(job()).text == "no worker serves queue 'mail' (none is registered)"
+    assert why(job()).text == "no worker serves queue 'mail' (no worker is registered)"
     assert "serve default, video" in why(job(), worker(queues=["video", "default"])).text
 
 
@@ -100,14 +100,14 @@ def test_a_retry_says_which_attempt_is_next_and_what_failed() -> None:
     found = why(job("scheduled", failed, due_at=NOW + 5), worker())
     assert found.code == "retry"
     assert found.error.startswith("ValueError: bad word xxx") and len(found.error) < 220
-    assert found.text.startswith("it waits for attempt 3, due at")
+    assert found.text.startswith("it failed and waits for attempt 3, due at")
 
 
 def test_a_job_that_was_put_off_for_an_unknown_task_says_so_and_not_that_it_is_scheduled() -> None:
     put_off = job("scheduled", {"unknown_since_ms": 1}, due_at=NOW + 5)
     assert why(put_off, worker(tasks={"other": False})).code == "unknown_task"
     knows = why(put_off, worker(), worker("old", tasks={}))
-    assert knows.code == "unknown_task" and "put it off until" in knows.text
+    assert knows.code == "unknown_task" and "postponed it until" in knows.text
 
 
 def test_an_unknown_task_names_the_workers_and_some_of_what_they_know() -> None:
