@@ -239,7 +239,7 @@ class Operating(ABC):
 
     @abstractmethod
     async def remove_group(self, group: Address, *, request: str = "") -> bool:
-        """Remove a group and all its messages; the log keeps nothing for it any more. Returns False if the group did not exist."""
+        """Remove a group and its messages; the log keeps nothing for it any more. Returns False if there was no such group."""
 
     @abstractmethod
     async def remove_prefix(self, prefix: str, group: str, *, request: str = "") -> bool:

@@ -1,4 +1,4 @@
-"""For those who write a backend: the contract every Broker keeps, as tests. Needs pytest."""
+"""The contract of a Broker as tests, for authors of backends. Needs pytest."""
 
 from millstream.testing.contract import BrokerContract, QueueContract
 

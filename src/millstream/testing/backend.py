@@ -1,4 +1,4 @@
-"""The stage on which promises are tested: a broker, a clock that stands still, and short words for the usual moves."""
+"""The environment of the promises: a broker, a clock that stands still, and short methods for the usual steps."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from millstream.model.message import Attempt, ErrorNote
 from millstream.model.outcome import Kind, Outcome
 from millstream.model.types import Status
 
-# epoch seconds at which every test begins
+# epoch seconds at which every test starts
 START = 1_800_000_000.0
 
-# seconds after which a test that waits for something that never comes fails
+# a test that waits longer than this many seconds fails
 PATIENCE = 30.0
 
-# a wait that no test sits out: it ends because something woke it, or the test fails
+# a wait longer than any test: something must end it, or the test fails
 LONG = 4 * PATIENCE
 
 QUEUE, OTHER_QUEUE = Address("q"), Address("q2")
@@ -46,7 +46,7 @@ class _Clocked(Protocol):
 
 
 class BackendUnderTest:
-    """One test's broker. Ids are bodies, so that entries of every backend can be told apart by ``ids``."""
+    """The brokers of one test. Bodies equal ids, so ``ids`` identifies entries of every backend."""
 
     def __init__(
         self, make_broker: Callable[..., Broker], queue: Address = QUEUE, other_queue: Address = OTHER_QUEUE, **options: Any
@@ -68,7 +68,7 @@ class BackendUnderTest:
             await broker.close()
 
     async def another(self) -> Broker:
-        """One more broker on the same queues, as another process would have it."""
+        """Open another broker on the same queues, as another process would."""
         broker = self._make_broker(**self._options)
         self._brokers.append(broker)
         await broker.open()
@@ -76,12 +76,12 @@ class BackendUnderTest:
         return broker
 
     def at(self, seconds: float) -> None:
-        """It is now so many seconds after the test began."""
+        """Set the clock to this many seconds after the start of the test."""
         self._time = START + seconds
         self._tell_time()
 
     def run_clock(self) -> None:
-        """From here on time is real."""
+        """Use real time from now on."""
         self._time = None
         self._tell_time()
 
@@ -92,7 +92,7 @@ class BackendUnderTest:
     async def publish(
         self, *ids: str, queue: Address | None = None, max_length: int | None = None, **fields: Any
     ) -> list[Receipt]:
-        """Jobs whose ids the caller gave."""
+        """Publish jobs with given ids."""
         fields.setdefault("task", "t")
         return await self.broker.publish(
             queue or self.queue, [Post(i, i.encode(), **fields) for i in ids], max_length=max_length
@@ -101,7 +101,7 @@ class BackendUnderTest:
     async def send(
         self, sender: str, *serials: int, queue: Address | None = None, max_length: int | None = None
     ) -> list[Receipt]:
-        """Jobs with generated ids."""
+        """Publish jobs with generated ids."""
         posts = [Post(f"{sender}-{n}", f"{sender}-{n}".encode(), serial=n) for n in serials]
         return await self.broker.publish(queue or self.queue, posts, sender=sender, max_length=max_length)
 
@@ -116,7 +116,7 @@ class BackendUnderTest:
         return (await self.claim(consumer, count, **options)).entries
 
     async def wait_for_work(self, consumer: str, count: int = 100, *, queue: Address | None = None) -> list[Entry]:
-        """Wait until a claim brings something, as a worker does: a wait may also end for nothing."""
+        """Claim until messages arrive, as a worker does. A single wait may end without a message."""
         while True:
             if entries := await self.take(consumer, count, queue=queue, wait=LONG):
                 return entries
@@ -134,7 +134,7 @@ class BackendUnderTest:
             await self.settle(consumer, await self.take(consumer), Kind.DEAD, given_id=True, **fields)
 
     async def crash(self, consumer: str, lives: int) -> None:
-        """Claim everything and die, in so many lives."""
+        """Claim everything and give up the lease. Repeat with a new consumer for each of the ``lives``."""
         for life in range(lives):
             name = f"{consumer}{life}"
             await self.join(name)
@@ -151,7 +151,7 @@ class BackendUnderTest:
         return (await self.broker.inspector.queue(self.queue)).totals
 
     async def begun(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """A task that has most likely begun to wait: others have talked to the server since. No promise rests on it."""
+        """Start a task and give it time to begin waiting. No promise relies on that."""
         task = asyncio.create_task(coroutine)
         for _ in range(5):
             await self.broker.inspector.queue(self.queue)
@@ -160,19 +160,22 @@ class BackendUnderTest:
 
 
 class Promises:
-    """What the groups of promises share."""
+    """The base class of all promises."""
 
     queue = QUEUE
     other_queue = OTHER_QUEUE
-    """Where the promises of queues are tested: a group's address will do, too."""
+    """Addresses at which the promises of queues are tested. They may also be those of groups."""
 
     def make_broker(self, **options: Any) -> Broker:
-        """A broker that is not open yet; all of one test see the same queues. Options: id_ttl, dead_max_age, dead_max_count."""
+        """Return a broker that is not open yet. All brokers of one test share the same queues.
+
+        Options: id_ttl, dead_max_age, dead_max_count.
+        """
         raise NotImplementedError
 
 
 def promise(**options: Any) -> Callable[[Callable[[T, BackendUnderTest], Coroutine[Any, Any, None]]], Callable[[T], None]]:
-    """Turn ``async def test(self, backend)`` into a test that any pytest can run; the options go to ``make_broker``."""
+    """Turn ``async def test(self, backend)`` into a plain test function. The options go to ``make_broker``."""
 
     def decorate(test: Callable[[T, BackendUnderTest], Coroutine[Any, Any, None]]) -> Callable[[T], None]:
         def run(self: T) -> None:
@@ -185,7 +188,7 @@ def promise(**options: Any) -> Callable[[Callable[[T, BackendUnderTest], Corouti
 
             asyncio.run(main())
 
-        # not functools.wraps: pytest would see through it and look for a fixture named `backend`
+        # not functools.wraps: pytest would follow it and look for a fixture named `backend`
         run.__name__, run.__qualname__, run.__doc__ = test.__name__, test.__qualname__, test.__doc__
         return run
 
@@ -193,17 +196,17 @@ def promise(**options: Any) -> Callable[[Callable[[T, BackendUnderTest], Corouti
 
 
 def ids(entries: Iterable[Entry]) -> list[str]:
-    """Whose entries these are."""
+    """Return the ids of the entries."""
     return [(entry.body or b"").partition(b"#")[0].decode() for entry in entries]
 
 
 def cause(letter: DeadLetter) -> DeadLetter:
-    """What a worker said of a death, without what the backend added when it stored the letter."""
+    """Return the letter as the worker wrote it, without the fields that the backend added."""
     return DeadLetter(letter.reason, letter.error, letter.attempts, letter.crashes, letter.enqueued_ms, letter.failures)
 
 
 def outcome(entry: Entry, kind: Kind, **fields: Any) -> Outcome:
-    """A complete outcome of one kind; the fields change it."""
+    """Return a complete outcome of one kind. The fields override its defaults."""
     (job_id,) = ids([entry])
     if kind is Kind.RETRY:
         fields = {"body": entry.body, "expires_ms": entry.expires_ms, **fields}
@@ -213,6 +216,6 @@ def outcome(entry: Entry, kind: Kind, **fields: Any) -> Outcome:
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for what only real time brings: a kept value that expires. The test's patience bounds it."""
+    """Wait in real time, for example until a stored value expires. The timeout of the test limits the wait."""
     while not await condition():
         await asyncio.sleep(0.01)

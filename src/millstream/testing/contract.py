@@ -1,4 +1,4 @@
-"""The Broker contract as a suite: subclass it, say how a broker is made, and pytest does the rest."""
+"""The Broker contract as a test suite. Subclass it, override ``make_broker``, and run it with pytest."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ class QueueContract(
     MaxConsumersPromises,
     SupervisingPromises,
 ):
-    """What a queue promises, and so a group, one test each. ``queue`` and ``other_queue`` are the addresses that are tested."""
+    """The promises of a queue, and therefore of a group, one test each. They run at the addresses ``queue`` and
+    ``other_queue``.
+    """
 
 
 class BrokerContract(
@@ -72,6 +74,7 @@ class BrokerContract(
 ):
     """Every promise of ``millstream.broker``, one test each.
 
-    A subclass whose name starts with ``Test`` overrides ``make_broker(**options)``. All brokers made in one test see the
-    same queues and no other test's. Each has a method ``set_clock(now: float | None)`` that stops its queue time.
+    A subclass whose name starts with ``Test`` overrides ``make_broker(**options)``. All brokers made in one test share the same
+    queues, and no other test sees them. Each broker has a method ``set_clock(now: float | None)`` that stops its clock at
+    ``now``; ``None`` lets it run.
     """

@@ -1,4 +1,4 @@
-"""Short words for the promises of order: messages with a key, in a queue or in the log that a group reads."""
+"""Short functions for the promises of order: messages with an ordering key, in a queue or in the log of a group's topic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEY = b"k"
 async def send(
     backend: BackendUnderTest, *names: str, key: bytes | None = KEY, max_length: int | None = None, **fields: Any
 ) -> list[Receipt]:
-    """Messages of one key, their ids given: jobs of the queue, or events of the group's topic."""
+    """Publish messages of one key with given ids: jobs of the queue, or events of the group's topic."""
     posts = [Post(name, name.encode(), "t", key=key, **fields) for name in names]
     if backend.queue.is_queue:
         return await backend.broker.publish(backend.queue, posts, max_length=max_length)
@@ -22,7 +22,7 @@ async def send(
 
 
 async def begin(backend: BackendUnderTest, *names: str, key: bytes | None = KEY) -> Entry:
-    """Messages of one key, the first of which is out, claimed by a consumer named "c"; the others are blocked."""
+    """Publish messages of one key. The consumer "c" claims the first; the others are blocked."""
     await backend.join("c", lease=1e6)
     await send(backend, *names, key=key)
     (entry,) = await backend.take("c")
@@ -31,7 +31,7 @@ async def begin(backend: BackendUnderTest, *names: str, key: bytes | None = KEY)
 
 
 async def take_all(backend: BackendUnderTest, consumer: str = "c", count: int = 100) -> list[Entry]:
-    """Claim until it is said that nothing is to be found at once: one claim reads on behind blocked ones only so far."""
+    """Claim until no more messages are available now. One claim reads only a limited number of blocked messages."""
     found: list[Entry] = []
     while len(found) < count:
         claim = await backend.claim(consumer, count - len(found))
@@ -42,7 +42,7 @@ async def take_all(backend: BackendUnderTest, consumer: str = "c", count: int = 
 
 
 async def finish_all(backend: BackendUnderTest, consumer: str = "c") -> list[str]:
-    """Claim and settle as done, until nothing is left; in which order."""
+    """Claim messages and settle them as done until none is left. Returns their ids in order."""
     done: list[str] = []
     while entries := await take_all(backend, consumer):
         done += ids(entries)
@@ -55,16 +55,16 @@ async def retry(backend: BackendUnderTest, entry: Entry, delay: float = 5.0, con
 
 
 async def blocked(backend: BackendUnderTest) -> list[str]:
-    """Who waits for the turn, as listed."""
+    """Return the ids of the messages that wait for the turn, as listed."""
     return [view_id(view) for view in await backend.broker.inspector.jobs(backend.queue, "blocked")]
 
 
 async def dead(backend: BackendUnderTest, reason: str = "") -> list[str]:
-    """Whose letters there are, oldest first; of one reason, if it is said."""
+    """Return the ids of the dead letters, oldest first. ``reason`` selects one reason."""
     letters = await backend.broker.inspector.dead_letters(backend.queue)
     return [letter.id for letter in letters if not reason or letter.reason == reason]
 
 
 def view_id(view: JobView) -> str:
-    """Whose view it is: bodies of these tests are no messages from which a backend could read it."""
+    """Return the id of a view. Bodies in these tests are not encoded messages, so no backend can read an id from them."""
     return view.body.partition(b"#")[0].decode()

@@ -1,4 +1,4 @@
-"""Short words for the promises of topics, and for tests of what only one backend can show."""
+"""Short functions for the promises of topics, and for topic tests of a single backend."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ A, B = Address.of_group(TOPIC, "a"), Address.of_group(TOPIC, "b")
 
 
 async def emit(backend: BackendUnderTest, *event_ids: str, topic: str = TOPIC, **options: Any) -> list[Receipt]:
-    """Events whose ids the publisher gave."""
+    """Emit events with given ids."""
     bounds = {name: options.pop(name) for name in ("max_length",) if name in options}
     return await backend.broker.emit(topic, [Post(i, i.encode(), **options) for i in event_ids], **bounds)
 
@@ -23,13 +23,13 @@ async def emit(backend: BackendUnderTest, *event_ids: str, topic: str = TOPIC, *
 async def emit_serials(
     backend: BackendUnderTest, sender: str, *serials: int, topic: str = TOPIC, key: bytes | None = None, **bounds: Any
 ) -> list[Receipt]:
-    """Events with generated ids."""
+    """Emit events with generated ids."""
     posts = [Post(f"{sender}-{n}", f"{sender}-{n}".encode(), serial=n, key=key) for n in serials]
     return await backend.broker.emit(topic, posts, sender=sender, **bounds)
 
 
 async def begin(backend: BackendUnderTest, *groups: str, start: LogPosition = BEGINNING, **retention: Any) -> None:
-    """Groups of the topic, each with one consumer of its name."""
+    """Open the topic with these groups. Each gets one consumer with the group's name."""
     await backend.broker.open_topic(TOPIC, dict.fromkeys(groups, start), **retention)
     for group in groups:
         await backend.join(group, lease=1e6, queue=Address.of_group(TOPIC, group))
@@ -48,7 +48,7 @@ async def end(backend: BackendUnderTest, group: str, entries: list[Entry], kind:
 
 
 async def finish(backend: BackendUnderTest, group: str, count: int = 1000) -> list[str]:
-    """Claim, and settle as done; whose events these were."""
+    """Claim events and settle them as done. Returns their ids."""
     entries = await take(backend, group, count)
     await end(backend, group, entries)
     return ids(entries)

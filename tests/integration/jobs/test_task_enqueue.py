@@ -111,7 +111,7 @@ async def test_a_given_id_is_enqueued_once() -> None:
 
 
 @looped
-async def test_a_given_id_of_another_task_is_a_conflict() -> None:
+async def test_a_given_id_used_by_another_task_is_a_conflict() -> None:
     app, resize = build()
 
     @app.task

@@ -1,1 +1,1 @@
-"""The promises of the Broker contract, by verb. Each test states one in its name."""
+"""The promises of the Broker contract, by verb. The name of each test states one promise."""

@@ -1,4 +1,4 @@
-"""What a consumer can rely on when it claims, and when a claim's reply is lost."""
+"""Promises about claims, and about claims whose reply was lost."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from millstream.testing.backend import START, BackendUnderTest, Promises, ids, p
 
 class ClaimingPromises(Promises):
     @promise()
-    async def test_a_claim_takes_no_more_than_asked(self, backend: BackendUnderTest) -> None:
+    async def test_a_claim_takes_at_most_the_requested_count(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", "b", "c")
         assert ids(await backend.take("c", 2)) == ["a", "b"]
         assert ids(await backend.take("c", 2)) == ["c"]
 
     @promise()
-    async def test_an_empty_queue_gives_an_empty_claim(self, backend: BackendUnderTest) -> None:
+    async def test_a_claim_on_an_empty_queue_returns_no_messages(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         claim = await backend.claim("c")
         assert (claim.entries, claim.next_due, claim.paused, claim.suspects) == ([], None, False, False)
 
     @promise()
-    async def test_what_one_consumer_has_claimed_no_other_gets(self, backend: BackendUnderTest) -> None:
+    async def test_a_claimed_message_goes_to_no_other_consumer(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d")
         await backend.publish("a", "b")
         assert ids(await backend.take("c", 1)) == ["a"]
@@ -32,7 +32,7 @@ class ClaimingPromises(Promises):
         assert await backend.take("c") == []
 
     @promise()
-    async def test_every_entry_has_its_own_ref(self, backend: BackendUnderTest) -> None:
+    async def test_every_claimed_entry_has_a_unique_ref(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish(*[f"n{n}" for n in range(100)])
         assert len({entry.ref for entry in await backend.take("c")}) == 100
@@ -45,26 +45,26 @@ class ClaimingPromises(Promises):
         assert await backend.status("a") == "ready"
 
     @promise()
-    async def test_a_lease_on_one_queue_is_none_on_another(self, backend: BackendUnderTest) -> None:
+    async def test_a_lease_on_one_queue_does_not_allow_claims_on_another(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         with pytest.raises(LeaseLost):
             await backend.claim("c", queue=backend.other_queue)
 
     @promise()
-    async def test_a_claim_tells_the_servers_time(self, backend: BackendUnderTest) -> None:
+    async def test_a_claim_returns_the_server_time(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         backend.at(12.5)
         assert (await backend.claim("c")).now_ms == int((START + 12.5) * 1000)
 
     @promise()
-    async def test_a_claim_of_none_takes_nothing(self, backend: BackendUnderTest) -> None:
+    async def test_a_claim_with_count_zero_takes_nothing(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         assert await backend.take("c", 0) == []
         assert await backend.status("a") == "ready"
 
     @promise()
-    async def test_a_claim_of_none_promotes_what_is_due(self, backend: BackendUnderTest) -> None:
+    async def test_a_claim_with_count_zero_promotes_due_jobs(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", delay=5)
         backend.at(5)
@@ -72,7 +72,7 @@ class ClaimingPromises(Promises):
         assert await backend.status("a") == "ready"
 
     @promise()
-    async def test_released_jobs_come_before_those_of_dead_consumers_and_those_before_fresh_ones(
+    async def test_claims_take_released_jobs_first_then_those_of_dead_consumers_then_new_ones(
         self, backend: BackendUnderTest
     ) -> None:
         await backend.join("c", "d", "e")
@@ -84,7 +84,7 @@ class ClaimingPromises(Promises):
         assert ids(await backend.take("e")) == ["released", "orphan", "fresh"]
 
     @promise()
-    async def test_released_jobs_come_in_the_order_they_were_accepted(self, backend: BackendUnderTest) -> None:
+    async def test_released_jobs_are_claimed_in_the_order_of_acceptance(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", "b", "c", "d")
         a, b, c, _ = await backend.take("c")
@@ -94,7 +94,7 @@ class ClaimingPromises(Promises):
         assert ids(await backend.take("c", 2)) == ["c"]
 
     @promise()
-    async def test_the_jobs_of_a_dead_consumer_come_in_the_order_they_were_accepted(self, backend: BackendUnderTest) -> None:
+    async def test_jobs_of_a_dead_consumer_are_claimed_in_the_order_of_acceptance(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d")
         await backend.publish("a", "b", "c")
         await backend.take("c")
@@ -103,7 +103,7 @@ class ClaimingPromises(Promises):
         assert ids(await backend.take("d", 2)) == ["c"]
 
     @promise()
-    async def test_a_due_job_goes_to_the_end_of_the_line(self, backend: BackendUnderTest) -> None:
+    async def test_a_job_that_becomes_due_is_appended_to_the_queue(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("later", delay=5)
         await backend.publish("now")
@@ -111,7 +111,7 @@ class ClaimingPromises(Promises):
         assert ids(await backend.take("c")) == ["now", "later"]
 
     @promise()
-    async def test_due_jobs_come_in_the_order_they_are_due(self, backend: BackendUnderTest) -> None:
+    async def test_due_jobs_are_claimed_in_the_order_of_their_due_times(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("third", delay=3)
         await backend.publish("first", delay=1)
@@ -120,7 +120,7 @@ class ClaimingPromises(Promises):
         assert ids(await backend.take("c")) == ["first", "second", "third"]
 
     @promise()
-    async def test_many_due_jobs_all_come(self, backend: BackendUnderTest) -> None:
+    async def test_six_hundred_due_jobs_are_all_delivered(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish(*[f"n{n}" for n in range(600)], delay=5)
         backend.at(5)
@@ -130,7 +130,7 @@ class ClaimingPromises(Promises):
         assert sorted(seen) == sorted(f"n{n}" for n in range(600))
 
     @promise()
-    async def test_a_claim_says_when_the_next_job_is_due(self, backend: BackendUnderTest) -> None:
+    async def test_a_claim_returns_the_time_until_the_next_job_is_due(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", delay=7.5)
         await backend.publish("b", delay=20)
@@ -153,7 +153,7 @@ class ClaimingPromises(Promises):
     # -- recover -----------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_recover_brings_what_was_claimed_and_is_not_held(self, backend: BackendUnderTest) -> None:
+    async def test_recover_returns_claimed_entries_that_the_consumer_does_not_hold(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", "b", "c", expires=60)
         entries = await backend.take("c")
@@ -161,14 +161,14 @@ class ClaimingPromises(Promises):
         assert recovered == [entries[0], entries[2]]
 
     @promise()
-    async def test_recover_brings_nothing_when_all_is_held(self, backend: BackendUnderTest) -> None:
+    async def test_recover_returns_nothing_when_the_consumer_holds_all_its_claims(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", "b")
         held = {entry.ref for entry in await backend.take("c")}
         assert await backend.broker.recover(backend.queue, "c", held) == []
 
     @promise()
-    async def test_recover_brings_nothing_of_others(self, backend: BackendUnderTest) -> None:
+    async def test_recover_returns_no_entries_of_other_consumers(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d")
         await backend.publish("a", "b")
         await backend.take("d", 1)
@@ -187,7 +187,7 @@ class ClaimingPromises(Promises):
         assert [entry.crashes for entry in await backend.take("d")] == [1]
 
     @promise()
-    async def test_what_was_recovered_can_be_settled(self, backend: BackendUnderTest) -> None:
+    async def test_a_recovered_entry_can_be_settled(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         await backend.take("c")
@@ -211,7 +211,7 @@ class ClaimingPromises(Promises):
         assert [entry.crashes for entry in await backend.take("d")] == [0]
 
     @promise()
-    async def test_releasing_twice_releases_once(self, backend: BackendUnderTest) -> None:
+    async def test_releasing_an_entry_twice_releases_it_once(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", "b")
         entries = await backend.take("c")
@@ -221,7 +221,7 @@ class ClaimingPromises(Promises):
         assert [entry.crashes for entry in await backend.take("c")] == [0, 0]
 
     @promise()
-    async def test_releasing_skips_what_is_settled_or_anothers(self, backend: BackendUnderTest) -> None:
+    async def test_release_skips_settled_entries_and_entries_of_other_consumers(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d")
         await backend.publish("mine", "theirs")
         mine, theirs = await backend.take("c", 1), await backend.take("d", 1)
@@ -230,7 +230,7 @@ class ClaimingPromises(Promises):
         assert await backend.status("theirs") == "running"
 
     @promise()
-    async def test_releasing_nothing_is_nothing(self, backend: BackendUnderTest) -> None:
+    async def test_releasing_no_entries_returns_zero(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         assert await backend.release("c", []) == 0
 

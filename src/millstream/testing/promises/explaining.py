@@ -1,4 +1,4 @@
-"""Why a job is not running."""
+"""Promises about ``why``: the reason why a job is not running."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def why(backend: BackendUnderTest, job_id: str) -> Why:
 
 
 async def serve(backend: BackendUnderTest, consumer: str = "w.1", *, order: OrderRules | None = None, **said: Any) -> None:
-    """A consumer, and the worker of its name in the registry, which says this of itself."""
+    """Join a consumer, and register the worker of that name with these fields."""
     await backend.broker.join(backend.queue, consumer, TTL, order=order)
     worker = consumer.partition(".")[0]
     said = {"tasks": {"t": False}, **said}
@@ -32,7 +32,7 @@ async def serve(backend: BackendUnderTest, consumer: str = "w.1", *, order: Orde
 
 
 async def end(backend: BackendUnderTest, kind: Kind = Kind.DONE, **fields: Any) -> None:
-    """Claim one whole message and settle it."""
+    """Claim one encoded message and settle it."""
     (entry,) = await backend.take("w.1", 1)
     body = entry.body or b""
     if kind is Kind.DEAD:
@@ -42,19 +42,19 @@ async def end(backend: BackendUnderTest, kind: Kind = Kind.DONE, **fields: Any) 
 
 class ExplainingPromises(Promises):
     @promise()
-    async def test_a_job_that_nobody_knows_is_unknown(self, backend: BackendUnderTest) -> None:
+    async def test_a_job_that_does_not_exist_is_unknown(self, backend: BackendUnderTest) -> None:
         assert (await why(backend, "never")).code == "unknown"
         assert (await backend.broker.inspector.why(Address("no such queue"), "never")).code == "unknown"
 
     @promise()
-    async def test_a_job_of_a_queue_without_a_worker_waits_for_one(self, backend: BackendUnderTest) -> None:
+    async def test_a_job_of_an_unserved_queue_waits_for_a_worker(self, backend: BackendUnderTest) -> None:
         await send(backend, "a")
         found = await why(backend, "a")
         assert found.code == "no_worker"
         assert "no worker serves" in found.text
 
     @promise()
-    async def test_a_worker_of_another_queue_is_no_worker_of_this_one(self, backend: BackendUnderTest) -> None:
+    async def test_a_worker_of_another_queue_does_not_count(self, backend: BackendUnderTest) -> None:
         await send(backend, "a")
         await backend.broker.register(WorkerInfo("w", "host", 1, "0", ["elsewhere"], START, {}), TTL)
         found = await why(backend, "a")
@@ -71,14 +71,14 @@ class ExplainingPromises(Promises):
         assert (await why(backend, "a")).code == "ready"
 
     @promise()
-    async def test_what_holds_up_the_whole_queue_is_told_beside_the_first_cause(self, backend: BackendUnderTest) -> None:
+    async def test_causes_that_hold_up_the_whole_queue_are_reported_in_addition(self, backend: BackendUnderTest) -> None:
         await send(backend, "a", delay=5)
         await backend.broker.pause(backend.queue)
         found = await why(backend, "a")
         assert (found.code, found.also) == ("scheduled", ("paused", "no_worker"))
 
     @promise()
-    async def test_a_job_that_is_not_due_says_when_it_is(self, backend: BackendUnderTest) -> None:
+    async def test_a_scheduled_job_says_when_it_is_due_and_then_that_it_is_ready(self, backend: BackendUnderTest) -> None:
         await serve(backend)
         await send(backend, "a", delay=5)
         found = await why(backend, "a")
@@ -87,7 +87,7 @@ class ExplainingPromises(Promises):
         assert (await why(backend, "a")).code == "ready"
 
     @promise()
-    async def test_a_job_that_failed_says_when_it_is_tried_again_and_what_went_wrong(self, backend: BackendUnderTest) -> None:
+    async def test_a_failed_job_says_when_its_retry_is_due_and_what_went_wrong(self, backend: BackendUnderTest) -> None:
         await serve(backend)
         await send(backend, "a")
         (entry,) = await backend.take("w.1")
@@ -109,7 +109,7 @@ class ExplainingPromises(Promises):
         assert found.at is not None
 
     @promise()
-    async def test_an_ended_job_says_how_it_ended(self, backend: BackendUnderTest) -> None:
+    async def test_a_job_that_has_ended_says_how(self, backend: BackendUnderTest) -> None:
         await serve(backend)
         await send(backend, "done")
         await end(backend, result=DONE_ENDING, result_ttl=60)
@@ -138,7 +138,7 @@ class ExplainingPromises(Promises):
         assert (await why(backend, "a")).code == "suspect"
 
     @promise()
-    async def test_a_blocked_job_names_the_one_ahead_of_it(self, backend: BackendUnderTest) -> None:
+    async def test_a_blocked_job_names_the_job_ahead_of_it(self, backend: BackendUnderTest) -> None:
         await serve(backend)
         await send(backend, "1", "2", key=KEY)
         await backend.take("w.1")
@@ -146,7 +146,7 @@ class ExplainingPromises(Promises):
         assert (found.code, found.job, found.key) == ("blocked", "1", KEY)
 
     @promise()
-    async def test_a_job_that_died_of_a_stopped_key_names_the_one_that_stopped_it(self, backend: BackendUnderTest) -> None:
+    async def test_a_job_of_a_stopped_key_names_the_job_that_stopped_the_key(self, backend: BackendUnderTest) -> None:
         await serve(backend, order=OrderRules(stop=True))
         await send(backend, "1", "2", key=KEY)
         await end(backend, Kind.DEAD)
@@ -158,7 +158,7 @@ class ExplainingPromises(Promises):
         assert (await why(backend, "2")).code == "dead"
 
     @promise()
-    async def test_a_jobs_key_is_known_in_every_state(self, backend: BackendUnderTest) -> None:
+    async def test_the_ordering_key_of_a_job_is_known_in_every_state(self, backend: BackendUnderTest) -> None:
         await serve(backend)
         inspector = backend.broker.inspector
         await send(backend, "dead", key=b"d")
@@ -171,15 +171,15 @@ class ExplainingPromises(Promises):
         assert keys == [b"d", KEY, b"s", None, None]
 
     @promise()
-    async def test_a_server_that_takes_writes_is_in_no_trouble(self, backend: BackendUnderTest) -> None:
+    async def test_a_server_that_accepts_writes_has_no_trouble(self, backend: BackendUnderTest) -> None:
         assert await backend.broker.inspector.trouble() is None
 
 
 class UnknownTaskPromises(Promises):
-    """Of queues alone: an event has no task."""
+    """Promises of queues only: an event has no task."""
 
     @promise()
-    async def test_a_job_of_a_task_that_no_worker_knows_says_what_they_know(self, backend: BackendUnderTest) -> None:
+    async def test_a_job_of_an_unknown_task_names_the_tasks_that_workers_know(self, backend: BackendUnderTest) -> None:
         await serve(backend, tasks={"other": False})
         await send(backend, "a")
         found = await why(backend, "a")
@@ -189,13 +189,13 @@ class UnknownTaskPromises(Promises):
         assert (await why(backend, "a")).code == "ready"
 
     @promise()
-    async def test_a_worker_that_does_not_say_what_it_knows_may_know_the_task(self, backend: BackendUnderTest) -> None:
+    async def test_a_worker_that_does_not_report_its_tasks_is_assumed_to_know_the_task(self, backend: BackendUnderTest) -> None:
         await serve(backend, tasks=None)
         await send(backend, "a")
         assert (await why(backend, "a")).code == "ready"
 
     @promise()
-    async def test_a_task_that_needs_a_thread_waits_for_a_thread(self, backend: BackendUnderTest) -> None:
+    async def test_a_job_that_needs_a_thread_is_busy_while_all_threads_are_in_use(self, backend: BackendUnderTest) -> None:
         await serve(backend, tasks={"t": True}, running=(0, 1))
         await send(backend, "a")
         assert (await why(backend, "a")).code == "busy"

@@ -1,4 +1,4 @@
-"""Every group is given every event, and what becomes of it there is no other group's."""
+"""Promises about groups: every group receives every event, and its outcome in one group does not affect the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CREATED = Receipt.CREATED
 
 class GroupPromises(Promises):
     @promise()
-    async def test_every_group_is_given_every_event_once_and_in_order(self, backend: BackendUnderTest) -> None:
+    async def test_every_group_receives_every_event_once_and_in_order(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         names = [f"n{n}" for n in range(250)]
         assert await emit(backend, *names) == [CREATED] * 250
@@ -39,20 +39,20 @@ class GroupPromises(Promises):
         assert await take(backend, "a") == []
 
     @promise()
-    async def test_an_event_arrives_as_it_was_sent(self, backend: BackendUnderTest) -> None:
+    async def test_an_event_arrives_unchanged(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         body = bytes(range(256)) * 300
         await backend.broker.emit(TOPIC, [Post("1", body), Post("2", b"")])
         assert [entry.body for entry in await take(backend, "a")] == [body, b""]
 
     @promise()
-    async def test_no_events_have_no_receipts(self, backend: BackendUnderTest) -> None:
+    async def test_emitting_an_empty_batch_returns_no_receipts(self, backend: BackendUnderTest) -> None:
         assert await emit(backend) == []
         assert await emit_serials(backend, "s") == []
         assert (await state(backend)).totals == {"published": 0}
 
     @promise()
-    async def test_a_group_made_later_is_given_what_is_kept(self, backend: BackendUnderTest) -> None:
+    async def test_a_group_created_later_receives_the_kept_events(self, backend: BackendUnderTest) -> None:
         await emit(backend, "1", "2")
         await begin(backend, "a")
         await emit(backend, "3")
@@ -61,14 +61,14 @@ class GroupPromises(Promises):
         assert ids(await take(backend, "b")) == ["1", "2", "3"]
 
     @promise()
-    async def test_a_consumer_that_joins_makes_its_group(self, backend: BackendUnderTest) -> None:
+    async def test_a_consumer_that_joins_creates_its_group(self, backend: BackendUnderTest) -> None:
         await emit(backend, "1")
         await backend.join("a", queue=A)
         assert ids(await take(backend, "a")) == ["1"]
         assert await backend.broker.open_topic(TOPIC, {"a": END}) == []
 
     @promise()
-    async def test_a_group_may_begin_at_the_end(self, backend: BackendUnderTest) -> None:
+    async def test_a_group_may_start_at_the_end_of_the_log(self, backend: BackendUnderTest) -> None:
         await emit(backend, "1", "2")
         await begin(backend, "a", start=END)
         assert await take(backend, "a") == []
@@ -76,7 +76,7 @@ class GroupPromises(Promises):
         assert ids(await take(backend, "a")) == ["3"]
 
     @promise()
-    async def test_a_group_may_begin_at_a_moment(self, backend: BackendUnderTest) -> None:
+    async def test_a_group_may_start_at_a_given_time(self, backend: BackendUnderTest) -> None:
         for second in range(5):
             backend.at(second)
             await emit(backend, f"{second}-1", f"{second}-2")
@@ -84,7 +84,7 @@ class GroupPromises(Promises):
         assert ids(await take(backend, "a")) == ["3-1", "3-2", "4-1", "4-2"]
 
     @promise()
-    async def test_a_group_may_begin_where_another_is(self, backend: BackendUnderTest) -> None:
+    async def test_a_group_may_start_at_the_position_of_another(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await emit(backend, "1", "2", "3")
         await take(backend, "a", 2)
@@ -92,7 +92,7 @@ class GroupPromises(Promises):
         assert ids(await take(backend, "b")) == ["3"]
 
     @promise()
-    async def test_opening_a_topic_tells_which_groups_are_new_and_moves_no_other(self, backend: BackendUnderTest) -> None:
+    async def test_opening_a_topic_returns_the_new_groups_and_moves_no_existing_group(self, backend: BackendUnderTest) -> None:
         assert await backend.broker.open_topic(TOPIC, {"b": BEGINNING, "a": BEGINNING}) == ["b", "a"]
         await begin(backend, "a")
         await emit(backend, "1", "2")
@@ -101,7 +101,7 @@ class GroupPromises(Promises):
         assert ids(await take(backend, "a")) == ["2"]
 
     @promise()
-    async def test_a_topic_and_a_queue_of_one_name_do_not_know_each_other(self, backend: BackendUnderTest) -> None:
+    async def test_a_topic_and_a_queue_with_the_same_name_are_independent(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await backend.join("c", queue=Address(TOPIC))
         await emit(backend, "event")
@@ -110,7 +110,7 @@ class GroupPromises(Promises):
         assert ids(await backend.take("c", queue=Address(TOPIC))) == ["job"]
 
     @promise()
-    async def test_topics_do_not_know_each_other(self, backend: BackendUnderTest) -> None:
+    async def test_topics_are_independent_of_each_other(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await backend.join("c", queue=Address.of_group("other", "a"))
         await emit(backend, "1")
@@ -121,7 +121,7 @@ class GroupPromises(Promises):
         assert ids(await take(backend, "a")) == ["1", "s-1"]
 
     @promise()
-    async def test_a_paused_group_is_given_nothing_and_the_others_go_on(self, backend: BackendUnderTest) -> None:
+    async def test_a_paused_group_receives_nothing_while_other_groups_continue(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await backend.broker.pause(A)
         await emit(backend, "1")
@@ -132,7 +132,7 @@ class GroupPromises(Promises):
         assert ids(await take(backend, "a")) == ["1"]
 
     @promise()
-    async def test_a_claim_of_a_group_without_a_lease_is_refused(self, backend: BackendUnderTest) -> None:
+    async def test_a_claim_from_a_group_without_a_lease_there_is_refused(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await emit(backend, "1")
         with pytest.raises(LeaseLost):
@@ -142,7 +142,7 @@ class GroupPromises(Promises):
     # -- waiting -----------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_an_event_ends_the_waits_of_every_group(self, backend: BackendUnderTest) -> None:
+    async def test_an_event_ends_waits_in_every_group(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         waiting = [
             await backend.begun(backend.wait_for_work(group, queue=Address.of_group(TOPIC, group))) for group in ("a", "b")
@@ -151,7 +151,7 @@ class GroupPromises(Promises):
         assert [ids(entries) for entries in await asyncio.gather(*waiting)] == [["1"], ["1"]]
 
     @promise()
-    async def test_generated_ids_from_another_process_end_a_wait_too(self, backend: BackendUnderTest) -> None:
+    async def test_an_event_with_a_generated_id_from_another_process_ends_a_wait(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         other = await backend.another()
         waiting = await backend.begun(backend.wait_for_work("a", queue=A))
@@ -159,7 +159,7 @@ class GroupPromises(Promises):
         assert ids(await waiting) == ["s-1"]
 
     @promise()
-    async def test_events_feed_every_waiting_consumer_of_a_group(self, backend: BackendUnderTest) -> None:
+    async def test_events_end_the_wait_of_every_consumer_of_a_group(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await backend.join("second", "third", queue=A)
         waiting = [await backend.begun(backend.wait_for_work(name, 1, queue=A)) for name in ("a", "second", "third")]
@@ -167,14 +167,14 @@ class GroupPromises(Promises):
         assert sorted(ids([entry for entries in await asyncio.gather(*waiting) for entry in entries])) == ["1", "2", "3"]
 
     @promise()
-    async def test_what_was_kept_for_a_new_group_is_found_at_once(self, backend: BackendUnderTest) -> None:
+    async def test_a_waiting_claim_of_a_new_group_finds_the_kept_events_immediately(self, backend: BackendUnderTest) -> None:
         await emit(backend, "1", "2")
         await begin(backend, "a")
         assert ids(await take(backend, "a", 1, wait=LONG)) == ["1"]
         assert ids(await take(backend, "a", 1, wait=LONG)) == ["2"]
 
     @promise()
-    async def test_an_event_that_is_due_earlier_ends_a_wait(self, backend: BackendUnderTest) -> None:
+    async def test_an_event_with_an_earlier_due_time_ends_a_wait(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await emit(backend, "late", delay=1000)
 
@@ -187,7 +187,7 @@ class GroupPromises(Promises):
         await waiting
 
     @promise()
-    async def test_who_waits_as_long_as_told_gets_the_event_that_is_due(self, backend: BackendUnderTest) -> None:
+    async def test_a_wait_of_next_due_seconds_returns_the_due_event(self, backend: BackendUnderTest) -> None:
         backend.run_clock()
         await begin(backend, "a")
         await emit(backend, "1", delay=0.2)
@@ -197,10 +197,10 @@ class GroupPromises(Promises):
             given = await claim(backend, "a", wait=given.next_due)
         assert ids(given.entries) == ["1"]
 
-    # -- one group's events are no other's ---------------------------------------------------------------------------------
+    # -- groups are independent --------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_an_event_may_end_in_every_way(self, backend: BackendUnderTest) -> None:
+    async def test_every_kind_of_outcome_affects_only_its_group(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await emit(backend, "done", "retry", "dead", "expired")
         entries = await take(backend, "a")
@@ -218,7 +218,7 @@ class GroupPromises(Promises):
         assert ids(await take(backend, "b")) == ["done", "retry", "dead", "expired"]
 
     @promise()
-    async def test_a_retry_comes_back_to_its_group_alone(self, backend: BackendUnderTest) -> None:
+    async def test_a_retry_is_delivered_only_to_its_group(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await emit(backend, "1", "2", expires=60)
         first, second = await take(backend, "a")
@@ -233,7 +233,7 @@ class GroupPromises(Promises):
         assert await take(backend, "b") == []
 
     @promise()
-    async def test_what_is_tried_again_comes_before_what_is_new(self, backend: BackendUnderTest) -> None:
+    async def test_retries_are_delivered_before_new_events(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await emit(backend, "1", "2", "3")
         await end(backend, "a", await take(backend, "a", 1), Kind.RETRY, delay=5)
@@ -242,7 +242,7 @@ class GroupPromises(Promises):
         assert ids(await take(backend, "a", 2)) == ["3"]
 
     @promise()
-    async def test_an_event_dies_in_its_group_alone_and_is_replayed_to_it_alone(self, backend: BackendUnderTest) -> None:
+    async def test_an_event_dies_and_is_replayed_only_in_its_group(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await emit(backend, "1")
         await end(backend, "a", await take(backend, "a"), Kind.DEAD, body=b"1#again")
@@ -257,7 +257,7 @@ class GroupPromises(Promises):
         assert await take(backend, "b") == []
 
     @promise()
-    async def test_released_events_come_first_in_order_and_count_no_crash(self, backend: BackendUnderTest) -> None:
+    async def test_released_events_are_claimed_first_in_order_and_count_no_crash(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await emit(backend, "1", "2", "3", "4")
         first, second, third = await take(backend, "a", 3)
@@ -270,7 +270,7 @@ class GroupPromises(Promises):
         assert ids(await take(backend, "b")) == ["1", "2", "3", "4"]
 
     @promise()
-    async def test_a_crash_in_one_group_is_none_in_another(self, backend: BackendUnderTest) -> None:
+    async def test_a_crash_counts_only_in_its_group(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await backend.join("next", queue=A)
         await emit(backend, "1", "2")
@@ -280,7 +280,7 @@ class GroupPromises(Promises):
         assert [(entry.body, entry.crashes) for entry in await take(backend, "b")] == [(b"1", 0), (b"2", 0)]
 
     @promise()
-    async def test_the_events_of_a_consumer_that_lapsed_are_taken_over(self, backend: BackendUnderTest) -> None:
+    async def test_events_of_a_lapsed_consumer_are_redelivered(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await backend.join("dead", lease=10, queue=A)
         await emit(backend, "1", "2")
@@ -295,7 +295,7 @@ class GroupPromises(Promises):
         assert await end(backend, "a", taken_over) == 2
 
     @promise()
-    async def test_a_blameless_leave_hands_events_back(self, backend: BackendUnderTest) -> None:
+    async def test_a_blameless_leave_releases_events_without_a_crash(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await backend.join("next", queue=A)
         await emit(backend, "1", "2")
@@ -304,7 +304,7 @@ class GroupPromises(Promises):
         assert [(entry.body, entry.crashes) for entry in await backend.take("next", queue=A)] == [(b"1", 0), (b"2", 0)]
 
     @promise()
-    async def test_an_event_that_kills_is_set_aside_to_run_alone(self, backend: BackendUnderTest) -> None:
+    async def test_an_event_that_crashes_twice_is_set_aside_to_run_alone(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await emit(backend, "1")
         for life in range(SUSPECT_AFTER):
@@ -320,7 +320,7 @@ class GroupPromises(Promises):
         assert await end(backend, "a", alone.entries) == 1
 
     @promise()
-    async def test_a_lost_claim_of_events_is_recovered(self, backend: BackendUnderTest) -> None:
+    async def test_events_of_a_lost_claim_are_recovered(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await emit(backend, "0")
         await end(backend, "a", await take(backend, "a"), Kind.RETRY)
@@ -330,7 +330,7 @@ class GroupPromises(Promises):
         assert await backend.broker.recover(A, "a", {e.ref for e in (retried, first, second, third)}) == []
 
     @promise()
-    async def test_how_an_event_ended_can_be_kept(self, backend: BackendUnderTest) -> None:
+    async def test_the_ending_of_an_event_can_be_stored(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await emit(backend, "1", "2")
         await end(backend, "a", await take(backend, "a"), result=DONE_ENDING, result_ttl=60)
@@ -338,7 +338,7 @@ class GroupPromises(Promises):
         assert await backend.broker.results.get(B, "2") is None
 
     @promise()
-    async def test_a_group_knows_an_event_by_its_id_once_it_was_retried_or_is_dead(self, backend: BackendUnderTest) -> None:
+    async def test_an_event_is_found_by_id_only_after_a_retry_or_as_a_dead_letter(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await emit(backend, "retried", "dead", "running")
         retried, dead, _ = await take(backend, "a")

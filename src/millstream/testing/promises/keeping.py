@@ -1,4 +1,4 @@
-"""How long a topic's log keeps an event, and for whom."""
+"""Promises about retention: how long a topic's log keeps an event, and for which groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millstream.testing.topic import TOPIC, A, begin, claim, emit, emit_serials,
 
 class KeepingPromises(Promises):
     @promise()
-    async def test_an_event_stays_until_every_group_has_settled_it(self, backend: BackendUnderTest) -> None:
+    async def test_an_event_stays_in_the_log_until_every_group_has_settled_it(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await emit(backend, "1", "2", "3")
         await finish(backend, "a")
@@ -32,7 +32,7 @@ class KeepingPromises(Promises):
         assert (await state(backend)).length == 0
 
     @promise()
-    async def test_a_claim_a_second_after_the_last_trim_is_enough(self, backend: BackendUnderTest) -> None:
+    async def test_a_claim_trims_the_log_one_second_after_the_last_trim(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await emit(backend, "1")
         await finish(backend, "a")
@@ -41,7 +41,7 @@ class KeepingPromises(Promises):
         assert (await state(backend)).length == 0
 
     @promise()
-    async def test_many_events_leave_too(self, backend: BackendUnderTest) -> None:
+    async def test_many_settled_events_are_trimmed_up_to_the_first_unsettled_one(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         for n in range(10):
             await emit(backend, *[f"{n}-{m}" for m in range(150)])
@@ -56,7 +56,7 @@ class KeepingPromises(Promises):
         assert await end(backend, "a", held) == 1
 
     @promise()
-    async def test_what_waits_for_a_retry_or_is_dead_does_not_stay_in_the_log(self, backend: BackendUnderTest) -> None:
+    async def test_scheduled_retries_and_dead_events_do_not_stay_in_the_log(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await emit(backend, "retried", "dead")
         retried, dead = await take(backend, "a")
@@ -69,14 +69,14 @@ class KeepingPromises(Promises):
         assert ids(await take(backend, "a")) == ["retried"]
 
     @promise()
-    async def test_a_topic_without_groups_keeps_everything(self, backend: BackendUnderTest) -> None:
+    async def test_a_topic_without_groups_keeps_every_event(self, backend: BackendUnderTest) -> None:
         await emit(backend, "1", "2")
         backend.at(1000)
         await emit_serials(backend, "s", 1)
         assert (await state(backend)).length == 3
 
     @promise()
-    async def test_a_topic_without_groups_keeps_no_more_than_its_retention(self, backend: BackendUnderTest) -> None:
+    async def test_a_topic_without_groups_is_trimmed_to_its_retention(self, backend: BackendUnderTest) -> None:
         await backend.broker.open_topic(TOPIC, {}, keep_count=2)
         await emit(backend, "1", "2", "3")
         backend.at(2)
@@ -85,7 +85,7 @@ class KeepingPromises(Promises):
         assert ids(await take(backend, "a")) == ["3", "s-1"]
 
     @promise()
-    async def test_history_is_kept_by_age(self, backend: BackendUnderTest) -> None:
+    async def test_keep_retains_settled_events_by_age(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", keep=10)
         for second in (0, 5, 10):
             backend.at(second)
@@ -100,7 +100,7 @@ class KeepingPromises(Promises):
         assert (await state(backend)).length == 0
 
     @promise()
-    async def test_history_is_kept_by_count(self, backend: BackendUnderTest) -> None:
+    async def test_keep_count_retains_settled_events_by_number(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", keep_count=3)
         await emit(backend, *"123456789")
         await finish(backend, "a")
@@ -110,7 +110,7 @@ class KeepingPromises(Promises):
         assert ids(await take(backend, "b")) == ["7", "8", "9"]
 
     @promise()
-    async def test_history_of_bounded_age_and_count_is_kept_while_both_allow_it(self, backend: BackendUnderTest) -> None:
+    async def test_with_keep_and_keep_count_an_event_is_kept_while_both_allow_it(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", keep=10, keep_count=3)
         await emit(backend, "1", "2")
         backend.at(5)
@@ -124,7 +124,7 @@ class KeepingPromises(Promises):
         assert (await state(backend)).length == 2
 
     @promise()
-    async def test_history_never_includes_less_than_what_is_not_settled(self, backend: BackendUnderTest) -> None:
+    async def test_retention_never_removes_an_unsettled_event(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b", keep=0.0, keep_count=0)
         await emit(backend, "1", "2", "3")
         await finish(backend, "a")
@@ -133,7 +133,7 @@ class KeepingPromises(Promises):
         assert ids(await take(backend, "b")) == ["1", "2", "3"]
 
     @promise()
-    async def test_a_consumer_that_joins_changes_no_retention(self, backend: BackendUnderTest) -> None:
+    async def test_joining_does_not_change_the_retention(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", keep_count=2)
         await backend.join("second", queue=A)
         await emit(backend, "1", "2", "3")
@@ -143,7 +143,7 @@ class KeepingPromises(Promises):
         assert (await state(backend)).length == 2
 
     @promise()
-    async def test_who_opens_a_topic_and_says_nothing_of_its_retention_leaves_it_as_it_is(
+    async def test_opening_a_topic_without_retention_settings_leaves_the_retention_unchanged(
         self, backend: BackendUnderTest
     ) -> None:
         await begin(backend, "a", keep=10, keep_count=2)
@@ -158,7 +158,7 @@ class KeepingPromises(Promises):
         assert (await state(backend)).length == 0
 
     @promise()
-    async def test_retention_is_another_once_someone_says_so_and_ends_with_0(self, backend: BackendUnderTest) -> None:
+    async def test_retention_can_be_changed_and_zero_disables_it(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", keep=1000)
         await emit(backend, "1", "2", "3")
         await finish(backend, "a")
@@ -169,7 +169,9 @@ class KeepingPromises(Promises):
             assert (await state(backend)).length == left
 
     @promise()
-    async def test_a_topic_without_groups_and_retention_keeps_everything_again(self, backend: BackendUnderTest) -> None:
+    async def test_a_topic_without_groups_whose_retention_is_disabled_keeps_every_event(
+        self, backend: BackendUnderTest
+    ) -> None:
         await backend.broker.open_topic(TOPIC, {}, keep=1, keep_count=1)
         await backend.broker.open_topic(TOPIC, {}, keep=0, keep_count=0)
         await emit(backend, "1", "2")
@@ -178,7 +180,7 @@ class KeepingPromises(Promises):
         assert (await state(backend)).length == 3
 
     @promise()
-    async def test_a_group_that_is_removed_holds_nothing_back_and_leaves_nothing(self, backend: BackendUnderTest) -> None:
+    async def test_a_removed_group_keeps_nothing_in_the_log_and_leaves_nothing_behind(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "slow")
         await emit(backend, "1", "2", "3", "4")
         await finish(backend, "a")

@@ -1,4 +1,4 @@
-"""Who may hold work, for how long, and what happens to it after."""
+"""Promises about leases: how long a consumer may hold messages, and what happens to them afterwards."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from millstream.errors import LeaseLost
 from millstream.model.outcome import Kind
 from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
 
-# the two looks at an overdue lease, in seconds after its deadline
+# times of the two lease checks, in seconds after the deadline
 MARK = 0.5
 LAPSE = MARK + 1.5
 
 
 async def lapse(backend: BackendUnderTest, *, lease: float, watcher: str) -> None:
-    """Look twice at leases that were last renewed at the start; the watcher keeps its own."""
+    """Check the leases twice after their deadline. The watcher renews its own lease."""
     for seconds in (lease + MARK, lease + LAPSE):
         backend.at(seconds)
         await backend.broker.renew(backend.queue, {watcher: lease})
@@ -24,7 +24,7 @@ async def lapse(backend: BackendUnderTest, *, lease: float, watcher: str) -> Non
 
 class LeasePromises(Promises):
     @promise()
-    async def test_a_slow_consumer_that_renews_keeps_its_work(self, backend: BackendUnderTest) -> None:
+    async def test_a_slow_consumer_that_renews_its_lease_keeps_its_messages(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d", lease=10)
         await backend.publish("a")
         entries = await backend.take("c")
@@ -35,7 +35,7 @@ class LeasePromises(Promises):
         assert await backend.settle("c", entries) == 1
 
     @promise()
-    async def test_a_lease_still_overdue_at_a_second_look_lapses(self, backend: BackendUnderTest) -> None:
+    async def test_a_lease_that_is_overdue_at_two_checks_lapses(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d", lease=10)
         await backend.publish("a")
         await backend.take("c")
@@ -44,7 +44,7 @@ class LeasePromises(Promises):
         assert [(entry.body, entry.crashes) for entry in await backend.take("d")] == [(b"a", 1)]
 
     @promise()
-    async def test_one_look_lapses_nothing_however_late_it_comes(self, backend: BackendUnderTest) -> None:
+    async def test_a_single_check_lapses_no_lease_however_overdue(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d", lease=10)
         await backend.publish("a")
         await backend.take("c")
@@ -53,7 +53,7 @@ class LeasePromises(Promises):
         assert await backend.broker.renew(backend.queue, {"c": 10}) == set()
 
     @promise()
-    async def test_two_looks_close_together_lapse_nothing(self, backend: BackendUnderTest) -> None:
+    async def test_two_checks_close_together_lapse_no_lease(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d", lease=10)
         await backend.publish("a")
         await backend.take("c")
@@ -64,7 +64,7 @@ class LeasePromises(Promises):
         assert await backend.status("a") == "running"
 
     @promise()
-    async def test_a_renewal_between_the_looks_saves_the_lease(self, backend: BackendUnderTest) -> None:
+    async def test_a_renewal_between_two_checks_saves_the_lease(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d", lease=10)
         await backend.publish("a")
         entries = await backend.take("c")
@@ -78,7 +78,7 @@ class LeasePromises(Promises):
         assert await backend.settle("c", entries) == 1
 
     @promise()
-    async def test_a_renewal_clears_the_first_look(self, backend: BackendUnderTest) -> None:
+    async def test_after_a_renewal_two_new_checks_are_needed_to_lapse_a_lease(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d", lease=10)
         await backend.publish("a")
         await backend.take("c")
@@ -91,7 +91,7 @@ class LeasePromises(Promises):
         assert await backend.status("a") == "running"
 
     @promise()
-    async def test_a_lease_lapses_at_its_deadline_and_not_before(self, backend: BackendUnderTest) -> None:
+    async def test_a_check_before_the_deadline_does_not_count_towards_a_lapse(self, backend: BackendUnderTest) -> None:
         await backend.join("c", lease=10)
         await backend.join("d", lease=1000)
         await backend.publish("a")
@@ -104,7 +104,7 @@ class LeasePromises(Promises):
         assert ids(await backend.take("d")) == ["a"]
 
     @promise()
-    async def test_each_lease_has_its_own_length(self, backend: BackendUnderTest) -> None:
+    async def test_each_lease_has_its_own_duration(self, backend: BackendUnderTest) -> None:
         await backend.join("short", lease=5)
         await backend.join("long", "watcher", lease=60)
         await backend.publish("a", "b")
@@ -115,7 +115,7 @@ class LeasePromises(Promises):
         assert await backend.status("b") == "running"
 
     @promise()
-    async def test_a_paused_queue_lapses_leases_too(self, backend: BackendUnderTest) -> None:
+    async def test_leases_lapse_on_a_paused_queue_too(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d", lease=10)
         await backend.publish("a")
         await backend.take("c")
@@ -124,7 +124,7 @@ class LeasePromises(Promises):
         assert await backend.status("a") == "ready"
 
     @promise()
-    async def test_a_consumer_whose_keeper_died_lapses_by_its_own_claims(self, backend: BackendUnderTest) -> None:
+    async def test_a_consumer_that_does_not_renew_lapses_through_its_own_claims(self, backend: BackendUnderTest) -> None:
         await backend.join("c", lease=10)
         await backend.publish("a")
         await backend.take("c")
@@ -145,14 +145,14 @@ class LeasePromises(Promises):
         assert await backend.settle("c", entries) == 1
 
     @promise()
-    async def test_renewing_tells_exactly_the_lost_ones(self, backend: BackendUnderTest) -> None:
+    async def test_renew_returns_exactly_the_consumers_without_a_lease(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d")
         await backend.broker.leave(backend.queue, "d")
         assert await backend.broker.renew(backend.queue, {"c": 10, "d": 10, "never": 10}) == {"d", "never"}
         assert await backend.broker.renew(backend.queue, {}) == set()
 
     @promise()
-    async def test_renewing_a_lost_lease_does_not_bring_it_back(self, backend: BackendUnderTest) -> None:
+    async def test_renewing_a_lost_lease_does_not_restore_it(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.broker.leave(backend.queue, "c")
         await backend.broker.renew(backend.queue, {"c": 10})
@@ -160,7 +160,7 @@ class LeasePromises(Promises):
             await backend.claim("c")
 
     @promise()
-    async def test_joining_twice_is_joining_once(self, backend: BackendUnderTest) -> None:
+    async def test_joining_twice_counts_as_one_consumer(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "c")
         assert (await backend.broker.inspector.queue(backend.queue)).consumers == 1
 
@@ -178,7 +178,7 @@ class LeasePromises(Promises):
         assert ids(await backend.take("d")) == ["a", "b", "c", "d"]
 
     @promise()
-    async def test_late_outcomes_are_refused_after_the_work_went_to_another(self, backend: BackendUnderTest) -> None:
+    async def test_late_outcomes_are_refused_after_another_consumer_took_over(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d", lease=10)
         await backend.publish("a")
         entries = await backend.take("c")
@@ -189,14 +189,14 @@ class LeasePromises(Promises):
         assert await backend.settle("d", taken_over) == 1
 
     @promise()
-    async def test_a_lapse_is_counted_and_a_leave_is_not(self, backend: BackendUnderTest) -> None:
+    async def test_the_lapsed_total_counts_lapses_but_not_leaves(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "left", "d", lease=10)
         await backend.broker.leave(backend.queue, "left")
         await lapse(backend, lease=10, watcher="d")
         assert (await backend.totals())["lapsed"] == 1
 
     @promise()
-    async def test_the_jobs_of_a_lapsed_consumer_are_ready_and_can_be_cancelled(self, backend: BackendUnderTest) -> None:
+    async def test_jobs_of_a_lapsed_consumer_are_ready_and_can_be_cancelled(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d", lease=10)
         await backend.publish("a", "b")
         await backend.take("c")
@@ -207,7 +207,7 @@ class LeasePromises(Promises):
         assert ids(await backend.take("d")) == ["b"]
 
     @promise()
-    async def test_every_consumer_that_died_holding_a_job_is_counted(self, backend: BackendUnderTest) -> None:
+    async def test_each_consumer_that_dies_while_holding_a_job_counts_as_a_crash(self, backend: BackendUnderTest) -> None:
         await backend.publish("a")
         for crashes in range(4):
             await backend.join(f"c{crashes}")
@@ -217,7 +217,7 @@ class LeasePromises(Promises):
     # -- leave -------------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_what_a_leaver_held_can_be_claimed_at_once(self, backend: BackendUnderTest) -> None:
+    async def test_messages_of_a_consumer_that_leaves_can_be_claimed_immediately(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d")
         await backend.publish("a", "b")
         await backend.take("c")
@@ -233,14 +233,14 @@ class LeasePromises(Promises):
         assert [(entry.body, entry.crashes) for entry in await backend.take("d")] == [(b"a", 0), (b"b", 0)]
 
     @promise()
-    async def test_leaving_with_nothing_in_hand_leaves_nothing(self, backend: BackendUnderTest) -> None:
+    async def test_leaving_without_messages_returns_zero(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d")
         assert await backend.broker.leave(backend.queue, "c") == 0
         assert await backend.broker.leave(backend.queue, "d", blameless=True) == 0
         assert (await backend.broker.inspector.queue(backend.queue)).consumers == 0
 
     @promise()
-    async def test_leaving_twice_leaves_once(self, backend: BackendUnderTest) -> None:
+    async def test_leaving_twice_has_no_further_effect(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d")
         await backend.publish("a")
         await backend.take("c")
@@ -250,7 +250,7 @@ class LeasePromises(Promises):
         assert await backend.settle("d", taken_over) == 1
 
     @promise()
-    async def test_one_may_give_up_anothers_lease(self, backend: BackendUnderTest) -> None:
+    async def test_a_process_may_give_up_the_lease_of_another_consumer(self, backend: BackendUnderTest) -> None:
         await backend.join("child")
         await backend.publish("a")
         await backend.take("child")
@@ -260,5 +260,5 @@ class LeasePromises(Promises):
             await backend.claim("child")
 
     @promise()
-    async def test_a_stranger_that_leaves_changes_nothing(self, backend: BackendUnderTest) -> None:
+    async def test_leaving_without_having_joined_changes_nothing(self, backend: BackendUnderTest) -> None:
         assert await backend.broker.leave(backend.queue, "stranger") == 0

@@ -1,4 +1,4 @@
-"""Order per key in a topic: each group has turns of its own, and what is blocked there holds nothing in the log."""
+"""Promises about order per key in a topic: each group has its own turns, and blocked events keep nothing in the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def blocked(backend: BackendUnderTest, group: Address = A) -> list[str]:
 
 class OrderedGroupPromises(Promises):
     @promise()
-    async def test_each_group_has_turns_of_its_own(self, backend: BackendUnderTest) -> None:
+    async def test_each_group_has_its_own_turns(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await emit(backend, "1", "2", key=KEY)
         assert await finish(backend, "a") == ["1"]
@@ -31,7 +31,7 @@ class OrderedGroupPromises(Promises):
         assert (await group_state(backend, "b")).blocked == 1
 
     @promise()
-    async def test_a_key_is_stopped_in_one_group(self, backend: BackendUnderTest) -> None:
+    async def test_a_key_is_stopped_only_in_its_group(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await backend.broker.join(A, "second", 30, order=OrderRules(stop=True))
         await emit(backend, "1", "2", key=KEY)
@@ -42,7 +42,7 @@ class OrderedGroupPromises(Promises):
         assert [(await group_state(backend, name)).stopped for name in ("a", "b")] == [1, 0]
 
     @promise()
-    async def test_an_event_that_was_blocked_comes_before_new_ones(self, backend: BackendUnderTest) -> None:
+    async def test_an_event_that_was_blocked_is_delivered_before_new_events(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await emit(backend, "1", "2", key=KEY)
         first = await take(backend, "a")
@@ -51,7 +51,7 @@ class OrderedGroupPromises(Promises):
         assert ids(await take(backend, "a", 2)) == ["2", "x"]
 
     @promise()
-    async def test_blocked_events_hold_nothing_in_the_log(self, backend: BackendUnderTest) -> None:
+    async def test_blocked_events_do_not_keep_entries_in_the_log(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await emit(backend, "1", "2", "3", key=KEY)
         (first,) = await take(backend, "a")
@@ -64,7 +64,7 @@ class OrderedGroupPromises(Promises):
         assert [await finish(backend, "a") for _ in range(4)] == [["1"], ["2"], ["3"], []]
 
     @promise()
-    async def test_events_that_are_blocked_where_most_are_count_towards_the_length(self, backend: BackendUnderTest) -> None:
+    async def test_max_length_counts_the_blocked_events_of_the_group_that_has_most(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await emit(backend, "1", "2", "3", "4", key=KEY)
         await take(backend, "a")
@@ -79,7 +79,7 @@ class OrderedGroupPromises(Promises):
         assert await emit_serials(backend, "s", 1, key=b"x", max_length=4) == [Receipt.FULL]
 
     @promise()
-    async def test_a_group_in_numbers_knows_what_is_blocked_and_stopped(self, backend: BackendUnderTest) -> None:
+    async def test_the_counts_of_a_group_include_blocked_events_and_stopped_keys(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await backend.broker.join(A, "second", 30, order=OrderRules(stop=True))
         await emit(backend, "1", "2", key=b"x")
@@ -90,7 +90,9 @@ class OrderedGroupPromises(Promises):
         assert (seen.ready, seen.running, seen.dead, seen.blocked, seen.stopped) == (0, 1, 2, 2, 1)
 
     @promise()
-    async def test_an_event_dies_of_its_keys_order_under_its_topics_name(self, backend: BackendUnderTest) -> None:
+    async def test_the_dead_letter_of_an_event_of_a_stopped_key_names_the_base_topic_as_task(
+        self, backend: BackendUnderTest
+    ) -> None:
         topic = "orders:3"
         group = Address.of_group(topic, "g")
         await backend.broker.join(group, "c", 30, order=OrderRules(stop=True))
@@ -103,7 +105,7 @@ class OrderedGroupPromises(Promises):
         ]
 
     @promise()
-    async def test_letters_of_those_that_died_of_their_keys_order_can_be_claimed(self, backend: BackendUnderTest) -> None:
+    async def test_dead_letters_of_a_stopped_key_can_be_claimed(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await backend.broker.join(A, "second", 30, order=OrderRules(stop=True))
         await backend.join("handler", queue=A.dead)
@@ -123,10 +125,10 @@ class OrderedGroupPromises(Promises):
         assert await take(backend, "a") == []
         assert len(await waiting) == 1
 
-    # -- moving back -------------------------------------------------------------------------------------------------------
+    # -- seek --------------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_a_blocked_event_that_is_given_again_stays_where_it_is(self, backend: BackendUnderTest) -> None:
+    async def test_a_blocked_event_that_is_read_again_after_a_seek_keeps_its_position(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", keep_count=100)
         await emit(backend, "1", "2", "3", key=KEY)
         first = await take(backend, "a", 1)
@@ -139,7 +141,7 @@ class OrderedGroupPromises(Promises):
         assert [await finish(backend, "a") for _ in range(3)] == [["2"], ["3"], []]
 
     @promise()
-    async def test_an_event_that_is_given_again_takes_its_old_place(self, backend: BackendUnderTest) -> None:
+    async def test_an_event_that_is_read_again_after_a_seek_gets_its_old_position(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", keep_count=100)
         await emit(backend, "1", "2", "3", "4", key=KEY)
         for name in ("1", "2"):
@@ -152,7 +154,7 @@ class OrderedGroupPromises(Promises):
         assert [await finish(backend, "a") for _ in range(4)] == [["1"], ["2"], ["4"], []]
 
     @promise()
-    async def test_an_event_that_waits_for_a_retry_is_not_given_again_beside_it(self, backend: BackendUnderTest) -> None:
+    async def test_an_event_that_waits_for_a_retry_is_not_delivered_twice_after_a_seek(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", keep_count=100)
         await emit(backend, "1", "2", key=KEY)
         await end(backend, "a", await take(backend, "a"), Kind.RETRY, delay=5, body=b"1#second")
@@ -162,7 +164,7 @@ class OrderedGroupPromises(Promises):
         assert [entry.body for entry in await take(backend, "a")] == [b"1#second"]
 
     @promise()
-    async def test_an_event_with_the_turn_that_is_given_again_while_it_runs_is_a_new_delivery(
+    async def test_an_event_with_the_turn_that_is_read_again_while_it_runs_is_a_new_delivery(
         self, backend: BackendUnderTest
     ) -> None:
         await begin(backend, "a")
@@ -176,7 +178,9 @@ class OrderedGroupPromises(Promises):
         assert ids(await take(backend, "a")) == ["2"]
 
     @promise()
-    async def test_a_dead_event_that_is_given_again_and_has_to_wait_is_dead_no_more(self, backend: BackendUnderTest) -> None:
+    async def test_a_dead_event_that_is_read_again_after_a_seek_and_blocked_is_no_longer_dead(
+        self, backend: BackendUnderTest
+    ) -> None:
         await begin(backend, "a", keep_count=100)
         await emit(backend, "1", "2", "3", key=KEY)
         await end(backend, "a", await take(backend, "a"), Kind.DEAD)
@@ -188,7 +192,7 @@ class OrderedGroupPromises(Promises):
         assert await finish(backend, "a") == ["1"]
 
     @promise()
-    async def test_a_dead_event_that_is_given_again_twice_is_a_new_delivery_with_the_turn(
+    async def test_a_dead_event_that_is_read_again_after_two_seeks_is_a_new_delivery_with_the_turn(
         self, backend: BackendUnderTest
     ) -> None:
         await begin(backend, "a", keep_count=100)
@@ -205,7 +209,7 @@ class OrderedGroupPromises(Promises):
         assert ids(await take(backend, "a")) == ["2"]
 
     @promise()
-    async def test_a_group_moved_forward_keeps_what_is_blocked(self, backend: BackendUnderTest) -> None:
+    async def test_a_group_moved_forward_keeps_its_blocked_events(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await emit(backend, "1", "2", key=KEY)
         first = await take(backend, "a")
@@ -218,7 +222,7 @@ class OrderedGroupPromises(Promises):
     # -- removing ----------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_a_group_that_is_removed_and_made_again_knows_no_turns(self, backend: BackendUnderTest) -> None:
+    async def test_a_group_that_is_removed_and_created_again_has_no_turns(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", keep_count=100)
         await backend.broker.join(A, "second", 30, order=OrderRules(stop=True, max_pending=0))
         await emit(backend, "1", "2", key=KEY)
@@ -237,7 +241,7 @@ class OrderedGroupPromises(Promises):
         assert ids(await take(backend, "a")) == ["2", "x2"]
 
     @promise()
-    async def test_what_is_removed_from_one_group_is_no_other_groups(self, backend: BackendUnderTest) -> None:
+    async def test_removing_a_group_keeps_the_blocked_events_of_other_groups(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await emit(backend, "1", "2", key=KEY)
         for group in ("a", "b"):
@@ -246,9 +250,7 @@ class OrderedGroupPromises(Promises):
         assert await blocked(backend, B) == ["2"]
 
     @promise()
-    async def test_what_waits_when_its_group_is_moved_back_is_given_once_by_whatever_way(
-        self, backend: BackendUnderTest
-    ) -> None:
+    async def test_events_that_wait_when_their_group_is_moved_back_are_delivered_once(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", keep=1e6)
         await emit(backend, "1", "2", "3", key=KEY)
         await emit(backend, "o1", "o2", "o3", "o4")
@@ -271,7 +273,7 @@ class OrderedGroupPromises(Promises):
         assert await finish_in_ones(backend) == ["1", "2", "3", "o1", "o2", "o3", "o4", "4", "5", "6"]
 
     @promise()
-    async def test_what_was_handed_back_when_its_group_is_moved_back_is_given_once(self, backend: BackendUnderTest) -> None:
+    async def test_released_events_are_delivered_once_after_their_group_is_moved_back(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", keep=1e6)
         await emit(backend, "1", key=KEY)
         await emit(backend, "o1", "o2")
@@ -286,7 +288,7 @@ class OrderedGroupPromises(Promises):
         assert sorted(given) == ["1", "2", "3", "o1", "o2"]
 
     @promise()
-    async def test_a_suspect_that_runs_after_its_group_is_moved_back_is_given_once(self, backend: BackendUnderTest) -> None:
+    async def test_a_suspect_is_delivered_once_after_its_group_is_moved_back(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", keep=1e6)
         await emit(backend, "1", "2")
         await emit(backend, "3", key=KEY)
@@ -305,7 +307,9 @@ class OrderedGroupPromises(Promises):
         assert await finish_in_ones(backend) == ["1", "2"]
 
     @promise()
-    async def test_what_was_given_ahead_is_given_again_by_the_next_move_back(self, backend: BackendUnderTest) -> None:
+    async def test_an_event_delivered_ahead_of_the_log_is_delivered_again_after_the_next_seek_back(
+        self, backend: BackendUnderTest
+    ) -> None:
         await begin(backend, "a", keep=1e6)
         await emit(backend, "1", "o1", "o2")
         await emit(backend, "2", key=KEY)
@@ -318,7 +322,9 @@ class OrderedGroupPromises(Promises):
         assert await finish_in_ones(backend) == ["1", "o1", "o2", "2"]
 
     @promise()
-    async def test_what_waits_when_its_group_is_moved_back_and_forward_is_not_lost(self, backend: BackendUnderTest) -> None:
+    async def test_events_that_wait_are_not_lost_when_their_group_is_moved_back_and_forward(
+        self, backend: BackendUnderTest
+    ) -> None:
         await begin(backend, "a", keep=1e6)
         await emit(backend, "1", "2", "3", key=KEY)
         (first,) = await take(backend, "a")
@@ -332,7 +338,7 @@ class OrderedGroupPromises(Promises):
 
 
 async def finish_in_ones(backend: BackendUnderTest, until: str = "") -> list[str]:
-    """Claim one event and settle it, until there is none, or after one of this name; whose events these were."""
+    """Claim events one by one and settle them, until none is left or ``until`` is settled. Returns their ids."""
     done: list[str] = []
     while not until or until not in done:
         found = await claim(backend, "a", 1)

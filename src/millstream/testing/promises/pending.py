@@ -1,4 +1,4 @@
-"""How many may wait behind a key that waits for a retry."""
+"""Promises about ``max_pending``: how many messages may be blocked behind a message that waits for a retry."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from millstream.testing.keyed import blocked, dead, finish_all, retry, send, tak
 
 
 async def begin(backend: BackendUnderTest, *names: str, max_pending: int = 2, stop: bool = False) -> None:
-    """A consumer that says how many may wait, and messages of one key."""
+    """Join a consumer with these order rules, and publish messages of one key."""
     await backend.broker.join(backend.queue, "c", 1e6, order=OrderRules(stop, max_pending))
     await send(backend, *names)
 
 
 class PendingPromises(Promises):
     @promise()
-    async def test_behind_a_retry_only_so_many_wait_and_those_that_come_then_die(self, backend: BackendUnderTest) -> None:
+    async def test_messages_beyond_max_pending_behind_a_retry_die(self, backend: BackendUnderTest) -> None:
         await begin(backend, "1")
         await retry(backend, (await backend.take("c"))[0])
         await send(backend, "2", "3", "4", "5")
@@ -26,20 +26,20 @@ class PendingPromises(Promises):
         assert await backend.status("4") == "dead"
 
     @promise()
-    async def test_behind_one_that_runs_any_number_waits(self, backend: BackendUnderTest) -> None:
+    async def test_any_number_of_messages_may_be_blocked_behind_a_running_one(self, backend: BackendUnderTest) -> None:
         await begin(backend, "1", "2", "3", "4", "5")
         assert ids(await take_all(backend)) == ["1"]
         assert await blocked(backend) == ["2", "3", "4", "5"]
 
     @promise()
-    async def test_behind_one_that_was_handed_back_any_number_waits(self, backend: BackendUnderTest) -> None:
+    async def test_any_number_of_messages_may_be_blocked_behind_a_released_one(self, backend: BackendUnderTest) -> None:
         await begin(backend, "1", "2", "3", "4", "5")
         await backend.release("c", await backend.take("c", 1))
         assert ids(await take_all(backend)) == ["1"]
         assert (await blocked(backend), await dead(backend)) == (["2", "3", "4", "5"], [])
 
     @promise()
-    async def test_those_that_waited_before_the_retry_stay(self, backend: BackendUnderTest) -> None:
+    async def test_messages_blocked_before_the_retry_are_kept_beyond_max_pending(self, backend: BackendUnderTest) -> None:
         await begin(backend, "1", "2", "3", "4")
         (first,) = await take_all(backend)
         await retry(backend, first)
@@ -50,7 +50,7 @@ class PendingPromises(Promises):
         assert await finish_all(backend) == ["1", "2", "3", "4"]
 
     @promise()
-    async def test_once_the_retry_is_out_again_any_number_waits(self, backend: BackendUnderTest) -> None:
+    async def test_any_number_of_messages_may_be_blocked_once_the_retry_is_running(self, backend: BackendUnderTest) -> None:
         await begin(backend, "1", "2", "3")
         (first,) = await take_all(backend)
         await retry(backend, first)
@@ -61,7 +61,7 @@ class PendingPromises(Promises):
         assert (await blocked(backend), await dead(backend)) == (["2", "3", "4", "5"], [])
 
     @promise()
-    async def test_other_keys_are_none_of_its_business(self, backend: BackendUnderTest) -> None:
+    async def test_max_pending_does_not_affect_other_keys(self, backend: BackendUnderTest) -> None:
         await begin(backend, "1")
         await retry(backend, (await backend.take("c"))[0])
         await send(backend, "x1", "x2", "x3", "x4", key=b"x")
@@ -70,7 +70,7 @@ class PendingPromises(Promises):
         assert (await blocked(backend), await dead(backend)) == (["x2", "x3", "x4"], [])
 
     @promise()
-    async def test_if_none_may_wait_all_that_come_die(self, backend: BackendUnderTest) -> None:
+    async def test_with_max_pending_zero_every_message_behind_a_retry_dies(self, backend: BackendUnderTest) -> None:
         await begin(backend, "1", max_pending=0)
         await retry(backend, (await backend.take("c"))[0])
         await send(backend, "2")
@@ -78,7 +78,7 @@ class PendingPromises(Promises):
         assert await dead(backend, "pending_full") == ["2"]
 
     @promise()
-    async def test_a_thousand_may_wait_if_nobody_said_how_many(self, backend: BackendUnderTest) -> None:
+    async def test_max_pending_is_1000_by_default(self, backend: BackendUnderTest) -> None:
         await backend.join("c", lease=1e6)
         await send(backend, "1")
         await retry(backend, (await backend.take("c"))[0])
@@ -89,7 +89,7 @@ class PendingPromises(Promises):
         assert await dead(backend, "pending_full") == ["n1000", "n1001"]
 
     @promise()
-    async def test_the_letter_of_one_that_came_too_late_says_so(self, backend: BackendUnderTest) -> None:
+    async def test_the_dead_letter_of_a_message_beyond_max_pending_names_the_reason(self, backend: BackendUnderTest) -> None:
         await begin(backend, "1", max_pending=0)
         await retry(backend, (await backend.take("c"))[0])
         await send(backend, "2")
@@ -107,7 +107,7 @@ class PendingPromises(Promises):
         assert (await backend.totals())["dead"] == 1
 
     @promise()
-    async def test_one_that_came_too_late_can_be_replayed_to_its_old_place(self, backend: BackendUnderTest) -> None:
+    async def test_a_message_beyond_max_pending_can_be_replayed_to_its_old_position(self, backend: BackendUnderTest) -> None:
         await begin(backend, "1", "2", max_pending=1)
         (first,) = await take_all(backend)
         await retry(backend, first)
@@ -124,7 +124,7 @@ class PendingPromises(Promises):
         assert await finish_all(backend) == ["2", "3", "4"]
 
     @promise()
-    async def test_one_that_came_too_late_stops_nothing(self, backend: BackendUnderTest) -> None:
+    async def test_a_message_beyond_max_pending_does_not_stop_its_key(self, backend: BackendUnderTest) -> None:
         await begin(backend, "1", max_pending=0, stop=True)
         await retry(backend, (await backend.take("c"))[0])
         await send(backend, "2")
@@ -136,7 +136,7 @@ class PendingPromises(Promises):
         assert ids(await backend.take("c")) == ["3"]
 
     @promise()
-    async def test_how_many_may_wait_is_what_was_said_last(self, backend: BackendUnderTest) -> None:
+    async def test_the_last_max_pending_that_was_set_applies(self, backend: BackendUnderTest) -> None:
         await begin(backend, "1", max_pending=0)
         await backend.join("d")
         await backend.broker.join(backend.queue, "e", 30, order=OrderRules(max_pending=1))
@@ -146,7 +146,7 @@ class PendingPromises(Promises):
         assert (await blocked(backend), await dead(backend)) == (["2"], ["3"])
 
     @promise(dead_max_count=2)
-    async def test_letters_of_those_that_came_too_late_are_bounded_like_all(self, backend: BackendUnderTest) -> None:
+    async def test_dead_max_count_limits_dead_letters_of_messages_beyond_max_pending(self, backend: BackendUnderTest) -> None:
         await begin(backend, "1", max_pending=0)
         await retry(backend, (await backend.take("c"))[0])
         await send(backend, "2", "3", "4", "5")
@@ -155,7 +155,7 @@ class PendingPromises(Promises):
         assert await dead(backend) == ["4", "5"]
 
     @promise()
-    async def test_a_retry_that_dies_makes_room_again(self, backend: BackendUnderTest) -> None:
+    async def test_after_a_retry_dies_new_messages_of_its_key_are_accepted_again(self, backend: BackendUnderTest) -> None:
         await begin(backend, "1", max_pending=0)
         await retry(backend, (await backend.take("c"))[0])
         backend.at(5)

@@ -1,4 +1,4 @@
-"""Promises about groups that are in every topic whose name begins so."""
+"""Promises about groups that subscribe to every topic with a name prefix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
 
 
 async def emit(backend: BackendUnderTest, topic: str, *event_ids: str) -> None:
-    """As a client does: the topic is opened before anything is published to it."""
+    """Open the topic and publish events, in the order a client uses."""
     await backend.broker.open_topic(topic, {})
     await backend.broker.emit(topic, [Post(i, i.encode()) for i in event_ids])
 
@@ -28,7 +28,7 @@ class PrefixPromises(Promises):
     """``open_prefix`` and ``remove_prefix``."""
 
     @promise()
-    async def test_topics_whose_names_begin_so_have_the_group_and_no_others(self, backend: BackendUnderTest) -> None:
+    async def test_only_topics_with_the_prefix_get_the_group(self, backend: BackendUnderTest) -> None:
         await emit(backend, "orders.eu", "1")
         await emit(backend, "other.orders.", "2")
         assert await backend.broker.open_prefix("orders.", "audit", BEGINNING) == ["orders.eu"]
@@ -37,21 +37,21 @@ class PrefixPromises(Promises):
         assert await take(backend, "orders.eu") == ["1"]
 
     @promise()
-    async def test_a_topic_that_is_opened_later_has_it_before_its_first_event(self, backend: BackendUnderTest) -> None:
+    async def test_a_topic_opened_later_gets_the_prefix_group_before_its_first_event(self, backend: BackendUnderTest) -> None:
         await backend.broker.open_prefix("orders.", "audit", END)
         await emit(backend, "orders.us", "1", "2")
         assert await groups(backend, "orders.us") == ["audit"]
         assert await take(backend, "orders.us") == ["1", "2"]
 
     @promise()
-    async def test_in_those_that_there_are_it_begins_where_it_is_told_to(self, backend: BackendUnderTest) -> None:
+    async def test_in_existing_topics_a_prefix_group_starts_at_the_given_position(self, backend: BackendUnderTest) -> None:
         await emit(backend, "orders.eu", "1")
         await backend.broker.open_prefix("orders.", "audit", END)
         await emit(backend, "orders.eu", "2")
         assert await take(backend, "orders.eu") == ["2"]
 
     @promise()
-    async def test_a_group_of_it_that_was_removed_from_one_topic_is_made_again_at_the_beginning(
+    async def test_a_prefix_group_removed_from_one_topic_is_created_again_at_the_beginning(
         self, backend: BackendUnderTest
     ) -> None:
         await backend.broker.open_prefix("orders.", "audit", END)
@@ -61,9 +61,7 @@ class PrefixPromises(Promises):
         assert await take(backend, "orders.eu") == ["1"]
 
     @promise()
-    async def test_opening_it_again_tells_of_topics_that_are_not_known_and_moves_nothing(
-        self, backend: BackendUnderTest
-    ) -> None:
+    async def test_opening_a_prefix_again_returns_unknown_topics_and_moves_no_group(self, backend: BackendUnderTest) -> None:
         await emit(backend, "orders.eu", "1")
         await backend.broker.open_prefix("orders.", "audit", BEGINNING)
         await emit(backend, "orders.us", "2")
@@ -73,7 +71,7 @@ class PrefixPromises(Promises):
         assert await take(backend, "orders.us") == ["2"]
 
     @promise()
-    async def test_removed_it_is_in_no_topic_and_in_none_to_come(self, backend: BackendUnderTest) -> None:
+    async def test_removing_a_prefix_removes_its_group_from_present_and_future_topics(self, backend: BackendUnderTest) -> None:
         await emit(backend, "orders.eu", "1")
         await backend.broker.open_prefix("orders.", "audit", BEGINNING)
         await backend.broker.open_prefix("orders", "other", BEGINNING)
@@ -84,7 +82,7 @@ class PrefixPromises(Promises):
         assert not await backend.broker.remove_prefix("orders.", "audit")
 
     @promise()
-    async def test_to_remove_a_prefix_that_there_is_not_removes_nothing(self, backend: BackendUnderTest) -> None:
+    async def test_removing_an_unknown_prefix_removes_nothing(self, backend: BackendUnderTest) -> None:
         await backend.broker.open_topic("orders.eu", {"audit": BEGINNING})
         await backend.broker.open_prefix("orders.e", "audit", BEGINNING)
         await backend.broker.open_prefix("orders.", "other", BEGINNING)
@@ -94,7 +92,7 @@ class PrefixPromises(Promises):
         assert await take(backend, "orders.eu") == ["1"]
 
     @promise()
-    async def test_opening_a_topic_tells_only_of_groups_it_was_asked_for(self, backend: BackendUnderTest) -> None:
+    async def test_opening_a_topic_returns_only_the_requested_groups(self, backend: BackendUnderTest) -> None:
         await backend.broker.open_prefix("orders.", "audit", BEGINNING)
         assert await backend.broker.open_topic("orders.eu", {"billing": BEGINNING}) == ["billing"]
         assert await groups(backend, "orders.eu") == ["audit", "billing"]

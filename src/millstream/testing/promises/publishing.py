@@ -1,4 +1,4 @@
-"""What a producer can rely on."""
+"""Promises about publishing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PublishingPromises(Promises):
         assert ids(await backend.take("c")) == ["a"]
 
     @promise()
-    async def test_a_body_arrives_as_it_was_sent(self, backend: BackendUnderTest) -> None:
+    async def test_a_body_arrives_unchanged(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         body = bytes(range(256)) * 300
         await backend.broker.publish(backend.queue, [Post("a", body), Post("b", b"")])
@@ -31,7 +31,7 @@ class PublishingPromises(Promises):
         assert ids(await backend.take("c", 1000)) == names
 
     @promise()
-    async def test_an_empty_batch_has_no_receipts(self, backend: BackendUnderTest) -> None:
+    async def test_publishing_an_empty_batch_returns_no_receipts(self, backend: BackendUnderTest) -> None:
         assert await backend.publish() == []
         assert await backend.send("s") == []
         assert (await backend.totals())["published"] == 0
@@ -39,13 +39,15 @@ class PublishingPromises(Promises):
     # -- generated ids -----------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_a_serial_sent_again_exists(self, backend: BackendUnderTest) -> None:
+    async def test_a_serial_sent_again_returns_exists(self, backend: BackendUnderTest) -> None:
         assert await backend.send("s", 1, 2) == [CREATED, CREATED]
         assert await backend.send("s", 1, 2) == [EXISTS, EXISTS]
         assert (await backend.broker.inspector.queue(backend.queue)).ready == 2
 
     @promise()
-    async def test_a_serial_sent_again_exists_though_its_job_left_nothing(self, backend: BackendUnderTest) -> None:
+    async def test_a_serial_sent_again_returns_exists_even_if_its_job_left_nothing_behind(
+        self, backend: BackendUnderTest
+    ) -> None:
         await backend.join("c")
         await backend.send("s", 1)
         await backend.settle("c", await backend.take("c"))
@@ -53,22 +55,22 @@ class PublishingPromises(Promises):
         assert await backend.send("s", 1) == [EXISTS]
 
     @promise()
-    async def test_a_batch_that_overlaps_an_earlier_one_creates_the_rest(self, backend: BackendUnderTest) -> None:
+    async def test_a_batch_that_overlaps_an_earlier_one_creates_only_the_new_jobs(self, backend: BackendUnderTest) -> None:
         await backend.send("s", 1, 2)
         assert await backend.send("s", 1, 2, 3) == [EXISTS, EXISTS, CREATED]
 
     @promise()
-    async def test_a_serial_twice_in_a_batch_is_created_once(self, backend: BackendUnderTest) -> None:
+    async def test_a_serial_listed_twice_in_a_batch_is_created_once(self, backend: BackendUnderTest) -> None:
         assert await backend.send("s", 1, 1, 2, 1) == [CREATED, EXISTS, CREATED, EXISTS]
 
     @promise()
-    async def test_a_skipped_serial_is_not_taken_for_accepted(self, backend: BackendUnderTest) -> None:
+    async def test_a_skipped_serial_can_still_be_created(self, backend: BackendUnderTest) -> None:
         assert await backend.send("s", 1, 4) == [CREATED, CREATED]
         assert await backend.send("s", 2, 3) == [CREATED, CREATED]
         assert await backend.send("s", 1, 2, 3, 4) == [EXISTS] * 4
 
     @promise()
-    async def test_a_gap_may_be_filled_from_its_middle(self, backend: BackendUnderTest) -> None:
+    async def test_skipped_serials_can_be_created_in_any_order(self, backend: BackendUnderTest) -> None:
         assert await backend.send("s", 9) == [CREATED]
         assert await backend.send("s", 5) == [CREATED]
         assert await backend.send("s", 5, 4, 6, 1, 8) == [EXISTS] + [CREATED] * 4
@@ -76,19 +78,19 @@ class PublishingPromises(Promises):
         assert await backend.send("s", *range(1, 11)) == [EXISTS] * 9 + [CREATED]
 
     @promise()
-    async def test_a_refused_serial_is_not_taken_for_accepted(self, backend: BackendUnderTest) -> None:
+    async def test_a_refused_serial_can_still_be_created(self, backend: BackendUnderTest) -> None:
         assert await backend.send("s", 1, 2, 3, max_length=1) == [CREATED, FULL, FULL]
         assert await backend.send("s", 3) == [CREATED]
         assert await backend.send("s", 2) == [CREATED]
         assert await backend.send("s", 1, 2, 3) == [EXISTS] * 3
 
     @promise()
-    async def test_senders_do_not_know_each_other(self, backend: BackendUnderTest) -> None:
+    async def test_each_sender_has_its_own_serials(self, backend: BackendUnderTest) -> None:
         await backend.send("s", 1, 2)
         assert await backend.send("other", 1, 2) == [CREATED, CREATED]
 
     @promise()
-    async def test_a_sender_counts_per_queue(self, backend: BackendUnderTest) -> None:
+    async def test_a_sender_has_separate_serials_per_queue(self, backend: BackendUnderTest) -> None:
         await backend.send("s", 1)
         assert await backend.send("s", 1, queue=backend.other_queue) == [CREATED]
 
@@ -107,7 +109,7 @@ class PublishingPromises(Promises):
     # -- given ids ---------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_a_given_id_exists_while_its_job_is_scheduled_ready_or_running(self, backend: BackendUnderTest) -> None:
+    async def test_a_given_id_is_in_use_while_its_job_is_scheduled_ready_or_running(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("later", delay=10)
         await backend.publish("running")
@@ -117,17 +119,17 @@ class PublishingPromises(Promises):
         assert (await backend.totals())["published"] == 3
 
     @promise()
-    async def test_a_given_id_twice_in_a_batch_is_created_once(self, backend: BackendUnderTest) -> None:
+    async def test_a_given_id_listed_twice_in_a_batch_is_created_once(self, backend: BackendUnderTest) -> None:
         assert await backend.publish("a", "a") == [CREATED, EXISTS]
 
     @promise()
-    async def test_a_given_id_of_another_task_is_a_conflict(self, backend: BackendUnderTest) -> None:
+    async def test_a_given_id_used_by_another_task_is_a_conflict(self, backend: BackendUnderTest) -> None:
         await backend.publish("a", task="t")
         assert await backend.publish("a", task="u") == [CONFLICT]
         assert (await backend.totals())["published"] == 1
 
     @promise()
-    async def test_a_given_id_exists_for_id_ttl_after_its_job_ended(self, backend: BackendUnderTest) -> None:
+    async def test_a_given_id_stays_in_use_for_id_ttl_after_its_job_has_ended(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         await backend.settle("c", await backend.take("c"), given_id=True)
@@ -135,7 +137,7 @@ class PublishingPromises(Promises):
         assert await backend.publish("a", task="u") == [CONFLICT]
 
     @promise(id_ttl=0.05)
-    async def test_a_given_id_is_free_id_ttl_after_its_job_ended(self, backend: BackendUnderTest) -> None:
+    async def test_a_given_id_is_free_after_id_ttl(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         await backend.settle("c", await backend.take("c"), given_id=True)
@@ -146,7 +148,7 @@ class PublishingPromises(Promises):
         await eventually(free)
 
     @promise(id_ttl=0.05)
-    async def test_a_given_id_is_remembered_while_its_job_lives_however_long_that_is(self, backend: BackendUnderTest) -> None:
+    async def test_a_given_id_stays_in_use_as_long_as_its_job_exists(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("alive")
         retried = await backend.take("c")
@@ -162,7 +164,7 @@ class PublishingPromises(Promises):
         assert await backend.publish("alive", task="u") == [CONFLICT]
 
     @promise(id_ttl=0.05)
-    async def test_a_given_id_exists_while_an_ending_is_kept_under_it(self, backend: BackendUnderTest) -> None:
+    async def test_a_given_id_stays_in_use_while_its_ending_is_stored(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", "b")
         for entry in await backend.take("c"):
@@ -176,7 +178,7 @@ class PublishingPromises(Promises):
         assert await backend.publish("a") == [EXISTS]
 
     @promise(id_ttl=0.05)
-    async def test_a_given_id_exists_while_a_dead_letter_bears_it(self, backend: BackendUnderTest) -> None:
+    async def test_a_given_id_stays_in_use_while_its_dead_letter_exists(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.die("c", "a")
         await backend.publish("b")
@@ -188,10 +190,10 @@ class PublishingPromises(Promises):
         await eventually(forgotten)
         assert await backend.publish("a") == [EXISTS]
 
-    # -- an id's own time --------------------------------------------------------------------------------------------------
+    # -- id_ttl of one job -------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_an_id_whose_own_time_is_none_is_free_when_its_job_is_done_and_its_ending_goes(
+    async def test_an_id_with_id_ttl_zero_is_free_once_its_job_is_done_and_reuse_deletes_its_ending(
         self, backend: BackendUnderTest
     ) -> None:
         await backend.join("c")
@@ -204,9 +206,7 @@ class PublishingPromises(Promises):
         assert await backend.broker.results.get(backend.queue, "a") is None
 
     @promise()
-    async def test_an_id_whose_own_time_is_none_is_free_for_another_task_that_says_nothing_of_it(
-        self, backend: BackendUnderTest
-    ) -> None:
+    async def test_an_id_with_id_ttl_zero_is_free_for_another_task_without_an_id_ttl(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", id_ttl=0.0)
         await backend.settle("c", await backend.take("c"), result=DONE_ENDING, result_ttl=600.0, given_id=True)
@@ -214,9 +214,7 @@ class PublishingPromises(Promises):
         assert await backend.publish("a", id_ttl=0.0) == [CONFLICT]
 
     @promise()
-    async def test_an_id_whose_own_time_is_none_is_free_when_its_job_is_cancelled_or_has_expired(
-        self, backend: BackendUnderTest
-    ) -> None:
+    async def test_an_id_with_id_ttl_zero_is_free_once_its_job_is_cancelled_or_expired(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", "b", id_ttl=0.0)
         await backend.broker.cancel(backend.queue, "a")
@@ -226,7 +224,7 @@ class PublishingPromises(Promises):
         assert await backend.publish("b", id_ttl=0.0) == [CREATED]
 
     @promise()
-    async def test_a_dead_job_keeps_an_id_whose_own_time_is_none_until_it_is_purged(self, backend: BackendUnderTest) -> None:
+    async def test_a_dead_job_with_id_ttl_zero_keeps_its_id_until_it_is_purged(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", id_ttl=0.0)
         await backend.settle("c", await backend.take("c"), Kind.DEAD, given_id=True)
@@ -236,7 +234,7 @@ class PublishingPromises(Promises):
         assert await backend.publish("a", task="other") == [CREATED]
 
     @promise()
-    async def test_a_replayed_job_has_its_id_until_it_is_done(self, backend: BackendUnderTest) -> None:
+    async def test_a_replayed_job_with_id_ttl_zero_keeps_its_id_until_it_is_done(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", id_ttl=0.0)
         await backend.settle("c", await backend.take("c"), Kind.DEAD, given_id=True)
@@ -246,7 +244,7 @@ class PublishingPromises(Promises):
         assert await backend.publish("a", id_ttl=0.0) == [CREATED]
 
     @promise()
-    async def test_a_request_sent_again_after_its_id_was_freed_creates_nothing(self, backend: BackendUnderTest) -> None:
+    async def test_a_request_sent_again_after_its_id_became_free_creates_no_job(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", id_ttl=0.0, request="first")
         await backend.settle("c", await backend.take("c"), given_id=True)
@@ -256,7 +254,7 @@ class PublishingPromises(Promises):
         assert ids(await backend.take("c")) == ["a"]
 
     @promise(id_ttl=0.05)
-    async def test_an_ids_own_time_may_be_longer_than_the_apps(self, backend: BackendUnderTest) -> None:
+    async def test_the_id_ttl_of_a_job_may_be_longer_than_the_default(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("long", id_ttl=3600.0)
         await backend.publish("short")
@@ -269,7 +267,7 @@ class PublishingPromises(Promises):
         assert await backend.publish("long") == [EXISTS]
 
     @promise()
-    async def test_an_ids_own_time_may_be_shorter_than_the_apps(self, backend: BackendUnderTest) -> None:
+    async def test_the_id_ttl_of_a_job_may_be_shorter_than_the_default(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", id_ttl=0.05)
         await backend.settle("c", await backend.take("c"), given_id=True)
@@ -280,7 +278,7 @@ class PublishingPromises(Promises):
         await eventually(is_free)
 
     @promise()
-    async def test_a_generated_id_given_by_a_caller_exists(self, backend: BackendUnderTest) -> None:
+    async def test_a_caller_cannot_reuse_a_generated_id(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.send("s-x", 1)
         assert await backend.publish("s-x-1") == [EXISTS]
@@ -288,7 +286,7 @@ class PublishingPromises(Promises):
         assert await backend.publish("s-x-1") == [EXISTS]
 
     @promise()
-    async def test_a_given_id_that_only_looks_generated_is_created(self, backend: BackendUnderTest) -> None:
+    async def test_a_given_id_that_only_looks_like_a_generated_one_is_accepted(self, backend: BackendUnderTest) -> None:
         await backend.send("s", 1, 3)
         looks = ["s-2", "s-4", "s-0", "s-", "s--1", "s", "-1", "r-1", "s-01", "s-1.0", "s-1e0", "s-0x1", "s- 1", "s-¹"]
         assert await backend.publish(*looks) == [CREATED] * len(looks)
@@ -304,7 +302,7 @@ class PublishingPromises(Promises):
     # -- max_length --------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_a_full_queue_refuses(self, backend: BackendUnderTest) -> None:
+    async def test_a_queue_at_max_length_refuses_new_jobs(self, backend: BackendUnderTest) -> None:
         assert await backend.publish("a", "b", "c", max_length=2) == [CREATED, CREATED, FULL]
         assert await backend.status("c") == "unknown"
         assert await backend.publish("c", max_length=3) == [CREATED]
@@ -320,7 +318,7 @@ class PublishingPromises(Promises):
         assert await backend.publish("more", "most", max_length=4) == [CREATED, FULL]
 
     @promise()
-    async def test_what_exists_exists_on_a_full_queue_too(self, backend: BackendUnderTest) -> None:
+    async def test_a_full_queue_still_recognises_ids_that_are_in_use(self, backend: BackendUnderTest) -> None:
         await backend.publish("a")
         await backend.send("s", 1)
         assert await backend.publish("a", max_length=1) == [EXISTS]
@@ -345,7 +343,7 @@ class PublishingPromises(Promises):
         assert ids(await backend.take("c")) == ["a"]
 
     @promise()
-    async def test_a_job_may_be_due_at_a_moment(self, backend: BackendUnderTest) -> None:
+    async def test_a_job_may_be_scheduled_for_a_given_time(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", at=START + 5)
         backend.at(4.5)
@@ -354,13 +352,13 @@ class PublishingPromises(Promises):
         assert ids(await backend.take("c")) == ["a"]
 
     @promise()
-    async def test_a_job_due_now_or_before_is_ready_at_once(self, backend: BackendUnderTest) -> None:
+    async def test_a_job_due_now_or_earlier_is_ready_immediately(self, backend: BackendUnderTest) -> None:
         await backend.publish("now", at=START)
         await backend.publish("before", at=START - 100)
         assert [await backend.status("now"), await backend.status("before")] == ["ready", "ready"]
 
     @promise()
-    async def test_a_claim_says_when_a_job_expires(self, backend: BackendUnderTest) -> None:
+    async def test_a_claimed_entry_says_when_its_job_expires(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("never")
         await backend.publish("in", expires=1.5)
@@ -369,14 +367,14 @@ class PublishingPromises(Promises):
         assert [entry.expires_ms for entry in await backend.take("c")] == expected
 
     @promise()
-    async def test_an_expiry_survives_being_scheduled(self, backend: BackendUnderTest) -> None:
+    async def test_a_scheduled_job_keeps_its_expiry(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", delay=5, expires=7)
         backend.at(5)
         assert [entry.expires_ms for entry in await backend.take("c")] == [int((START + 7) * 1000)]
 
     @promise()
-    async def test_an_expired_job_is_still_handed_out_for_a_worker_to_settle(self, backend: BackendUnderTest) -> None:
+    async def test_an_expired_job_is_still_delivered_so_that_a_worker_can_settle_it(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", expires=1)
         backend.at(2)
@@ -387,7 +385,7 @@ class PublishingPromises(Promises):
     # -- several queues ----------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_queues_do_not_know_each_other(self, backend: BackendUnderTest) -> None:
+    async def test_queues_are_independent_of_each_other(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.join("c", queue=backend.other_queue)
         await backend.publish("a")

@@ -1,4 +1,4 @@
-"""Requests with a name: sent again after a lost reply, they change nothing more and give their first answer."""
+"""Promises about named requests: sent again after a lost reply, a request changes nothing more and returns its first answer."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ CREATED, EXISTS = Receipt.CREATED, Receipt.EXISTS
 
 
 class RequestPromises(Promises):
-    """Of a queue, and so of a group."""
+    """Promises of a queue, and therefore of a group."""
 
     @promise()
-    async def test_a_cancel_sent_again_says_cancelled_again(self, backend: BackendUnderTest) -> None:
+    async def test_a_cancel_sent_again_returns_cancelled_again(self, backend: BackendUnderTest) -> None:
         await backend.publish("now")
         await backend.publish("later", delay=5)
         for job_id in ("now", "later"):
@@ -33,14 +33,14 @@ class RequestPromises(Promises):
         assert (await backend.totals())["cancelled"] == 2
 
     @promise()
-    async def test_a_cancel_without_a_name_is_told_of_no_other(self, backend: BackendUnderTest) -> None:
+    async def test_a_second_cancel_without_a_request_name_returns_ended(self, backend: BackendUnderTest) -> None:
         await backend.publish("a")
         assert await backend.broker.cancel(backend.queue, "a") is CANCELLED
         assert await backend.broker.cancel(backend.queue, "a") is ENDED
         assert await backend.broker.results.get(backend.queue, "a") == cancelled_by("")
 
     @promise()
-    async def test_a_batch_is_cancelled_and_each_is_answered(self, backend: BackendUnderTest) -> None:
+    async def test_cancelling_a_batch_returns_one_result_per_job(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("runs")
         await backend.take("c")
@@ -53,7 +53,7 @@ class RequestPromises(Promises):
         assert await backend.broker.cancel_many(backend.queue, []) == []
 
     @promise()
-    async def test_a_batch_of_a_key_passes_its_turn_on(self, backend: BackendUnderTest) -> None:
+    async def test_the_turn_skips_cancelled_jobs_of_a_key(self, backend: BackendUnderTest) -> None:
         await backend.join("c", lease=1e6)
         await send(backend, "1", "2", "3", "4")
         (first,) = await backend.take("c")
@@ -64,9 +64,7 @@ class RequestPromises(Promises):
         assert ids(await backend.take("c")) == ["3"]
 
     @promise()
-    async def test_a_given_id_that_is_published_again_by_the_same_request_is_created_by_it(
-        self, backend: BackendUnderTest
-    ) -> None:
+    async def test_publishing_a_given_id_again_with_the_same_request_returns_created(self, backend: BackendUnderTest) -> None:
         for delay in (0.0, 5.0):
             name = f"a{delay}"
             assert await backend.publish(name, request="7", delay=delay) == [CREATED]
@@ -78,7 +76,7 @@ class RequestPromises(Promises):
         assert (state.ready, state.scheduled, state.totals["published"]) == (1, 1, 2)
 
     @promise()
-    async def test_a_given_id_is_its_creators_after_the_job_has_ended(self, backend: BackendUnderTest) -> None:
+    async def test_the_creating_request_gets_created_even_after_the_job_has_ended(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", request="r")
         await backend.settle("c", await backend.take("c"), given_id=True)
@@ -87,7 +85,7 @@ class RequestPromises(Promises):
         assert await backend.take("c") == []
 
     @promise()
-    async def test_a_promotion_sent_again_gives_its_first_answer(self, backend: BackendUnderTest) -> None:
+    async def test_a_promotion_sent_again_returns_its_first_answer(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", delay=5)
         asked = ["nobody", "a"]
@@ -97,7 +95,7 @@ class RequestPromises(Promises):
         assert ids(await backend.take("c")) == ["a"]
 
     @promise()
-    async def test_a_replay_sent_again_gives_its_first_answer_and_replays_no_newer_letter(
+    async def test_a_replay_sent_again_returns_its_first_answer_and_replays_no_newer_dead_letter(
         self, backend: BackendUnderTest
     ) -> None:
         await backend.join("c")
@@ -109,7 +107,7 @@ class RequestPromises(Promises):
         assert await backend.broker.replay(backend.queue, ["a"], request="other") == ["a"]
 
     @promise()
-    async def test_a_purge_sent_again_gives_its_first_answer(self, backend: BackendUnderTest) -> None:
+    async def test_a_purge_sent_again_returns_its_first_answer(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.die("c", "a", "b")
         for _ in range(2):
@@ -117,14 +115,14 @@ class RequestPromises(Promises):
         assert await backend.broker.purge(backend.queue, ["a", "b"], request="other") == ["b"]
 
     @promise()
-    async def test_a_request_that_changed_nothing_is_looked_at_again(self, backend: BackendUnderTest) -> None:
+    async def test_a_request_that_changed_nothing_is_processed_again(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         assert await backend.broker.purge(backend.queue, ["a"], request="r") == []
         await backend.die("c", "a")
         assert await backend.broker.purge(backend.queue, ["a"], request="r") == ["a"]
 
     @promise()
-    async def test_a_clearing_sent_again_gives_its_first_answer_and_clears_no_newer_stop(
+    async def test_a_clear_sent_again_returns_its_first_answer_and_clears_no_newer_stop(
         self, backend: BackendUnderTest
     ) -> None:
         for replay, put_back in ((True, 3), (False, 0)):
@@ -138,7 +136,7 @@ class RequestPromises(Promises):
             await finish_all(backend)
 
     @promise()
-    async def test_a_clearing_of_many_letters_sent_again_counts_all_of_them(self, backend: BackendUnderTest) -> None:
+    async def test_a_clear_of_many_dead_letters_sent_again_counts_all_of_them(self, backend: BackendUnderTest) -> None:
         await stop(backend, *(str(n) for n in range(1200)))
         while await backend.take("c") or (await backend.broker.inspector.queue(backend.queue)).dead < 1200:
             pass
@@ -148,9 +146,7 @@ class RequestPromises(Promises):
 
 class TopicRequestPromises(Promises):
     @promise()
-    async def test_a_given_id_that_is_emitted_again_by_the_same_request_is_created_by_it(
-        self, backend: BackendUnderTest
-    ) -> None:
+    async def test_emitting_a_given_id_again_with_the_same_request_returns_created(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         for delay in (0.0, 5.0):
             name = f"e{delay:g}"
@@ -163,7 +159,7 @@ class TopicRequestPromises(Promises):
         assert await finish(backend, "a") == ["e5"]
 
     @promise()
-    async def test_a_move_back_sent_again_moves_the_group_once(self, backend: BackendUnderTest) -> None:
+    async def test_a_seek_sent_again_moves_the_group_once(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", keep=1e6)
         await emit(backend, "1", "2")
         assert await finish(backend, "a") == ["1", "2"]
@@ -175,7 +171,7 @@ class TopicRequestPromises(Promises):
         assert await finish(backend, "a") == ["1", "2"]
 
     @promise()
-    async def test_a_removal_of_a_group_sent_again_says_removed_again(self, backend: BackendUnderTest) -> None:
+    async def test_removing_a_group_sent_again_returns_true_again(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         for _ in range(2):
             assert await backend.broker.remove_group(A, request="r")
@@ -184,7 +180,7 @@ class TopicRequestPromises(Promises):
         assert await backend.broker.remove_group(B)
 
     @promise()
-    async def test_a_removal_of_a_prefix_sent_again_says_removed_again(self, backend: BackendUnderTest) -> None:
+    async def test_removing_a_prefix_sent_again_returns_true_again(self, backend: BackendUnderTest) -> None:
         await backend.broker.open_topic(TOPIC, {})
         await backend.broker.open_prefix("ord", "a", BEGINNING)
         for _ in range(2):
@@ -193,7 +189,7 @@ class TopicRequestPromises(Promises):
         assert not await backend.broker.remove_group(Address.of_group(TOPIC, "a"))
 
     @promise()
-    async def test_a_number_of_shards_that_there_is_already_is_set_again_whatever_is_on_its_way(
+    async def test_resharding_to_the_current_number_succeeds_whatever_the_shards_contain(
         self, backend: BackendUnderTest
     ) -> None:
         await backend.broker.reshard(Address("mail"), 2)
@@ -203,9 +199,7 @@ class TopicRequestPromises(Promises):
         assert await backend.broker.publish(queue, [Post("b", b"")], shards=2) == [CREATED]
 
     @promise()
-    async def test_a_change_of_shards_that_was_cut_off_before_it_looked_looks_when_sent_again(
-        self, backend: BackendUnderTest
-    ) -> None:
+    async def test_an_interrupted_reshard_checks_the_queue_when_it_is_sent_again(self, backend: BackendUnderTest) -> None:
         assert await backend.broker.publish(Address("mail"), [Post("whole", b"")]) == [CREATED]
         for shard in range(2):
             await backend.broker.fence_shard(Address("mail").at_shard(shard), 0)

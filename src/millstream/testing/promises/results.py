@@ -1,4 +1,4 @@
-"""Waiting for how a job ended."""
+"""Promises about waiting for the ending of a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millstream.testing.backend import DEAD_ENDING, DONE_ENDING, LONG, BackendUn
 
 class ResultPromises(Promises):
     @promise()
-    async def test_there_is_no_ending_before_the_end(self, backend: BackendUnderTest) -> None:
+    async def test_a_job_has_no_ending_before_it_ends(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         assert await backend.broker.results.get(backend.queue, "a") is None
@@ -30,19 +30,19 @@ class ResultPromises(Promises):
         assert await backend.broker.results.get(backend.other_queue, "a") is None
 
     @promise()
-    async def test_waiting_after_the_end_ends_at_once(self, backend: BackendUnderTest) -> None:
+    async def test_waiting_for_an_ended_job_returns_immediately(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         await backend.settle("c", await backend.take("c"), result=DONE_ENDING, result_ttl=60)
         assert await backend.broker.results.wait(backend.queue, "a", None) == DONE_ENDING
 
     @promise()
-    async def test_waiting_for_what_nobody_knows_ends_at_once(self, backend: BackendUnderTest) -> None:
+    async def test_waiting_for_an_unknown_job_returns_immediately(self, backend: BackendUnderTest) -> None:
         assert await backend.broker.results.wait(backend.queue, "never", None) is None
         assert await backend.broker.results.wait(Address("no such queue"), "never", None) is None
 
     @promise()
-    async def test_waiting_for_what_left_nothing_ends_at_once(self, backend: BackendUnderTest) -> None:
+    async def test_waiting_for_a_job_that_left_nothing_behind_returns_immediately(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         await backend.settle("c", await backend.take("c"), given_id=True)
@@ -51,7 +51,7 @@ class ResultPromises(Promises):
         assert await backend.broker.results.wait(backend.queue, "b", None) is None
 
     @promise()
-    async def test_who_waits_is_told_the_ending(self, backend: BackendUnderTest) -> None:
+    async def test_a_waiter_receives_the_ending(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         waiting = await backend.begun(backend.broker.results.wait(backend.queue, "a", LONG))
@@ -59,7 +59,7 @@ class ResultPromises(Promises):
         assert await waiting == DONE_ENDING
 
     @promise()
-    async def test_who_waits_in_another_process_is_told_the_ending(self, backend: BackendUnderTest) -> None:
+    async def test_a_waiter_in_another_process_receives_the_ending(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         other = await backend.another()
@@ -68,7 +68,7 @@ class ResultPromises(Promises):
         assert await waiting == DONE_ENDING
 
     @promise()
-    async def test_all_who_wait_are_told(self, backend: BackendUnderTest) -> None:
+    async def test_all_waiters_receive_the_ending(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", "b")
         other = await backend.another()
@@ -80,7 +80,7 @@ class ResultPromises(Promises):
         assert await asyncio.gather(*waiting) == [DONE_ENDING] * 6
 
     @promise()
-    async def test_who_waits_for_a_job_that_leaves_nothing_is_told_so(self, backend: BackendUnderTest) -> None:
+    async def test_a_waiter_gets_none_if_the_job_leaves_nothing_behind(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         waiting = await backend.begun(backend.broker.results.wait(backend.queue, "a", LONG))
@@ -88,7 +88,7 @@ class ResultPromises(Promises):
         assert await waiting is None
 
     @promise()
-    async def test_who_waits_is_told_of_death_cancellation_and_expiry(self, backend: BackendUnderTest) -> None:
+    async def test_a_waiter_receives_the_ending_of_a_dead_cancelled_or_expired_job(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("dead", "expired", "cancelled")
         waits = [
@@ -102,7 +102,7 @@ class ResultPromises(Promises):
         assert endings == [decode_ending(DEAD_ENDING), Ending("expired"), Ending("cancelled", ttl=CANCELLED_TTL)]
 
     @promise()
-    async def test_who_waits_for_an_id_of_any_text_is_told(self, backend: BackendUnderTest) -> None:
+    async def test_a_waiter_may_wait_for_any_printable_id(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         names = ["a b", "ü→", "a:b{c}:q:", "x-0"]
         await backend.publish(*names)
@@ -111,7 +111,7 @@ class ResultPromises(Promises):
         assert await asyncio.gather(*waiting) == [DONE_ENDING] * len(names)
 
     @promise()
-    async def test_a_retry_is_no_ending(self, backend: BackendUnderTest) -> None:
+    async def test_a_retry_does_not_end_a_wait(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         waiting = await backend.begun(backend.broker.results.wait(backend.queue, "a", LONG))
@@ -120,7 +120,7 @@ class ResultPromises(Promises):
         assert await waiting == DONE_ENDING
 
     @promise()
-    async def test_who_waits_for_a_replayed_job_waits_for_its_next_end(self, backend: BackendUnderTest) -> None:
+    async def test_a_waiter_for_a_replayed_job_receives_its_next_ending(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.die("c", "a", result=DEAD_ENDING, result_ttl=60)
         await backend.broker.replay(backend.queue, ["a"])
@@ -129,7 +129,7 @@ class ResultPromises(Promises):
         assert await waiting == DONE_ENDING
 
     @promise()
-    async def test_a_wait_that_is_over_first_times_out(self, backend: BackendUnderTest) -> None:
+    async def test_a_wait_raises_timeout_error_after_its_timeout(self, backend: BackendUnderTest) -> None:
         await backend.publish("a")
         with pytest.raises(TimeoutError):
             await backend.broker.results.wait(backend.queue, "a", 0.02)
@@ -137,7 +137,7 @@ class ResultPromises(Promises):
             await backend.broker.results.wait(backend.queue, "a", 0)
 
     @promise()
-    async def test_who_waits_again_after_a_timeout_is_told(self, backend: BackendUnderTest) -> None:
+    async def test_a_waiter_that_waits_again_after_a_timeout_receives_the_ending(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         with pytest.raises(TimeoutError):
@@ -147,7 +147,7 @@ class ResultPromises(Promises):
         assert await waiting == DONE_ENDING
 
     @promise()
-    async def test_one_waiters_timeout_leaves_the_others_waiting(self, backend: BackendUnderTest) -> None:
+    async def test_the_timeout_of_one_waiter_does_not_affect_others(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         waiting = await backend.begun(backend.broker.results.wait(backend.queue, "a", LONG))

@@ -1,4 +1,4 @@
-"""Moving a group in its topic's log, and seeing where it is."""
+"""Promises about moving a group in its topic's log, and about reading its position."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millstream.testing.topic import TOPIC, A, B, begin, claim, emit, end, finis
 
 
 async def listed(backend: BackendUnderTest, status: Listed, limit: int) -> list[str]:
-    """The ids of all jobs of one state in the first group, read in pages."""
+    """Return the ids of all jobs in one state of the first group, read in pages."""
     found: list[JobView] = []
     while page := await backend.broker.inspector.jobs(A, status, after=found[-1].cursor if found else "", limit=limit):
         assert len(page) <= limit
@@ -25,7 +25,7 @@ async def listed(backend: BackendUnderTest, status: Listed, limit: int) -> list[
 
 class SeekingPromises(Promises):
     @promise()
-    async def test_a_group_moved_back_is_given_again_what_is_kept(self, backend: BackendUnderTest) -> None:
+    async def test_a_group_moved_back_receives_the_kept_events_again(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b", keep_count=3)
         await emit(backend, "1", "2", "3", "4", "5")
         await finish(backend, "a")
@@ -38,7 +38,7 @@ class SeekingPromises(Promises):
         assert await finish(backend, "b") == ["6"]
 
     @promise()
-    async def test_a_group_can_be_moved_to_a_moment_or_after_an_entry(self, backend: BackendUnderTest) -> None:
+    async def test_a_group_can_be_moved_to_a_time_or_after_an_entry(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", keep_count=100)
         places: dict[int, str] = {}
         for second in range(5):
@@ -52,9 +52,7 @@ class SeekingPromises(Promises):
         assert await finish(backend, "a") == ["2", "3", "4"]
 
     @promise()
-    async def test_a_group_moved_to_a_moment_is_given_all_that_was_published_in_its_millisecond(
-        self, backend: BackendUnderTest
-    ) -> None:
+    async def test_a_group_moved_to_a_time_receives_every_event_of_that_millisecond(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", keep_count=100)
         await emit(backend, "1")
         await finish(backend, "a")
@@ -62,7 +60,7 @@ class SeekingPromises(Promises):
         assert await finish(backend, "a") == ["1"]
 
     @promise()
-    async def test_a_group_moved_forward_is_not_given_what_lies_between(self, backend: BackendUnderTest) -> None:
+    async def test_a_group_moved_forward_skips_the_events_in_between(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await emit(backend, "1", "2", "3")
         held = await take(backend, "a", 1)
@@ -73,7 +71,7 @@ class SeekingPromises(Promises):
         assert ids(await take(backend, "b")) == ["1", "2", "3", "4"]
 
     @promise()
-    async def test_a_group_moved_to_a_moment_lets_go_of_what_is_older(self, backend: BackendUnderTest) -> None:
+    async def test_a_group_moved_to_a_time_no_longer_keeps_older_events_in_the_log(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await emit(backend, "1", "2")
         await backend.broker.seek(A, START + 5)
@@ -84,7 +82,7 @@ class SeekingPromises(Promises):
         assert ids(await take(backend, "a")) == ["3"]
 
     @promise()
-    async def test_a_place_that_is_none_is_refused(self, backend: BackendUnderTest) -> None:
+    async def test_an_invalid_position_is_refused(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         for position in ("", "start", "1-2-3", "-1", "1-"):
             with pytest.raises(ValueError, match="position"):
@@ -102,7 +100,7 @@ class SeekingPromises(Promises):
         assert ids(await waiting) == ["1"]
 
     @promise()
-    async def test_a_moved_group_holds_the_log_again(self, backend: BackendUnderTest) -> None:
+    async def test_a_group_moved_back_keeps_events_in_the_log_again(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b", keep_count=2)
         await emit(backend, "1", "2")
         await finish(backend, "a")
@@ -115,7 +113,7 @@ class SeekingPromises(Promises):
         assert await finish(backend, "a") == ["1", "2", "3", "4", "5"]
 
     @promise()
-    async def test_an_event_given_again_while_it_runs_is_a_new_delivery(self, backend: BackendUnderTest) -> None:
+    async def test_an_event_that_is_read_again_while_it_runs_is_a_new_delivery(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await backend.join("second", queue=A)
         await emit(backend, "1")
@@ -128,9 +126,7 @@ class SeekingPromises(Promises):
         assert (queue.ready, queue.running) == (0, 0)
 
     @promise()
-    async def test_an_event_that_waits_to_be_taken_over_by_a_group_that_was_moved_back_is_given_once(
-        self, backend: BackendUnderTest
-    ) -> None:
+    async def test_an_abandoned_event_is_delivered_once_after_its_group_is_moved_back(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await backend.join("left", queue=A)
         await emit(backend, "1", "2", "3", "4")
@@ -144,7 +140,7 @@ class SeekingPromises(Promises):
         assert await take(backend, "a") == []
 
     @promise()
-    async def test_a_group_moved_back_while_it_holds_later_events_keeps_what_lies_between(
+    async def test_a_group_moved_back_while_it_holds_later_events_keeps_those_in_between(
         self, backend: BackendUnderTest
     ) -> None:
         await begin(backend, "a")
@@ -157,7 +153,7 @@ class SeekingPromises(Promises):
         assert ids(await take(backend, "a")) == ["1", "2", "3"]
 
     @promise()
-    async def test_the_letter_of_an_event_that_is_given_again_stays_until_it_dies_again(
+    async def test_the_dead_letter_of_an_event_that_is_read_again_stays_until_it_dies_again(
         self, backend: BackendUnderTest
     ) -> None:
         await begin(backend, "a", keep_count=10)
@@ -174,7 +170,7 @@ class SeekingPromises(Promises):
         assert await backend.broker.inspector.dead_letters(A) == []
 
     @promise()
-    async def test_an_event_given_again_and_retried_again_waits_once(self, backend: BackendUnderTest) -> None:
+    async def test_an_event_that_is_read_again_and_retried_is_scheduled_once(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", keep_count=10)
         await emit(backend, "1")
         await end(backend, "a", await take(backend, "a"), Kind.RETRY, delay=5, body=b"1#first")
@@ -186,7 +182,7 @@ class SeekingPromises(Promises):
         assert [entry.body for entry in await take(backend, "a")] == [b"1#second"]
 
     @promise()
-    async def test_a_retry_that_waits_gives_way_to_the_letter_of_a_later_delivery(self, backend: BackendUnderTest) -> None:
+    async def test_the_dead_letter_of_a_later_delivery_replaces_a_scheduled_retry(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", keep_count=10)
         await emit(backend, "1")
         await end(backend, "a", await take(backend, "a"), Kind.RETRY, delay=5)
@@ -201,7 +197,7 @@ class SeekingPromises(Promises):
     # -- reading -----------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_topics_are_listed_in_order_and_are_no_queues(self, backend: BackendUnderTest) -> None:
+    async def test_topics_are_listed_sorted_and_not_among_the_queues(self, backend: BackendUnderTest) -> None:
         await backend.broker.open_topic("z", {})
         await backend.join("c", queue=Address.of_group("m", "g"))
         await backend.broker.open_topic("b", {"y": END, "x": BEGINNING})
@@ -210,13 +206,13 @@ class SeekingPromises(Promises):
         assert [group.name for group in (await backend.broker.inspector.topic("b")).groups] == ["x", "y"]
 
     @promise()
-    async def test_a_topic_nobody_used_is_empty(self, backend: BackendUnderTest) -> None:
+    async def test_an_unknown_topic_has_empty_counts(self, backend: BackendUnderTest) -> None:
         before = await backend.broker.inspector.topics()
         assert await backend.broker.inspector.topic("none") == TopicState("none", 0, 0, {"published": 0}, [])
         assert await backend.broker.inspector.topics() == before
 
     @promise()
-    async def test_a_topic_in_numbers(self, backend: BackendUnderTest) -> None:
+    async def test_the_counts_of_a_topic_match_those_of_its_groups(self, backend: BackendUnderTest) -> None:
         await begin(backend, "b", "a")
         await backend.join("second", queue=A)
         await emit(backend, *"12345678")
@@ -242,7 +238,7 @@ class SeekingPromises(Promises):
             )
 
     @promise()
-    async def test_a_lag_is_what_a_group_was_not_given_yet(self, backend: BackendUnderTest) -> None:
+    async def test_the_lag_of_a_group_is_the_number_of_events_not_yet_delivered_to_it(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await begin(backend, "new", start=END)
         seen: list[int | None] = []
@@ -258,7 +254,7 @@ class SeekingPromises(Promises):
         assert (await group_state(backend, "a")).lag == 8
 
     @promise()
-    async def test_a_groups_events_are_listed_by_their_state(self, backend: BackendUnderTest) -> None:
+    async def test_events_of_a_group_are_listed_by_state(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await backend.join("second", queue=A)
         names = ["retried", "mine1", "mine2", "released", "theirs", "new1", "new2"]

@@ -1,4 +1,4 @@
-"""How deliveries end."""
+"""Promises about settling deliveries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from millstream.testing.backend import (
 
 class SettlingPromises(Promises):
     @promise()
-    async def test_a_done_job_is_gone(self, backend: BackendUnderTest) -> None:
+    async def test_a_done_job_leaves_the_queue(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d")
         await backend.publish("a")
         assert await backend.settle("c", await backend.take("c")) == 1
@@ -42,7 +42,7 @@ class SettlingPromises(Promises):
         assert await backend.broker.inspector.queue(backend.queue) == before
 
     @promise()
-    async def test_how_a_job_ended_stands(self, backend: BackendUnderTest) -> None:
+    async def test_a_second_settle_does_not_change_an_ending(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.send("s", 1, 2)
         done, kept = await backend.take("c")
@@ -51,7 +51,7 @@ class SettlingPromises(Promises):
         assert [await backend.status("s-1"), await backend.status("s-2")] == ["unknown", "done"]
 
     @promise()
-    async def test_settling_again_does_not_touch_the_next_run(self, backend: BackendUnderTest) -> None:
+    async def test_settling_a_retry_again_does_not_affect_the_next_run(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         entries = await backend.take("c")
@@ -61,19 +61,19 @@ class SettlingPromises(Promises):
         assert await backend.status("a") == "running"
 
     @promise()
-    async def test_settling_nothing_is_nothing(self, backend: BackendUnderTest) -> None:
+    async def test_settling_no_outcomes_returns_zero(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         assert await backend.settle("c", []) == 0
 
     @promise()
-    async def test_a_delivery_twice_in_a_batch_is_settled_once(self, backend: BackendUnderTest) -> None:
+    async def test_a_delivery_listed_twice_in_a_batch_is_settled_once(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         (entry,) = await backend.take("c")
         assert await backend.settle("c", [entry, entry]) == 1
 
     @promise()
-    async def test_a_batch_may_end_in_every_way_at_once(self, backend: BackendUnderTest) -> None:
+    async def test_one_batch_may_contain_every_kind_of_outcome(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("done", "retry", "dead", "expired")
         entries = await backend.take("c")
@@ -89,7 +89,7 @@ class SettlingPromises(Promises):
     # -- results -----------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_a_result_is_kept_as_it_was_given(self, backend: BackendUnderTest) -> None:
+    async def test_a_result_is_stored_unchanged(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         await backend.settle("c", await backend.take("c"), result=DONE_ENDING, result_ttl=60)
@@ -97,14 +97,14 @@ class SettlingPromises(Promises):
         assert await backend.status("a") == "done"
 
     @promise()
-    async def test_a_result_without_time_to_live_is_not_kept(self, backend: BackendUnderTest) -> None:
+    async def test_a_result_with_ttl_zero_is_not_stored(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         await backend.settle("c", await backend.take("c"), result=DONE_ENDING, result_ttl=0)
         assert await backend.broker.results.get(backend.queue, "a") is None
 
     @promise()
-    async def test_no_result_keeps_nothing(self, backend: BackendUnderTest) -> None:
+    async def test_a_job_without_a_result_leaves_nothing_behind(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         await backend.settle("c", await backend.take("c"), result=None, result_ttl=60, given_id=True)
@@ -112,7 +112,7 @@ class SettlingPromises(Promises):
         assert await backend.status("a") == "unknown"
 
     @promise()
-    async def test_a_result_goes_when_its_time_has_passed(self, backend: BackendUnderTest) -> None:
+    async def test_a_result_is_deleted_after_its_ttl(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", "b")
         short, long = await backend.take("c")
@@ -129,7 +129,7 @@ class SettlingPromises(Promises):
     # -- retry -------------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_a_retry_comes_back_when_its_delay_has_passed(self, backend: BackendUnderTest) -> None:
+    async def test_a_retry_is_delivered_after_its_delay(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         await backend.settle("c", await backend.take("c"), Kind.RETRY, delay=5)
@@ -140,7 +140,7 @@ class SettlingPromises(Promises):
         assert ids(await backend.take("c")) == ["a"]
 
     @promise()
-    async def test_a_retry_without_delay_comes_with_the_next_claim(self, backend: BackendUnderTest) -> None:
+    async def test_a_retry_without_delay_is_delivered_by_the_next_claim(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", "b")
         await backend.settle("c", await backend.take("c", 1), Kind.RETRY)
@@ -148,7 +148,7 @@ class SettlingPromises(Promises):
         assert ids(await backend.take("c")) == ["b", "a"]
 
     @promise()
-    async def test_a_retry_is_a_new_entry_with_the_body_and_expiry_it_was_given(self, backend: BackendUnderTest) -> None:
+    async def test_a_retry_is_a_new_entry_with_the_body_and_expiry_of_its_outcome(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", expires=60)
         (first,) = await backend.take("c")
@@ -158,7 +158,7 @@ class SettlingPromises(Promises):
         assert (second.body, second.expires_ms) == (b"a#2", first.expires_ms)
 
     @promise()
-    async def test_a_retry_starts_with_no_crashes(self, backend: BackendUnderTest) -> None:
+    async def test_a_retry_resets_the_crash_count(self, backend: BackendUnderTest) -> None:
         await backend.publish("a")
         await backend.crash("x", lives=1)
         await backend.join("c")
@@ -176,7 +176,7 @@ class SettlingPromises(Promises):
         assert await backend.publish("a", task="u") == [Receipt.CONFLICT]
 
     @promise()
-    async def test_a_retry_is_never_refused(self, backend: BackendUnderTest) -> None:
+    async def test_a_full_queue_still_accepts_a_retry(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", max_length=1)
         entries = await backend.take("c")
@@ -187,7 +187,7 @@ class SettlingPromises(Promises):
     # -- dead --------------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_a_dead_job_leaves_a_letter(self, backend: BackendUnderTest) -> None:
+    async def test_a_dead_job_leaves_a_dead_letter(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         backend.at(2.5)
@@ -199,7 +199,7 @@ class SettlingPromises(Promises):
         assert await backend.status("a") == "dead"
 
     @promise()
-    async def test_a_dead_jobs_ending_is_kept(self, backend: BackendUnderTest) -> None:
+    async def test_the_ending_of_a_dead_job_is_stored(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.die("c", "a", result=DEAD_ENDING, result_ttl=60)
         assert await backend.broker.results.get(backend.queue, "a") == DEAD_ENDING
@@ -212,7 +212,7 @@ class SettlingPromises(Promises):
         assert await backend.take("d") == []
 
     @promise(dead_max_count=3)
-    async def test_the_oldest_dead_letters_make_room_for_new_ones(self, backend: BackendUnderTest) -> None:
+    async def test_beyond_dead_max_count_the_oldest_dead_letters_are_deleted(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.die("c", "a", "b", "c", "d", "e")
         assert [dead.id for dead in await backend.broker.inspector.dead_letters(backend.queue)] == ["c", "d", "e"]
@@ -221,7 +221,7 @@ class SettlingPromises(Promises):
         assert await backend.broker.replay(backend.queue, ["a"]) == []
 
     @promise(dead_max_age=100.0)
-    async def test_old_dead_letters_go_when_a_new_one_comes(self, backend: BackendUnderTest) -> None:
+    async def test_a_new_dead_letter_deletes_those_older_than_dead_max_age(self, backend: BackendUnderTest) -> None:
         await backend.join("c", lease=1e6)
         await backend.die("c", "old")
         backend.at(50)
@@ -234,7 +234,7 @@ class SettlingPromises(Promises):
     # -- expired -----------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_an_expired_jobs_ending_says_so(self, backend: BackendUnderTest) -> None:
+    async def test_the_ending_of_an_expired_job_is_expired(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         await backend.settle("c", await backend.take("c"), Kind.EXPIRED, result_ttl=60)
@@ -243,7 +243,7 @@ class SettlingPromises(Promises):
         assert await backend.status("a") == "expired"
 
     @promise()
-    async def test_an_expired_job_whose_task_keeps_no_results_leaves_nothing(self, backend: BackendUnderTest) -> None:
+    async def test_an_expired_job_with_result_ttl_zero_leaves_nothing_behind(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         await backend.settle("c", await backend.take("c"), Kind.EXPIRED, result_ttl=0)

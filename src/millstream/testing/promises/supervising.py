@@ -1,4 +1,4 @@
-"""What supervisors and those who look at them need: messages, being seen, and what is due while nobody claims."""
+"""Promises for supervisors and their observers: control messages, registration, and the count of due jobs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def supervisor(name: str, processes: int = 2) -> WorkerInfo:
 
 
 class SupervisingPromises(Promises):
-    """The control channel, the registry of supervisors, and what is due."""
+    """The control channel, the registry of supervisors, and the count of due jobs."""
 
     @promise()
-    async def test_messages_are_received_once_and_in_order(self, backend: BackendUnderTest) -> None:
+    async def test_control_messages_are_received_once_and_in_order(self, backend: BackendUnderTest) -> None:
         other = await backend.another()
         await backend.broker.control.send("w", b"first", 60)
         await other.control.send("w", b"second", 60)
@@ -27,7 +27,7 @@ class SupervisingPromises(Promises):
         assert await backend.broker.control.receive("v") == [b"\x00other\xff"]
 
     @promise()
-    async def test_messages_that_nobody_receives_expire(self, backend: BackendUnderTest) -> None:
+    async def test_control_messages_that_nobody_receives_expire(self, backend: BackendUnderTest) -> None:
         await backend.broker.control.send("stays", b"mail", 600)
         tries = 0
 
@@ -43,7 +43,7 @@ class SupervisingPromises(Promises):
         assert await backend.broker.control.receive("stays") == [b"mail"]
 
     @promise()
-    async def test_a_supervisor_is_seen_with_its_team_and_is_no_worker_process(self, backend: BackendUnderTest) -> None:
+    async def test_a_supervisor_is_listed_with_its_team_and_not_among_the_workers(self, backend: BackendUnderTest) -> None:
         process = WorkerInfo("p", "host", 8, "0.1", ["q"], 2.5, {"done": 3}, supervisor="s")
         await backend.broker.register(supervisor("s"), 60)
         await backend.broker.register(process, 60)
@@ -56,7 +56,7 @@ class SupervisingPromises(Promises):
         assert await backend.broker.inspector.supervisors() == []
 
     @promise()
-    async def test_what_is_due_is_counted_until_a_claim_makes_it_ready(self, backend: BackendUnderTest) -> None:
+    async def test_due_jobs_are_counted_until_a_claim_makes_them_ready(self, backend: BackendUnderTest) -> None:
         inspector = backend.broker.inspector
         await backend.publish("ready")
         await backend.publish("soon-1", "soon-2", delay=5)

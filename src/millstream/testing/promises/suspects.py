@@ -1,4 +1,4 @@
-"""Messages that may kill their consumer run with nothing beside them."""
+"""Promises about suspects: messages that may crash their consumer run alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from millstream.testing.backend import BackendUnderTest, Promises, ids, promise
 
 class SuspectPromises(Promises):
     @promise()
-    async def test_a_first_crash_makes_no_suspect(self, backend: BackendUnderTest) -> None:
+    async def test_a_message_is_no_suspect_after_one_crash(self, backend: BackendUnderTest) -> None:
         await backend.publish("a")
         await backend.crash("x", lives=1)
         await backend.join("c")
@@ -17,7 +17,7 @@ class SuspectPromises(Promises):
         assert (ids(claim.entries), claim.suspects) == (["a"], False)
 
     @promise()
-    async def test_after_two_crashes_a_message_is_set_aside(self, backend: BackendUnderTest) -> None:
+    async def test_a_message_is_set_aside_as_a_suspect_after_two_crashes(self, backend: BackendUnderTest) -> None:
         await backend.publish("a")
         await backend.crash("x", lives=2)
         await backend.publish("b")
@@ -27,7 +27,7 @@ class SuspectPromises(Promises):
         assert await backend.status("a") == "ready"
 
     @promise()
-    async def test_setting_aside_does_not_use_up_the_count(self, backend: BackendUnderTest) -> None:
+    async def test_suspects_that_are_set_aside_do_not_count_towards_a_claim(self, backend: BackendUnderTest) -> None:
         await backend.publish("a", "b", "c")
         await backend.crash("x", lives=2)
         await backend.publish("d", "e")
@@ -35,7 +35,7 @@ class SuspectPromises(Promises):
         assert ids(await backend.take("c", 1)) == ["d"]
 
     @promise()
-    async def test_the_number_of_crashes_that_makes_a_suspect_is_the_claimers(self, backend: BackendUnderTest) -> None:
+    async def test_the_claim_decides_how_many_crashes_make_a_suspect(self, backend: BackendUnderTest) -> None:
         await backend.publish("a")
         await backend.crash("x", lives=1)
         await backend.join("c")
@@ -62,7 +62,7 @@ class SuspectPromises(Promises):
         assert await backend.take("c", alone=True) == []
 
     @promise()
-    async def test_a_claim_of_none_alone_takes_nothing(self, backend: BackendUnderTest) -> None:
+    async def test_a_claim_alone_with_count_zero_takes_nothing(self, backend: BackendUnderTest) -> None:
         await backend.publish("a")
         await backend.crash("x", lives=2)
         await backend.join("c")
@@ -70,7 +70,7 @@ class SuspectPromises(Promises):
         assert await backend.take("c", 0, alone=True) == []
 
     @promise()
-    async def test_every_claim_tells_of_suspects_while_there_are_any(self, backend: BackendUnderTest) -> None:
+    async def test_every_claim_reports_waiting_suspects(self, backend: BackendUnderTest) -> None:
         await backend.publish("a")
         await backend.crash("x", lives=2)
         await backend.join("c", "d")
@@ -93,7 +93,7 @@ class SuspectPromises(Promises):
         assert await backend.settle("c", await backend.take("c", alone=True)) == 1
 
     @promise()
-    async def test_a_suspect_that_kills_again_is_set_aside_again(self, backend: BackendUnderTest) -> None:
+    async def test_a_suspect_that_crashes_again_is_set_aside_again(self, backend: BackendUnderTest) -> None:
         await backend.publish("a")
         await backend.crash("x", lives=2)
         await backend.join("c", "d")
@@ -126,7 +126,7 @@ class SuspectPromises(Promises):
         assert not (await backend.claim("c")).suspects
 
     @promise()
-    async def test_a_retried_suspect_begins_anew(self, backend: BackendUnderTest) -> None:
+    async def test_a_retried_suspect_is_no_longer_a_suspect(self, backend: BackendUnderTest) -> None:
         await backend.publish("a")
         await backend.crash("x", lives=2)
         await backend.join("c")

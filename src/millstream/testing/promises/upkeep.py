@@ -1,4 +1,4 @@
-"""Nobody is appointed to look after a topic: whoever claims does so, and however many they are, it is done once."""
+"""Promises about the upkeep of topics. Every claim does it, and however many consumers claim, it is done once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millstream.testing.topic import TOPIC, A, begin, claim, emit, end, finish, 
 
 class UpkeepPromises(Promises):
     @promise()
-    async def test_what_is_due_or_left_behind_waits_while_nobody_is_there_and_goes_on_with_the_next_consumer(
+    async def test_due_and_abandoned_events_wait_for_the_next_consumer_if_there_is_none(
         self, backend: BackendUnderTest
     ) -> None:
         await begin(backend, "a")
@@ -32,7 +32,7 @@ class UpkeepPromises(Promises):
         assert (await state(backend)).length == 0
 
     @promise()
-    async def test_what_is_due_comes_once_however_many_consumers_look(self, backend: BackendUnderTest) -> None:
+    async def test_due_events_are_delivered_once_however_many_consumers_claim(self, backend: BackendUnderTest) -> None:
         names = [f"c{n}" for n in range(10)]
         await begin(backend, "a")
         await backend.join(*names, queue=A)
@@ -52,7 +52,9 @@ class UpkeepPromises(Promises):
         assert sorted(seen) == sorted(events + [f"later-{n}" for n in range(20)])
 
     @promise()
-    async def test_a_dead_consumers_events_come_once_however_many_consumers_look(self, backend: BackendUnderTest) -> None:
+    async def test_events_of_a_dead_consumer_are_delivered_once_however_many_consumers_claim(
+        self, backend: BackendUnderTest
+    ) -> None:
         names = [f"c{n}" for n in range(10)]
         await begin(backend, "a")
         await backend.join(*names, queue=A)
@@ -72,7 +74,7 @@ class UpkeepPromises(Promises):
         assert (await backend.broker.inspector.queue(A)).totals["lapsed"] == 1
 
     @promise()
-    async def test_a_short_lease_beside_a_long_one_cuts_neither_short(self, backend: BackendUnderTest) -> None:
+    async def test_short_and_long_leases_of_one_group_do_not_affect_each_other(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await backend.join("short", lease=2, queue=A)
         await backend.join("long", lease=100, queue=A)
@@ -84,11 +86,11 @@ class UpkeepPromises(Promises):
                 await backend.broker.renew(A, {"short": 2.0})
             for name in ("a", "long"):
                 await backend.claim(name, 0, queue=A)
-        assert ids(await take(backend, "a")) == ids(held["short"]), "it was not renewed any more; the other need not be yet"
+        assert ids(await take(backend, "a")) == ids(held["short"]), "only the short lease, no longer renewed, must lapse"
         assert await backend.settle("long", held["long"], queue=A) == 1
 
     @promise()
-    async def test_events_alike_in_every_byte_are_each_tried_again(self, backend: BackendUnderTest) -> None:
+    async def test_events_with_identical_bodies_are_each_retried(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await backend.broker.emit(TOPIC, [Post("one", b"same"), Post("two", b"same"), Post("three", b"same")])
         entries = await take(backend, "a")
@@ -101,8 +103,10 @@ class UpkeepPromises(Promises):
         assert [entry.body for entry in await take(backend, "a")] == [b"same"] * 3
 
     @promise()
-    async def test_what_is_held_keeps_what_came_after_it_in_the_same_moment(self, backend: BackendUnderTest) -> None:
-        """As text, the tenth entry of a millisecond would come before the third."""
+    async def test_an_unsettled_event_keeps_later_events_of_the_same_millisecond_in_the_log(
+        self, backend: BackendUnderTest
+    ) -> None:
+        """The order of entry ids is numeric: as text, the tenth entry of a millisecond would come before the third."""
         await begin(backend, "a")
         await emit(backend, *[f"n{n}" for n in range(12)])
         entries = await take(backend, "a")
@@ -116,7 +120,7 @@ class UpkeepPromises(Promises):
         assert (await state(backend)).length == 0
 
     @promise()
-    async def test_a_group_that_was_given_nothing_holds_everything(self, backend: BackendUnderTest) -> None:
+    async def test_a_group_that_has_claimed_nothing_keeps_every_event_in_the_log(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "idle")
         await emit(backend, "1", "2")
         await finish(backend, "a")

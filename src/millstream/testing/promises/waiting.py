@@ -1,4 +1,7 @@
-"""What ends a waiting claim. Nothing here measures time: a wait that nothing ends outlasts the test's patience."""
+"""Promises about what ends a waiting claim.
+
+Nothing here measures time: a wait that nothing ends exceeds the timeout of the test.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ from millstream.testing.backend import LONG, BackendUnderTest, Promises, eventua
 
 class WaitingPromises(Promises):
     @promise()
-    async def test_a_wait_ends_at_once_when_something_is_ready(self, backend: BackendUnderTest) -> None:
+    async def test_a_claim_with_wait_returns_immediately_if_a_job_is_ready(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         assert ids(await backend.take("c", wait=LONG)) == ["a"]
 
     @promise()
-    async def test_a_claim_that_leaves_work_behind_leaves_it_to_be_found_at_once(self, backend: BackendUnderTest) -> None:
+    async def test_jobs_left_by_one_claim_are_found_immediately_by_the_next(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d")
         await backend.publish("a", "b", "c")
         assert ids(await backend.take("c", 1, wait=LONG)) == ["a"]
@@ -28,7 +31,7 @@ class WaitingPromises(Promises):
         assert ids(await backend.take("c", 1, wait=LONG)) == ["c"]
 
     @promise()
-    async def test_a_wait_ends_when_its_seconds_have_passed(self, backend: BackendUnderTest) -> None:
+    async def test_a_wait_ends_after_the_given_time(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         assert await backend.take("c", wait=0.02) == []
 
@@ -48,7 +51,7 @@ class WaitingPromises(Promises):
         assert ids(await waiting) == ["a"]
 
     @promise()
-    async def test_a_publish_feeds_every_waiting_consumer(self, backend: BackendUnderTest) -> None:
+    async def test_a_publish_ends_the_wait_of_every_consumer(self, backend: BackendUnderTest) -> None:
         consumers = ["c", "d", "e"]
         await backend.join(*consumers)
         waiting = [await backend.begun(backend.wait_for_work(consumer, 1)) for consumer in consumers]
@@ -65,7 +68,7 @@ class WaitingPromises(Promises):
         assert ids(await waiting) == ["a"]
 
     @promise()
-    async def test_a_consumer_that_leaves_ends_anothers_wait(self, backend: BackendUnderTest) -> None:
+    async def test_a_consumer_that_leaves_ends_the_wait_of_another(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d")
         await backend.publish("a")
         await backend.take("c")
@@ -91,17 +94,17 @@ class WaitingPromises(Promises):
         assert ids(await waiting) == ["a"]
 
     @promise()
-    async def test_a_nudge_ends_ones_own_wait(self, backend: BackendUnderTest) -> None:
+    async def test_a_nudge_ends_the_wait_of_its_consumer(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         waiting = asyncio.create_task(backend.take("c", wait=LONG))
         while not waiting.done():
-            # a nudge before the wait began is none: go on until it is over
+            # a nudge before the wait has begun has no effect, so repeat it
             await backend.broker.nudge(backend.queue, "c")
             await asyncio.sleep(0)
         assert await waiting == []
 
     @promise()
-    async def test_a_nudge_leaves_others_waiting(self, backend: BackendUnderTest) -> None:
+    async def test_a_nudge_does_not_end_the_wait_of_other_consumers(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d")
         mine = asyncio.create_task(backend.take("c", wait=LONG))
         theirs = await backend.begun(backend.take("d", wait=LONG))
@@ -113,13 +116,13 @@ class WaitingPromises(Promises):
         assert ids(await theirs) == ["a"]
 
     @promise()
-    async def test_a_nudge_that_finds_no_wait_is_nothing(self, backend: BackendUnderTest) -> None:
+    async def test_a_nudge_without_a_waiting_claim_has_no_effect(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.broker.nudge(backend.queue, "c")
         await backend.broker.nudge(backend.queue, "stranger")
 
     @promise()
-    async def test_who_waits_as_long_as_told_gets_what_is_due(self, backend: BackendUnderTest) -> None:
+    async def test_a_wait_of_next_due_seconds_returns_the_due_job(self, backend: BackendUnderTest) -> None:
         backend.run_clock()
         await backend.join("c")
         await backend.publish("a", delay=0.2)
@@ -130,12 +133,12 @@ class WaitingPromises(Promises):
         assert ids(claim.entries) == ["a"]
 
     @promise()
-    async def test_a_very_short_wait_ends(self, backend: BackendUnderTest) -> None:
+    async def test_a_wait_of_less_than_a_millisecond_ends(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         assert await backend.take("c", wait=0.0001) == []
 
     @promise()
-    async def test_something_scheduled_earlier_ends_a_wait(self, backend: BackendUnderTest) -> None:
+    async def test_a_job_scheduled_earlier_ends_a_wait(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("late", delay=1000)
         waiting = await backend.begun(self.wait_until_due_in(10, backend, "c"))
@@ -157,7 +160,7 @@ class WaitingPromises(Promises):
             pass
 
     @promise()
-    async def test_a_lease_lost_while_waiting_is_told(self, backend: BackendUnderTest) -> None:
+    async def test_a_waiting_claim_raises_lease_lost_if_its_lease_ends(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         supervisor = await backend.another()
         waiting = await backend.begun(backend.take("c", wait=LONG))
@@ -168,7 +171,7 @@ class WaitingPromises(Promises):
         assert await backend.status("a") == "ready"
 
     @promise()
-    async def test_what_a_cancelled_wait_took_can_be_recovered(self, backend: BackendUnderTest) -> None:
+    async def test_messages_taken_by_a_cancelled_claim_can_be_recovered(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d")
         waiting = await backend.begun(backend.take("c", wait=LONG))
         waiting.cancel()
