@@ -89,7 +89,7 @@ async def test_many_are_listed_page_by_page() -> None:
 
 
 @looped
-async def test_a_replayed_job_runs_again_under_its_id() -> None:
+async def test_a_replayed_job_runs_again_under_its_old_id() -> None:
     app, shrink = await make_dead()
     assert await app.dead.replay("s-1") == ["s-1"]
     assert await shrink.job("s-1").status() == "ready"

@@ -1,4 +1,4 @@
-"""Messages that wait for the turn of their key: how claims pass over them, how they are replayed, and how they are shown."""
+"""Promises about blocked messages: how claims skip them, how they are replayed, and how they are listed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from millstream.testing.keyed import begin, blocked, finish_all, retry, send, ta
 
 
 class BlockedPromises(Promises):
-    # -- who is blocked ----------------------------------------------------------------------------------------------------
+    # -- blocking ----------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_a_claim_gives_the_first_of_many_keys(self, backend: BackendUnderTest) -> None:
+    async def test_a_claim_returns_the_first_message_of_every_key(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         keys = [b"%d" % n for n in range(50)]
         for round_ in range(3):
@@ -20,7 +20,7 @@ class BlockedPromises(Promises):
         assert ids(await take_all(backend)) == [f"0-{n}" for n in range(50)]
 
     @promise()
-    async def test_a_claim_reads_on_behind_those_that_are_blocked(self, backend: BackendUnderTest) -> None:
+    async def test_a_claim_finds_messages_behind_blocked_ones(self, backend: BackendUnderTest) -> None:
         await begin(backend, "1")
         await send(backend, *[f"n{n}" for n in range(600)])
         await send(backend, "free", key=None)
@@ -28,7 +28,7 @@ class BlockedPromises(Promises):
         assert ids(await take_all(backend)) == ["free", "other"]
 
     @promise()
-    async def test_blocked_ones_do_not_count_towards_what_is_asked_for(self, backend: BackendUnderTest) -> None:
+    async def test_blocked_messages_do_not_count_towards_a_claim(self, backend: BackendUnderTest) -> None:
         await begin(backend, "1")
         await send(backend, "2", "3")
         await send(backend, "x", "y", "z", key=None)
@@ -36,14 +36,14 @@ class BlockedPromises(Promises):
         assert ids(await take_all(backend, count=2)) == ["z"]
 
     @promise()
-    async def test_a_claim_of_nothing_blocks_nothing(self, backend: BackendUnderTest) -> None:
+    async def test_a_claim_with_count_zero_blocks_nothing(self, backend: BackendUnderTest) -> None:
         await begin(backend, "1")
         await send(backend, "2")
         await backend.claim("c", 0)
         assert (await backend.broker.inspector.queue(backend.queue)).blocked == 0
 
     @promise()
-    async def test_what_is_paused_gives_nothing_and_blocks_nothing(self, backend: BackendUnderTest) -> None:
+    async def test_a_claim_on_a_paused_queue_returns_nothing_and_blocks_nothing(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2")
         await send(backend, "3")
         await backend.broker.pause(backend.queue)
@@ -55,7 +55,7 @@ class BlockedPromises(Promises):
         assert await finish_all(backend) == ["2", "3"]
 
     @promise()
-    async def test_turns_that_one_settle_passes_on_come_in_the_order_of_the_outcomes(self, backend: BackendUnderTest) -> None:
+    async def test_turns_passed_on_by_one_settle_follow_the_order_of_its_outcomes(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         for key in (b"a", b"b", b"d"):
             await send(backend, f"{key.decode()}1", f"{key.decode()}2", key=key)
@@ -72,7 +72,7 @@ class BlockedPromises(Promises):
         assert ids(await waiting) == ["2"]
 
     @promise()
-    async def test_one_that_was_blocked_arrives_as_it_was_sent(self, backend: BackendUnderTest) -> None:
+    async def test_a_message_that_was_blocked_arrives_unchanged(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1")
         await send(backend, "2", expires=60)
         assert await backend.take("c") == []
@@ -81,7 +81,7 @@ class BlockedPromises(Promises):
         assert (second.body, second.crashes, second.expires_ms) == (b"2", 0, 1_800_000_060_000)
 
     @promise()
-    async def test_one_that_expired_while_it_was_blocked_is_given_in_its_turn_and_passes_it_on(
+    async def test_a_message_that_expires_while_blocked_is_delivered_and_passes_the_turn_on(
         self, backend: BackendUnderTest
     ) -> None:
         first = await begin(backend, "1")
@@ -97,7 +97,7 @@ class BlockedPromises(Promises):
         assert ids(await backend.take("c")) == ["3"]
 
     @promise()
-    async def test_one_that_is_published_with_a_delay_has_its_place_when_it_is_due(self, backend: BackendUnderTest) -> None:
+    async def test_a_delayed_message_is_ordered_by_its_due_time(self, backend: BackendUnderTest) -> None:
         await backend.join("c", lease=1e6)
         await send(backend, "late", delay=5)
         await send(backend, "1", "2")
@@ -110,16 +110,16 @@ class BlockedPromises(Promises):
         assert await finish_all(backend) == ["2", "late", "3"]
 
     @promise()
-    async def test_one_that_is_not_due_yet_has_no_turn(self, backend: BackendUnderTest) -> None:
+    async def test_a_scheduled_message_does_not_have_the_turn(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await send(backend, "late", delay=5)
         await send(backend, "1")
         assert ids(await backend.take("c")) == ["1"]
 
-    # -- dead ones -----------------------------------------------------------------------------------------------------------
+    # -- dead letters --------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_a_dead_letter_knows_its_key(self, backend: BackendUnderTest) -> None:
+    async def test_a_dead_letter_contains_its_ordering_key(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await send(backend, "1", key=b"\xff\n\0")
         await send(backend, "2", key=b"")
@@ -131,7 +131,7 @@ class BlockedPromises(Promises):
         assert one is not None and one.key == b"\xff\n\0"
 
     @promise()
-    async def test_what_is_replayed_takes_its_old_place_among_those_that_wait(self, backend: BackendUnderTest) -> None:
+    async def test_a_replayed_message_gets_its_old_position_among_the_blocked_ones(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2", "3", "4")
         await backend.settle("c", [first], Kind.DEAD)
         await backend.settle("c", await backend.take("c"), Kind.DEAD)
@@ -145,7 +145,7 @@ class BlockedPromises(Promises):
         assert await finish_all(backend) == ["1", "2", "4", "5"]
 
     @promise()
-    async def test_what_is_replayed_together_comes_in_its_old_order(self, backend: BackendUnderTest) -> None:
+    async def test_messages_replayed_together_are_delivered_in_their_old_order(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2", "3")
         await backend.settle("c", [first], Kind.DEAD)
         for _ in range(2):
@@ -154,7 +154,9 @@ class BlockedPromises(Promises):
         assert await finish_all(backend) == ["1", "2", "3"]
 
     @promise()
-    async def test_one_that_died_after_retries_is_replayed_to_where_it_began(self, backend: BackendUnderTest) -> None:
+    async def test_a_message_that_died_after_retries_is_replayed_to_its_original_position(
+        self, backend: BackendUnderTest
+    ) -> None:
         first = await begin(backend, "1", "2", "3")
         await retry(backend, first, delay=1)
         backend.at(1)
@@ -166,7 +168,7 @@ class BlockedPromises(Promises):
         assert await blocked(backend) == ["1", "3"]
 
     @promise()
-    async def test_what_is_replayed_while_its_key_is_free_has_the_turn(self, backend: BackendUnderTest) -> None:
+    async def test_a_message_replayed_while_its_key_is_free_gets_the_turn(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1")
         await backend.settle("c", [first], Kind.DEAD)
         await backend.broker.replay(backend.queue, ["1"])
@@ -174,7 +176,7 @@ class BlockedPromises(Promises):
         assert ids(await take_all(backend)) == ["1"]
 
     @promise()
-    async def test_what_is_replayed_and_dies_again_passes_the_turn_on(self, backend: BackendUnderTest) -> None:
+    async def test_a_replayed_message_that_dies_again_passes_the_turn_on(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1")
         await backend.settle("c", [first], Kind.DEAD)
         await backend.broker.replay(backend.queue, ["1"])
@@ -184,17 +186,17 @@ class BlockedPromises(Promises):
         await backend.settle("c", again, Kind.DEAD)
         assert ids(await backend.take("c")) == ["2"]
 
-    # -- what is seen --------------------------------------------------------------------------------------------------------
+    # -- inspection ----------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_blocked_ones_are_counted_apart(self, backend: BackendUnderTest) -> None:
+    async def test_blocked_messages_are_counted_separately(self, backend: BackendUnderTest) -> None:
         await begin(backend, "1", "2", "3")
         state = await backend.broker.inspector.queue(backend.queue)
         assert (state.ready, state.running, state.scheduled, state.blocked) == (0, 1, 0, 2)
         assert await backend.status("2") == "blocked"
 
     @promise()
-    async def test_one_that_got_the_turn_is_ready(self, backend: BackendUnderTest) -> None:
+    async def test_a_blocked_message_that_gets_the_turn_is_ready(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2", "3")
         await backend.settle("c", [first])
         state = await backend.broker.inspector.queue(backend.queue)
@@ -202,7 +204,7 @@ class BlockedPromises(Promises):
         assert (await backend.status("2"), await backend.status("3")) == ("ready", "blocked")
 
     @promise()
-    async def test_blocked_ones_are_listed_by_key_and_each_keys_in_their_order(self, backend: BackendUnderTest) -> None:
+    async def test_blocked_messages_are_listed_by_key_and_then_in_order(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         for number, name in enumerate(("b", "a", "ab", "b", "a", "ab", "a", "b")):
             await send(backend, f"{name}{number}", key=name.encode())
@@ -212,7 +214,7 @@ class BlockedPromises(Promises):
         assert {view.status for view in views} == {"blocked"}
 
     @promise()
-    async def test_blocked_ones_are_read_in_pages(self, backend: BackendUnderTest) -> None:
+    async def test_blocked_messages_are_listed_in_pages(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         for number in range(9):
             await send(backend, f"{number}", key=b"%d\n" % (number % 3))
@@ -226,7 +228,7 @@ class BlockedPromises(Promises):
         assert found == [b"3", b"6", b"4", b"7", b"5", b"8"]
 
     @promise()
-    async def test_one_that_is_blocked_is_shown_whole(self, backend: BackendUnderTest) -> None:
+    async def test_the_view_of_a_blocked_message_is_complete(self, backend: BackendUnderTest) -> None:
         await begin(backend, "1")
         await send(backend, "2", expires=60)
         await backend.take("c")

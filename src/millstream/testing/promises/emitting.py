@@ -1,4 +1,4 @@
-"""What a publisher of events can rely on."""
+"""Promises about publishing events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CREATED, EXISTS, FULL = Receipt.CREATED, Receipt.EXISTS, Receipt.FULL
 
 class EmittingPromises(Promises):
     @promise()
-    async def test_a_serial_sent_again_exists_whoever_sends_it(self, backend: BackendUnderTest) -> None:
+    async def test_an_event_serial_sent_again_by_any_process_returns_exists(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         assert await emit_serials(backend, "s", 1, 2) == [CREATED, CREATED]
         other = await backend.another()
@@ -24,7 +24,7 @@ class EmittingPromises(Promises):
         assert await take(backend, "a") == []
 
     @promise()
-    async def test_a_serial_of_an_event_skipped_or_refused_is_not_taken_for_accepted(self, backend: BackendUnderTest) -> None:
+    async def test_a_skipped_or_refused_event_serial_can_still_be_created(self, backend: BackendUnderTest) -> None:
         assert await emit_serials(backend, "s", 1, 4) == [CREATED, CREATED]
         assert await emit_serials(backend, "s", 2, 3) == [CREATED, CREATED]
         assert await emit_serials(backend, "s", 5, 6, max_length=5) == [CREATED, FULL]
@@ -32,12 +32,12 @@ class EmittingPromises(Promises):
         assert await emit_serials(backend, "s", 6, 5) == [CREATED, EXISTS]
 
     @promise()
-    async def test_senders_of_events_do_not_know_each_other(self, backend: BackendUnderTest) -> None:
+    async def test_each_sender_of_events_has_its_own_serials(self, backend: BackendUnderTest) -> None:
         await emit_serials(backend, "s", 1)
         assert await emit_serials(backend, "other", 1) == [CREATED]
 
     @promise()
-    async def test_a_given_id_is_published_once(self, backend: BackendUnderTest) -> None:
+    async def test_an_event_with_a_given_id_is_published_once(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         assert await emit(backend, "1", "1") == [CREATED, EXISTS]
         assert await finish(backend, "a") == ["1"]
@@ -46,7 +46,7 @@ class EmittingPromises(Promises):
         assert await other.emit(TOPIC, [Post("1", b"1")]) == [EXISTS]
 
     @promise(id_ttl=0.05)
-    async def test_a_given_id_is_free_id_ttl_after_its_publish(self, backend: BackendUnderTest) -> None:
+    async def test_the_given_id_of_an_event_is_free_id_ttl_after_publishing(self, backend: BackendUnderTest) -> None:
         await emit(backend, "1")
 
         async def free() -> bool:
@@ -55,7 +55,7 @@ class EmittingPromises(Promises):
         await eventually(free)
 
     @promise(id_ttl=0.05)
-    async def test_a_given_id_exists_while_its_event_is_delayed(self, backend: BackendUnderTest) -> None:
+    async def test_the_given_id_of_a_delayed_event_is_in_use(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await emit(backend, "later", delay=5)
         await emit(backend, "now")
@@ -71,19 +71,19 @@ class EmittingPromises(Promises):
         assert ids(await take(backend, "a")) == ["later"]
 
     @promise()
-    async def test_a_generated_id_of_an_event_given_by_a_publisher_exists(self, backend: BackendUnderTest) -> None:
+    async def test_a_publisher_cannot_reuse_a_generated_event_id(self, backend: BackendUnderTest) -> None:
         await emit_serials(backend, "s-x", 1)
         assert await emit(backend, "s-x-1", "s-x-2", "s-x-01") == [EXISTS, CREATED, CREATED]
 
     @promise()
-    async def test_a_refused_given_id_of_an_event_is_not_remembered(self, backend: BackendUnderTest) -> None:
+    async def test_the_given_id_of_a_refused_event_is_not_remembered(self, backend: BackendUnderTest) -> None:
         assert await emit(backend, "1", max_length=0) == [FULL]
         assert await emit(backend, "1") == [CREATED]
 
     # -- max_length --------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_a_full_topic_refuses_until_events_have_left_it(self, backend: BackendUnderTest) -> None:
+    async def test_a_full_topic_refuses_events_until_older_ones_have_left_it(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         assert await emit(backend, "1", max_length=3) == [CREATED]
         assert await emit(backend, "2", delay=5, max_length=3) == [CREATED]
@@ -100,7 +100,7 @@ class EmittingPromises(Promises):
     # -- delay and expiry --------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_a_delayed_event_waits_and_then_reaches_every_group(self, backend: BackendUnderTest) -> None:
+    async def test_a_delayed_event_reaches_every_group_when_it_is_due(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await emit(backend, "in", delay=10)
         await emit(backend, "at", at=START + 5)
@@ -119,7 +119,7 @@ class EmittingPromises(Promises):
             assert (ids(given.entries), given.next_due) == (["in"], None)
 
     @promise()
-    async def test_a_delayed_event_outlives_its_publisher_and_reaches_groups_made_meanwhile(
+    async def test_a_delayed_event_outlives_its_publisher_and_reaches_groups_created_later(
         self, backend: BackendUnderTest
     ) -> None:
         publisher = await backend.another()
@@ -130,7 +130,7 @@ class EmittingPromises(Promises):
         assert ids(await take(backend, "a")) == ["1"]
 
     @promise()
-    async def test_delayed_events_come_in_the_order_they_are_due(self, backend: BackendUnderTest) -> None:
+    async def test_delayed_events_are_delivered_in_the_order_of_their_due_times(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await emit(backend, "third", delay=3)
         await emit(backend, "first", delay=1)
@@ -139,7 +139,7 @@ class EmittingPromises(Promises):
         assert ids(await take(backend, "a")) == ["first", "second", "third"]
 
     @promise()
-    async def test_many_delayed_events_all_come(self, backend: BackendUnderTest) -> None:
+    async def test_six_hundred_delayed_events_are_all_delivered(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await emit(backend, *[f"n{n}" for n in range(600)], delay=5)
         backend.at(5)
@@ -149,7 +149,7 @@ class EmittingPromises(Promises):
         assert sorted(seen) == sorted(f"n{n}" for n in range(600))
 
     @promise()
-    async def test_a_claim_says_what_is_due_first_a_retry_or_a_delayed_event(self, backend: BackendUnderTest) -> None:
+    async def test_next_due_is_the_earlier_of_a_retry_and_a_delayed_event(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await emit(backend, "event")
         await end(backend, "a", await take(backend, "a"), Kind.RETRY, delay=5)
@@ -160,7 +160,7 @@ class EmittingPromises(Promises):
         assert (await claim(backend, "a")).next_due == 3
 
     @promise()
-    async def test_an_expiry_thousands_of_years_ahead_travels_exactly(self, backend: BackendUnderTest) -> None:
+    async def test_an_event_expiry_thousands_of_years_ahead_is_kept_exactly(self, backend: BackendUnderTest) -> None:
         far = 253_402_214_400.123
         await begin(backend, "a")
         await emit(backend, "now", expires_at=far)
@@ -169,7 +169,7 @@ class EmittingPromises(Promises):
         assert [entry.expires_ms for entry in await take(backend, "a")] == [253_402_214_400_123] * 2
 
     @promise()
-    async def test_an_expiry_travels(self, backend: BackendUnderTest) -> None:
+    async def test_every_group_receives_the_expiry_of_an_event(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await emit(backend, "never")
         await emit(backend, "in", expires=30)
@@ -181,7 +181,7 @@ class EmittingPromises(Promises):
             assert [entry.expires_ms for entry in await take(backend, group)] == expected
 
     @promise()
-    async def test_an_expired_event_is_handed_out_for_a_worker_to_settle(self, backend: BackendUnderTest) -> None:
+    async def test_an_expired_event_is_still_delivered_so_that_a_worker_can_settle_it(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await emit(backend, "1", expires=1)
         backend.at(2)

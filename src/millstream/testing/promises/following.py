@@ -1,5 +1,6 @@
-"""What those who follow a topic without a group can rely on: every event from their position on, in order, or a count of what
-was gone before they came to it."""
+"""Promises to followers, which read a topic without a group: every event after their position, in order, and a count of events
+that left the log before they were read.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ CREATED, EXISTS, FULL = Receipt.CREATED, Receipt.EXISTS, Receipt.FULL
 
 
 async def end_of(backend: BackendUnderTest) -> Position:
-    """Where who follows from now on begins."""
+    """Return the position of a follower that starts now."""
     return (await backend.broker.follow(TOPIC, None, 1)).position
 
 
@@ -22,14 +23,14 @@ async def follow(backend: BackendUnderTest, after: Position, count: int = 1000, 
 
 
 async def read(backend: BackendUnderTest, after: Position, count: int = 1000) -> tuple[list[str], int]:
-    """Whose events were read, and how many were missed."""
+    """Return the ids of the events read, and the number of missed events."""
     followed = await follow(backend, after, count)
     return ids(followed.entries), followed.missed
 
 
 class FollowingPromises(Promises):
     @promise()
-    async def test_who_follows_reads_what_comes_from_now_on_in_order(self, backend: BackendUnderTest) -> None:
+    async def test_a_follower_reads_new_events_in_order(self, backend: BackendUnderTest) -> None:
         await emit(backend, "before")
         at = await end_of(backend)
         assert await read(backend, at) == ([], 0)
@@ -38,16 +39,14 @@ class FollowingPromises(Promises):
         assert await read(backend, at) == (["1", "2", "s-1", "s-2"], 0)
 
     @promise()
-    async def test_who_follows_a_topic_that_nobody_has_published_to_reads_its_first_event(
-        self, backend: BackendUnderTest
-    ) -> None:
+    async def test_a_follower_of_a_new_topic_reads_its_first_event(self, backend: BackendUnderTest) -> None:
         at = await end_of(backend)
         assert await read(backend, at) == ([], 0)
         await emit(backend, "1")
         assert await read(backend, at) == (["1"], 0)
 
     @promise()
-    async def test_reading_goes_on_after_the_last_that_was_read(self, backend: BackendUnderTest) -> None:
+    async def test_a_follower_continues_after_the_last_event_it_read(self, backend: BackendUnderTest) -> None:
         at = await end_of(backend)
         await emit(backend, "1", "2", "3", "4", "5")
         seen: list[str] = []
@@ -61,7 +60,7 @@ class FollowingPromises(Promises):
         assert await read(backend, at) == (["6"], 0)
 
     @promise()
-    async def test_everyone_who_follows_reads_every_event_beside_groups_that_settle_it(self, backend: BackendUnderTest) -> None:
+    async def test_every_follower_reads_every_event_even_if_a_group_settles_it(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         other = await backend.another()
         mine, theirs = await end_of(backend), (await other.follow(TOPIC, None, 1)).position
@@ -72,7 +71,7 @@ class FollowingPromises(Promises):
         assert await read(backend, mine) == (["1", "2"], 0)
 
     @promise()
-    async def test_following_makes_no_group_and_keeps_nothing_back(self, backend: BackendUnderTest) -> None:
+    async def test_following_creates_no_group_and_keeps_no_event_in_the_log(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await end_of(backend)
         await emit(backend, "1")
@@ -82,7 +81,7 @@ class FollowingPromises(Promises):
         assert ((await state(backend)).length, [group.name for group in (await state(backend)).groups]) == (0, ["a"])
 
     @promise()
-    async def test_expiry_and_server_time_are_told(self, backend: BackendUnderTest) -> None:
+    async def test_a_follower_gets_expiry_times_and_the_server_time(self, backend: BackendUnderTest) -> None:
         at = await end_of(backend)
         await emit(backend, "1", expires=5)
         await emit(backend, "2")
@@ -91,16 +90,16 @@ class FollowingPromises(Promises):
         assert [entry.expires_ms <= followed.now_ms and entry.expires_ms > 0 for entry in followed.entries] == [True, False]
 
     @promise()
-    async def test_that_a_topic_is_followed_can_be_seen(self, backend: BackendUnderTest) -> None:
+    async def test_the_state_of_a_topic_says_whether_it_is_followed(self, backend: BackendUnderTest) -> None:
         await emit(backend, "1")
         assert not (await state(backend)).followed
         await end_of(backend)
         assert (await state(backend)).followed
 
-    # -- what was missed ---------------------------------------------------------------------------------------------------
+    # -- missed events -----------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_what_was_dropped_at_max_length_is_counted_as_missed(self, backend: BackendUnderTest) -> None:
+    async def test_events_dropped_at_max_length_are_counted_as_missed(self, backend: BackendUnderTest) -> None:
         at = await end_of(backend)
         await emit(backend, *"12345", max_length=3)
         followed = await follow(backend, at, 2)
@@ -111,7 +110,7 @@ class FollowingPromises(Promises):
         assert await read(backend, followed.position, 1) == (["7"], 2)
 
     @promise()
-    async def test_what_every_group_has_settled_is_counted_as_missed_once_it_left(self, backend: BackendUnderTest) -> None:
+    async def test_trimmed_events_that_every_group_has_settled_are_counted_as_missed(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         at = await end_of(backend)
         await emit(backend, "1", "2", "3")
@@ -122,7 +121,7 @@ class FollowingPromises(Promises):
         assert await read(backend, at) == (["3", "4"], 2)
 
     @promise()
-    async def test_what_retention_ended_is_counted_as_missed(self, backend: BackendUnderTest) -> None:
+    async def test_events_removed_by_retention_are_counted_as_missed(self, backend: BackendUnderTest) -> None:
         await backend.broker.open_topic(TOPIC, {}, keep=10)
         at = await end_of(backend)
         await emit(backend, "1", "2")
@@ -133,7 +132,7 @@ class FollowingPromises(Promises):
         assert await read(backend, at) == (["3", "4"], 2)
 
     @promise()
-    async def test_that_everything_was_missed_is_told_although_nothing_is_left(self, backend: BackendUnderTest) -> None:
+    async def test_missed_events_are_counted_even_if_the_log_is_empty(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         at = await end_of(backend)
         await emit(backend, "1", "2", "3")
@@ -146,7 +145,7 @@ class FollowingPromises(Promises):
         assert await read(backend, followed.position) == (["4"], 0)
 
     @promise()
-    async def test_who_has_read_an_event_has_not_missed_it(self, backend: BackendUnderTest) -> None:
+    async def test_events_that_a_follower_has_read_are_not_missed(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         at = await end_of(backend)
         await emit(backend, "1", "2", "3")
@@ -159,7 +158,7 @@ class FollowingPromises(Promises):
         assert await read(backend, at) == (["4"], 1)
 
     @promise()
-    async def test_what_had_left_before_who_follows_came_is_not_missed(self, backend: BackendUnderTest) -> None:
+    async def test_events_that_left_the_log_before_a_follower_started_are_not_missed(self, backend: BackendUnderTest) -> None:
         await backend.broker.open_topic(TOPIC, {}, followed=True)
         await emit(backend, *"12345", max_length=2)
         at = await end_of(backend)
@@ -167,7 +166,7 @@ class FollowingPromises(Promises):
         assert await read(backend, at) == (["6"], 0)
 
     @promise()
-    async def test_who_follows_reads_first_and_trims_then(self, backend: BackendUnderTest) -> None:
+    async def test_a_follow_reads_before_it_trims(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         at = await end_of(backend)
         await emit(backend, "1", "2")
@@ -177,7 +176,7 @@ class FollowingPromises(Promises):
         assert (await state(backend)).length == 0
 
     @promise()
-    async def test_many_missed_events_are_counted(self, backend: BackendUnderTest) -> None:
+    async def test_hundreds_of_missed_events_are_counted_exactly(self, backend: BackendUnderTest) -> None:
         at = await end_of(backend)
         names = [f"n{n}" for n in range(900)]
         for start in range(0, 900, 150):
@@ -187,7 +186,7 @@ class FollowingPromises(Promises):
         await emit(backend, *(f"m{n}" for n in range(200)), max_length=250)
         assert await read(backend, followed.position) == ([*names[850:], *(f"m{n}" for n in range(200))], 100)
 
-    # -- a topic whose only readers follow it ------------------------------------------------------------------------------
+    # -- topics with followers but no groups -------------------------------------------------------------------------------
 
     @promise()
     async def test_a_followed_topic_without_groups_drops_its_oldest_events_at_max_length(
@@ -202,9 +201,7 @@ class FollowingPromises(Promises):
         assert await read(backend, at) == (names[-120:], 380)
 
     @promise()
-    async def test_a_followed_topic_without_groups_is_trimmed_by_retention_whoever_publishes(
-        self, backend: BackendUnderTest
-    ) -> None:
+    async def test_publishing_trims_a_followed_topic_without_groups_to_its_retention(self, backend: BackendUnderTest) -> None:
         await backend.broker.open_topic(TOPIC, {}, keep_count=3, followed=True)
         for serial in range(1, 31, 3):
             backend.at(serial)
@@ -212,7 +209,7 @@ class FollowingPromises(Promises):
         assert (await state(backend)).length <= 6
 
     @promise()
-    async def test_a_followed_topic_without_groups_knows_generated_ids(self, backend: BackendUnderTest) -> None:
+    async def test_a_followed_topic_without_groups_recognises_generated_ids(self, backend: BackendUnderTest) -> None:
         await end_of(backend)
         assert await emit_serials(backend, "s", 1, max_length=2) == [CREATED]
         assert await emit_serials(backend, "s", 2, 3, max_length=2) == [CREATED] * 2
@@ -224,7 +221,7 @@ class FollowingPromises(Promises):
         assert ids(await take(backend, "a")) == ["s-5", "s-6"]
 
     @promise()
-    async def test_a_followed_topic_with_a_group_refuses_as_ever(self, backend: BackendUnderTest) -> None:
+    async def test_a_followed_topic_with_a_group_refuses_events_at_max_length(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         at = await end_of(backend)
         assert await emit_serials(backend, "s", 1, 2, max_length=2) == [CREATED, CREATED]
@@ -233,13 +230,13 @@ class FollowingPromises(Promises):
         assert await read(backend, at) == (["s-1", "s-2"], 0)
 
     @promise()
-    async def test_a_topic_that_was_opened_as_a_followed_one_stays_so(self, backend: BackendUnderTest) -> None:
+    async def test_a_topic_opened_as_followed_stays_followed(self, backend: BackendUnderTest) -> None:
         await backend.broker.open_topic(TOPIC, {}, followed=True)
         await backend.broker.open_topic(TOPIC, {})
         assert await emit(backend, "1", "2", max_length=1) == [CREATED, CREATED]
 
     @promise()
-    async def test_delayed_events_are_not_dropped_for_others(self, backend: BackendUnderTest) -> None:
+    async def test_delayed_events_are_not_dropped_at_max_length(self, backend: BackendUnderTest) -> None:
         at = await end_of(backend)
         await emit(backend, "now", max_length=2)
         assert await emit(backend, "later", delay=5, max_length=2) == [CREATED]
@@ -253,7 +250,7 @@ class FollowingPromises(Promises):
     # -- waiting -----------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_who_follows_publishes_what_is_due_and_is_told_when_that_is(self, backend: BackendUnderTest) -> None:
+    async def test_a_follow_publishes_due_events_and_says_when_the_next_is_due(self, backend: BackendUnderTest) -> None:
         at = await end_of(backend)
         await emit(backend, "later", delay=5)
         followed = await follow(backend, at)
@@ -263,13 +260,13 @@ class FollowingPromises(Promises):
         assert (ids(followed.entries), followed.missed, followed.next_due) == (["later"], 0, None)
 
     @promise()
-    async def test_following_does_not_wait_for_what_is_there(self, backend: BackendUnderTest) -> None:
+    async def test_a_follow_with_wait_returns_immediately_if_an_event_is_available(self, backend: BackendUnderTest) -> None:
         at = await end_of(backend)
         await emit(backend, "1")
         assert ids((await follow(backend, at, wait=LONG)).entries) == ["1"]
 
     @promise()
-    async def test_an_event_from_another_process_ends_the_wait_of_everyone_who_follows(self, backend: BackendUnderTest) -> None:
+    async def test_an_event_from_another_process_ends_the_wait_of_every_follower(self, backend: BackendUnderTest) -> None:
         at = await end_of(backend)
         other = await backend.another()
         waiting = [await backend.begun(follow(backend, at, wait=LONG)) for _ in range(3)]
@@ -277,14 +274,14 @@ class FollowingPromises(Promises):
         assert [ids(followed.entries) for followed in await asyncio.gather(*waiting)] == [["1"]] * 3
 
     @promise()
-    async def test_an_event_in_bulk_ends_a_wait(self, backend: BackendUnderTest) -> None:
+    async def test_events_with_generated_ids_end_the_wait_of_a_follower(self, backend: BackendUnderTest) -> None:
         at = await end_of(backend)
         waiting = await backend.begun(follow(backend, at, wait=LONG))
         await emit_serials(backend, "s", 1, 2)
         assert ids((await waiting).entries) == ["s-1", "s-2"]
 
     @promise()
-    async def test_a_delayed_event_that_a_group_publishes_ends_a_wait(self, backend: BackendUnderTest) -> None:
+    async def test_a_delayed_event_published_by_a_claim_ends_the_wait_of_a_follower(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await emit(backend, "later", delay=5)
         at = await end_of(backend)
@@ -294,7 +291,7 @@ class FollowingPromises(Promises):
         assert ids((await waiting).entries) == ["later"]
 
     @promise()
-    async def test_an_event_delayed_to_an_earlier_moment_ends_a_wait(self, backend: BackendUnderTest) -> None:
+    async def test_an_event_with_an_earlier_due_time_ends_the_wait_of_a_follower(self, backend: BackendUnderTest) -> None:
         await emit(backend, "late", delay=1000)
         at = await end_of(backend)
         waiting = await backend.begun(follow(backend, at, wait=LONG))
@@ -306,13 +303,13 @@ class FollowingPromises(Promises):
         assert (await follow(backend, followed.position, wait=LONG)).next_due == 5
 
     @promise()
-    async def test_a_wait_for_events_ends_when_its_seconds_have_passed(self, backend: BackendUnderTest) -> None:
+    async def test_the_wait_of_a_follower_ends_after_the_given_time(self, backend: BackendUnderTest) -> None:
         at = await end_of(backend)
         for seconds in (0.0001, 0.02):
             assert (await follow(backend, at, wait=seconds)).entries == []
 
     @promise()
-    async def test_a_wait_for_events_may_be_given_up(self, backend: BackendUnderTest) -> None:
+    async def test_the_wait_of_a_follower_can_be_cancelled(self, backend: BackendUnderTest) -> None:
         at = await end_of(backend)
         waiting = await backend.begun(follow(backend, at, wait=LONG))
         waiting.cancel()

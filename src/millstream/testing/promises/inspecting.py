@@ -1,4 +1,4 @@
-"""What can be seen."""
+"""Promises about reading: states, counts, lists of jobs, and dead letters."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ NOTHING = {"published": 0, "done": 0, "retried": 0, "dead": 0, "expired": 0, "ca
 
 
 async def send(backend: BackendUnderTest, *ids: str, size: int = 0, **fields: Any) -> None:
-    """Whole messages, which a backend can read the id of."""
+    """Publish encoded messages, from which a backend can read the id."""
     args = msgspec.Raw(msgspec.msgpack.encode([bytes(size)]))
     posts = [Post(i, encode_message(Message(i, "t", args, 17)), "t", **fields) for i in ids]
     await backend.broker.publish(backend.queue, posts)
 
 
 async def listed(backend: BackendUnderTest, status: Listed, limit: int = 100) -> list[str]:
-    """The ids of all jobs of one state, read in pages."""
+    """Return the ids of all jobs in one state, read in pages."""
     found: list[JobView] = []
     while page := await backend.broker.inspector.jobs(
         backend.queue, status, after=found[-1].cursor if found else "", limit=limit
@@ -38,7 +38,7 @@ async def listed(backend: BackendUnderTest, status: Listed, limit: int = 100) ->
 
 
 async def addresses(backend: BackendUnderTest) -> list[str]:
-    """Every queue and every group that is known."""
+    """Return the addresses of every known queue and group."""
     found = await backend.broker.inspector.queues()
     for name in await backend.broker.inspector.topics():
         found += [Address.of_group(name, group.name) for group in (await backend.broker.inspector.topic(name)).groups]
@@ -52,35 +52,35 @@ async def view_of(backend: BackendUnderTest, job_id: str) -> JobView:
 
 
 def dies(entry: Entry) -> Outcome:
-    """The end of a whole message."""
+    """Return the outcome of an encoded message that dies."""
     body = entry.body or b""
     return Outcome(Kind.DEAD, entry.ref, decode_message(body).id, body=body, task="t", letter=LETTER)
 
 
 class InspectingPromises(Promises):
     @promise()
-    async def test_opening_twice_is_opening_once(self, backend: BackendUnderTest) -> None:
+    async def test_opening_a_broker_twice_has_no_further_effect(self, backend: BackendUnderTest) -> None:
         await backend.broker.open()
         assert await addresses(backend) == [backend.queue]
 
     @promise()
-    async def test_closing_twice_is_closing_once(self, backend: BackendUnderTest) -> None:
+    async def test_closing_a_broker_twice_has_no_further_effect(self, backend: BackendUnderTest) -> None:
         other = await backend.another()
         await other.close()
         await other.close()
         assert await addresses(backend) == [backend.queue]
 
     @promise()
-    async def test_a_server_has_a_name(self, backend: BackendUnderTest) -> None:
+    async def test_the_capabilities_name_the_server(self, backend: BackendUnderTest) -> None:
         assert backend.broker.capabilities.server
 
     @promise()
-    async def test_a_job_nobody_heard_of_is_unknown(self, backend: BackendUnderTest) -> None:
+    async def test_the_status_of_a_job_that_does_not_exist_is_unknown(self, backend: BackendUnderTest) -> None:
         assert await backend.status("never") == "unknown"
         assert await backend.status("never", Address("no such queue")) == "unknown"
 
     @promise()
-    async def test_a_jobs_status_follows_its_life(self, backend: BackendUnderTest) -> None:
+    async def test_the_status_of_a_job_follows_its_state(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", delay=5)
         seen = [await backend.status("a")]
@@ -99,7 +99,7 @@ class InspectingPromises(Promises):
         assert seen == ["scheduled", "ready", "running", "ready", "scheduled", "done"]
 
     @promise()
-    async def test_a_job_that_waits_for_a_takeover_or_to_run_alone_is_ready(self, backend: BackendUnderTest) -> None:
+    async def test_an_abandoned_job_or_a_suspect_is_ready(self, backend: BackendUnderTest) -> None:
         await backend.publish("a")
         await backend.crash("x", lives=SUSPECT_AFTER)
         assert await backend.status("a") == "ready"
@@ -110,14 +110,14 @@ class InspectingPromises(Promises):
         assert await backend.status("a") == "running"
 
     @promise()
-    async def test_a_dead_job_is_dead_whether_its_ending_is_kept_or_not(self, backend: BackendUnderTest) -> None:
+    async def test_a_dead_job_is_dead_with_and_without_a_stored_ending(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.die("c", "kept", result=DEAD_ENDING, result_ttl=60)
         await backend.die("c", "bare")
         assert [await backend.status("kept"), await backend.status("bare")] == ["dead", "dead"]
 
     @promise()
-    async def test_every_declared_or_joined_queue_is_listed_in_order(self, backend: BackendUnderTest) -> None:
+    async def test_every_declared_or_joined_queue_is_listed_sorted(self, backend: BackendUnderTest) -> None:
         await backend.broker.declare(Address("z"))
         await backend.join("c", queue=Address("b"))
         await backend.broker.declare(Address("a"))
@@ -126,14 +126,14 @@ class InspectingPromises(Promises):
         assert [name for name in await backend.broker.inspector.queues() if name != backend.queue] == ["a", "b", "z"]
 
     @promise()
-    async def test_a_queue_nobody_used_is_empty(self, backend: BackendUnderTest) -> None:
+    async def test_an_unknown_queue_has_empty_counts(self, backend: BackendUnderTest) -> None:
         assert await backend.broker.inspector.queue(Address("none")) == QueueState(
             Address("none"), 0, 0, 0, 0, False, 0, NOTHING
         )
         assert await addresses(backend) == [backend.queue]
 
     @promise()
-    async def test_a_queue_in_numbers(self, backend: BackendUnderTest) -> None:
+    async def test_a_queue_counts_its_jobs_by_state(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d")
         await backend.die("c", "dead")
         await backend.publish("r1", "r2", "r3", "w1", "w2")
@@ -144,7 +144,7 @@ class InspectingPromises(Promises):
         assert state == QueueState(backend.queue, 2, 3, 1, 1, True, 2, {**NOTHING, "published": 7, "dead": 1})
 
     @promise()
-    async def test_released_orphaned_and_set_aside_jobs_are_counted_as_ready(self, backend: BackendUnderTest) -> None:
+    async def test_released_jobs_abandoned_jobs_and_suspects_are_counted_as_ready(self, backend: BackendUnderTest) -> None:
         await backend.publish("suspect")
         await backend.crash("x", lives=SUSPECT_AFTER)
         await backend.join("c", "d")
@@ -157,7 +157,7 @@ class InspectingPromises(Promises):
         assert (state.ready, state.running, state.consumers, state.suspects) == (3, 0, 1, 1)
 
     @promise()
-    async def test_totals_count_what_happened(self, backend: BackendUnderTest) -> None:
+    async def test_totals_count_every_kind_of_outcome(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d")
         await backend.publish("done", "retry", "dead", "expired", "release", "cancel")
         done, retry, dead, expired, release = await backend.take("c", 5)
@@ -181,7 +181,7 @@ class InspectingPromises(Promises):
     # -- jobs --------------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_every_job_is_in_the_list_of_its_state(self, backend: BackendUnderTest) -> None:
+    async def test_every_job_is_listed_under_its_state(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await send(backend, "dead")
         await backend.broker.settle(backend.queue, "c", [dies(entry) for entry in await backend.take("c")])
@@ -192,18 +192,18 @@ class InspectingPromises(Promises):
             assert await listed(backend, status) == [status]
 
     @promise()
-    async def test_lists_of_a_queue_nobody_used_are_empty(self, backend: BackendUnderTest) -> None:
+    async def test_the_lists_of_an_unknown_queue_are_empty(self, backend: BackendUnderTest) -> None:
         for status in ("scheduled", "ready", "running", "dead"):
             assert await backend.broker.inspector.jobs(Address("none"), status) == []
         assert await addresses(backend) == [backend.queue]
 
     @promise()
-    async def test_jobs_are_ready_before_the_first_consumer_came(self, backend: BackendUnderTest) -> None:
+    async def test_jobs_are_listed_as_ready_before_the_first_consumer_joins(self, backend: BackendUnderTest) -> None:
         await send(backend, "a", "b", "c")
         assert await listed(backend, "ready", limit=2) == ["a", "b", "c"]
 
     @promise()
-    async def test_ready_jobs_are_listed_as_they_will_be_claimed(self, backend: BackendUnderTest) -> None:
+    async def test_ready_jobs_are_listed_in_the_order_of_their_claims(self, backend: BackendUnderTest) -> None:
         await send(backend, "suspect")
         await backend.crash("x", lives=SUSPECT_AFTER)
         await backend.join("c", "d", "e")
@@ -225,7 +225,7 @@ class InspectingPromises(Promises):
         assert await listed(backend, "ready") == ["suspect", "fresh2"]
 
     @promise()
-    async def test_running_jobs_are_listed_consumer_by_consumer(self, backend: BackendUnderTest) -> None:
+    async def test_running_jobs_are_listed_by_consumer(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "b")
         await send(backend, "1", "2", "3", "4", "5")
         await backend.take("c", 2)
@@ -241,7 +241,7 @@ class InspectingPromises(Promises):
             assert await listed(backend, "scheduled", limit) == ["a", "b", "c", "late"]
 
     @promise()
-    async def test_a_cursor_outlives_its_job(self, backend: BackendUnderTest) -> None:
+    async def test_a_cursor_stays_valid_after_its_job_is_cancelled(self, backend: BackendUnderTest) -> None:
         inspector = backend.broker.inspector
         await send(backend, "r1", "r2", "r3")
         await send(backend, "s1", delay=1)
@@ -256,7 +256,7 @@ class InspectingPromises(Promises):
         assert [[view.id for view in page] for page in later] == [["r3"], ["s3"]]
 
     @promise()
-    async def test_what_was_claimed_meanwhile_is_not_listed_as_ready(self, backend: BackendUnderTest) -> None:
+    async def test_jobs_claimed_between_two_pages_are_not_listed_as_ready(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await send(backend, "a", "b", "c", "d")
         (first,) = await backend.broker.inspector.jobs(backend.queue, "ready", limit=1)
@@ -264,13 +264,13 @@ class InspectingPromises(Promises):
         assert [view.id for view in await backend.broker.inspector.jobs(backend.queue, "ready", after=first.cursor)] == ["d"]
 
     @promise()
-    async def test_large_jobs_are_listed_in_smaller_pages_and_none_is_left_out(self, backend: BackendUnderTest) -> None:
+    async def test_a_list_of_large_jobs_is_complete_despite_smaller_pages(self, backend: BackendUnderTest) -> None:
         names = [f"n{n}" for n in range(7)]
         await send(backend, *names, size=100_000)
         assert await listed(backend, "ready") == names
 
     @promise()
-    async def test_a_view_says_what_there_is_to_say(self, backend: BackendUnderTest) -> None:
+    async def test_a_view_contains_every_field_of_its_state(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await send(backend, "running", expires=60)
         await backend.crash("x", lives=1)
@@ -280,7 +280,7 @@ class InspectingPromises(Promises):
         assert running.expires_at == START + 60
         assert running.since is not None and running.since > 1e9
         (listed,) = await backend.broker.inspector.jobs(backend.queue, "running")
-        # Since when may be reckoned back from now, to the millisecond: two readings differ by one now and then.
+        # A backend may compute the start from the current time in milliseconds, so two reads can differ by one.
         assert listed.since is not None and abs(listed.since - running.since) < 0.1
         assert msgspec.structs.replace(listed, since=running.since) == running
         await send(backend, "scheduled", delay=5, expires=9)
@@ -295,14 +295,14 @@ class InspectingPromises(Promises):
             assert view.message is not None and (view.message.id, view.message.task) == (view.id, "t")
 
     @promise()
-    async def test_a_job_that_was_left_behind_is_ready_and_its_crashes_are_counted(self, backend: BackendUnderTest) -> None:
+    async def test_the_view_of_an_abandoned_job_is_ready_with_its_crashes(self, backend: BackendUnderTest) -> None:
         await send(backend, "a")
         await backend.crash("x", lives=2)
         view = await view_of(backend, "a")
         assert (view.status, view.crashes, view.consumer) == ("ready", 2, "")
 
     @promise()
-    async def test_a_dead_job_is_seen_with_its_letter_and_its_ending(self, backend: BackendUnderTest) -> None:
+    async def test_the_view_of_a_dead_job_contains_its_dead_letter_and_ending(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.die("c", "a", result=DEAD_ENDING, result_ttl=60)
         view = await view_of(backend, "a")
@@ -311,7 +311,7 @@ class InspectingPromises(Promises):
         assert view.ending == decode_ending(DEAD_ENDING)
 
     @promise()
-    async def test_an_ended_job_is_seen_while_its_ending_is_kept(self, backend: BackendUnderTest) -> None:
+    async def test_an_ended_job_has_a_view_while_its_ending_is_stored(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("kept", "bare", "cancelled")
         await backend.broker.cancel(backend.queue, "cancelled")
@@ -326,7 +326,7 @@ class InspectingPromises(Promises):
         assert await backend.broker.inspector.job(Address("none"), "kept") is None
 
     @promise()
-    async def test_an_ended_job_says_when_it_ended_and_what_its_ending_holds(self, backend: BackendUnderTest) -> None:
+    async def test_the_view_of_an_ended_job_contains_its_end_time_and_task(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("done", "cancelled", "expired", "old")
         await backend.broker.cancel(backend.queue, "cancelled")
@@ -345,7 +345,7 @@ class InspectingPromises(Promises):
         assert (await view_of(backend, "old")).ended_at is None
 
     @promise()
-    async def test_an_examination_finds_nothing_bad_in_a_queue_that_was_used(self, backend: BackendUnderTest) -> None:
+    async def test_examine_finds_nothing_bad_in_a_queue_in_normal_use(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.die("c", "dead")
         await backend.publish("a", "b", "c")
@@ -359,13 +359,13 @@ class InspectingPromises(Promises):
     # -- dead letters ------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_dead_letters_come_oldest_first(self, backend: BackendUnderTest) -> None:
+    async def test_dead_letters_are_listed_oldest_first(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.die("c", "b", "a", "c")
         assert [dead.id for dead in await backend.broker.inspector.dead_letters(backend.queue)] == ["b", "a", "c"]
 
     @promise()
-    async def test_dead_letters_come_in_pages(self, backend: BackendUnderTest) -> None:
+    async def test_dead_letters_are_listed_in_pages(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         names = [f"n{n}" for n in range(7)]
         await backend.die("c", *names)
@@ -378,7 +378,7 @@ class InspectingPromises(Promises):
         assert seen == names
 
     @promise()
-    async def test_a_cursor_outlives_its_letter(self, backend: BackendUnderTest) -> None:
+    async def test_a_cursor_stays_valid_after_its_dead_letter_is_purged(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.die("c", "a", "b", "c")
         page = await backend.broker.inspector.dead_letters(backend.queue, limit=2)
@@ -387,21 +387,21 @@ class InspectingPromises(Promises):
         assert [dead.id for dead in later] == ["c"]
 
     @promise()
-    async def test_a_letter_found_by_id_is_the_one_in_the_list(self, backend: BackendUnderTest) -> None:
+    async def test_a_dead_letter_found_by_id_equals_the_listed_one(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.die("c", "a", "b")
         listed = await backend.broker.inspector.dead_letters(backend.queue)
         assert [await backend.broker.inspector.dead_letter(backend.queue, name) for name in ("a", "b")] == listed
 
     @promise()
-    async def test_there_is_no_letter_of_what_is_not_dead(self, backend: BackendUnderTest) -> None:
+    async def test_only_a_dead_job_has_a_dead_letter(self, backend: BackendUnderTest) -> None:
         await backend.publish("ready")
         assert await backend.broker.inspector.dead_letter(backend.queue, "ready") is None
         assert await backend.broker.inspector.dead_letter(backend.queue, "never") is None
         assert await backend.broker.inspector.dead_letters(Address("none")) == []
 
     @promise()
-    async def test_jobs_of_one_task_are_listed_wherever_they_are_in_a_long_queue(self, backend: BackendUnderTest) -> None:
+    async def test_jobs_of_one_task_are_found_anywhere_in_a_long_queue(self, backend: BackendUnderTest) -> None:
         await backend.join("c", lease=1e6)
         rare = {"first", "middle", "last"}
         names = ["first", *map(str, range(1300)), "middle", *map(str, range(1300, 2600)), "last"]
@@ -439,7 +439,7 @@ class InspectingPromises(Promises):
 
 
 def as_task(name: str, task: str, delay: float = 0.0, key: bytes | None = None) -> Post:
-    """A job of this task, as a whole message."""
-    # its arguments look like the name of a task: only the message's own task counts
+    """Return a job of this task as an encoded message."""
+    # the arguments look like a task name; only the task of the message counts
     args = msgspec.Raw(msgspec.msgpack.encode(["y"]))
     return Post(name, encode_message(Message(name, task, args, 17)), task, delay=delay, key=key)

@@ -1,4 +1,4 @@
-"""The dead letters of a group, claimed at an address of their own: each is handled once, and gone only when it was."""
+"""Promises about dead letters of a group that are claimed at their own address: each is handled once and deleted only then."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNHANDLED = DeadLetter("exhausted", ErrorNote("ValueError", "no luck", "Tracebac
 
 
 async def make_dead(backend: BackendUnderTest, *event_ids: str, **fields: object) -> None:
-    """Events of group a that die."""
+    """Publish events that die in group a."""
     for event_id in event_ids:
         await emit(backend, event_id)
         await end(backend, "a", await take(backend, "a"), Kind.DEAD, **fields)
@@ -47,7 +47,7 @@ async def handle(backend: BackendUnderTest, entries: list[Entry], kind: Kind = K
 
 
 async def fail(backend: BackendUnderTest, entries: list[Entry], delay: float, consumer: str = "c") -> int:
-    """Another attempt after ``delay`` seconds."""
+    """Settle the entries as failed, with another attempt after ``delay`` seconds."""
     messages = [without_letter(decode_message(entry.body or b"")) for entry in entries]
     bodies = [encode_message(msgspec.structs.replace(message, attempt=message.attempt + 1)) for message in messages]
     outcomes = [
@@ -75,7 +75,7 @@ async def listed(backend: BackendUnderTest) -> list[str]:
 
 class LetterPromises(Promises):
     @promise()
-    async def test_letters_are_claimed_as_they_are_stored_also_those_that_died_before(self, backend: BackendUnderTest) -> None:
+    async def test_dead_letters_from_before_and_after_a_join_are_claimed_as_stored(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1", body=b"1#again")
         await backend.join("c", queue=DEAD)
@@ -88,7 +88,7 @@ class LetterPromises(Promises):
         assert [entry.crashes for entry in entries] == [0, 0]
 
     @promise()
-    async def test_a_letter_is_in_the_list_until_it_was_handled(self, backend: BackendUnderTest) -> None:
+    async def test_a_dead_letter_stays_in_the_list_until_it_is_handled(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1", "2")
         await backend.join("c", queue=DEAD)
@@ -100,7 +100,7 @@ class LetterPromises(Promises):
         assert (await group_state(backend, "a")).dead == 1
 
     @promise()
-    async def test_a_letter_is_given_to_one_consumer(self, backend: BackendUnderTest) -> None:
+    async def test_a_dead_letter_is_delivered_to_one_consumer(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1", "2", "3")
         await backend.join("c", "d", queue=DEAD)
@@ -109,7 +109,7 @@ class LetterPromises(Promises):
         assert await claimed(backend, "c") == []
 
     @promise()
-    async def test_letters_of_one_group_are_no_others(self, backend: BackendUnderTest) -> None:
+    async def test_dead_letters_are_delivered_only_at_the_address_of_their_group(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await make_dead(backend, "1")
         await backend.join("c", queue=B.dead)
@@ -118,7 +118,7 @@ class LetterPromises(Promises):
         assert ids(await claimed(backend)) == ["1"]
 
     @promise()
-    async def test_what_a_consumer_held_that_left_or_lapsed_is_given_again(self, backend: BackendUnderTest) -> None:
+    async def test_dead_letters_of_a_consumer_that_left_or_lapsed_are_redelivered(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1", "2")
         await backend.join("left", queue=DEAD)
@@ -138,7 +138,7 @@ class LetterPromises(Promises):
             await handle(backend, found, consumer="late")
 
     @promise()
-    async def test_a_letter_that_is_handed_back_is_given_again_without_blame(self, backend: BackendUnderTest) -> None:
+    async def test_a_released_dead_letter_is_redelivered_without_a_crash(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1")
         await backend.join("c", queue=DEAD)
@@ -146,12 +146,10 @@ class LetterPromises(Promises):
         (entry,) = await claimed(backend)
         assert (ids([entry]), entry.crashes) == (["1"], 0)
 
-    # -- letters whose handler failed --------------------------------------------------------------------------------------
+    # -- failed handlers ---------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_a_letter_whose_handler_failed_stays_in_the_list_and_is_given_again_when_it_is_due(
-        self, backend: BackendUnderTest
-    ) -> None:
+    async def test_a_dead_letter_whose_handler_failed_stays_in_the_list_and_is_retried(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1", body=b"1#again")
         await backend.join("c", lease=1e6, queue=DEAD)
@@ -170,7 +168,7 @@ class LetterPromises(Promises):
         assert await listed(backend) == []
 
     @promise()
-    async def test_letters_that_wait_for_another_attempt_are_seen_in_numbers(self, backend: BackendUnderTest) -> None:
+    async def test_dead_letters_that_wait_for_a_retry_are_counted_as_scheduled(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1", "2", "3")
         await backend.join("c", lease=1e6, queue=DEAD)
@@ -184,7 +182,7 @@ class LetterPromises(Promises):
         assert (state.ready, state.running, state.scheduled, state.dead) == (3, 0, 0, 3)
 
     @promise()
-    async def test_those_that_are_due_come_before_those_that_were_never_given(self, backend: BackendUnderTest) -> None:
+    async def test_due_retries_of_dead_letters_are_delivered_before_new_dead_letters(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1", "2", "3")
         await backend.join("c", lease=1e6, queue=DEAD)
@@ -193,7 +191,7 @@ class LetterPromises(Promises):
         assert ids(await claimed(backend)) == ["1", "2", "3"]
 
     @promise()
-    async def test_the_attempts_of_a_letter_outlive_the_consumer_that_holds_it(self, backend: BackendUnderTest) -> None:
+    async def test_the_attempt_number_of_a_dead_letter_survives_crashes_and_releases(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1")
         await backend.join("c", "left", lease=1e6, queue=DEAD)
@@ -209,7 +207,7 @@ class LetterPromises(Promises):
         assert attempts(await claimed(backend)) == [3]
 
     @promise()
-    async def test_an_attempt_that_ended_clears_the_crashes_before_it(self, backend: BackendUnderTest) -> None:
+    async def test_a_retry_of_a_dead_letter_resets_the_crash_count(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1")
         await backend.join("gone", "c", lease=1e6, queue=DEAD)
@@ -221,7 +219,7 @@ class LetterPromises(Promises):
         assert [entry.crashes for entry in await claimed(backend)] == [0]
 
     @promise()
-    async def test_whoever_sleeps_is_woken_for_a_letter_that_is_due_earlier(self, backend: BackendUnderTest) -> None:
+    async def test_a_dead_letter_with_an_earlier_due_time_ends_a_wait(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1", "2")
         await backend.join("c", "d", lease=1e6, queue=DEAD)
@@ -230,7 +228,7 @@ class LetterPromises(Promises):
 
         async def plan() -> None:
             while (await backend.claim("d", queue=DEAD, wait=LONG)).next_due != 10.0:
-                pass  # woken by what happened before
+                pass  # an earlier change ended the wait
 
         planning = await backend.begun(plan())
         await fail(backend, [second], delay=10.0)
@@ -238,7 +236,7 @@ class LetterPromises(Promises):
             await planning
 
     @promise()
-    async def test_a_letter_that_stays_unhandled_is_marked_and_given_no_more(self, backend: BackendUnderTest) -> None:
+    async def test_an_unhandled_dead_letter_is_marked_and_not_delivered_again(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1", "2")
         await backend.join("c", queue=DEAD)
@@ -255,7 +253,7 @@ class LetterPromises(Promises):
         assert (state.ready, state.running, state.scheduled, state.dead, state.totals["dead"]) == (0, 1, 0, 2, 1)
 
     @promise()
-    async def test_the_mark_of_a_letter_replaces_its_attempts(self, backend: BackendUnderTest) -> None:
+    async def test_a_dead_letter_marked_after_a_retry_is_not_retried_again(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1")
         await backend.join("c", lease=1e6, queue=DEAD)
@@ -266,7 +264,7 @@ class LetterPromises(Promises):
         assert [letter.unhandled for letter in await backend.broker.inspector.dead_letters(A)] == [UNHANDLED]
 
     @promise()
-    async def test_a_letter_that_ends_without_a_reason_is_not_marked(self, backend: BackendUnderTest) -> None:
+    async def test_a_dead_letter_settled_as_dead_without_a_letter_is_not_marked(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1")
         await backend.join("c", lease=1e6, queue=DEAD)
@@ -278,7 +276,7 @@ class LetterPromises(Promises):
             assert await claimed(backend) == []
 
     @promise()
-    async def test_an_event_that_is_replayed_and_dies_again_has_a_new_letter(self, backend: BackendUnderTest) -> None:
+    async def test_a_replayed_event_that_dies_again_has_a_new_dead_letter(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "marked", "waits")
         await backend.join("c", lease=1e6, queue=DEAD)
@@ -294,10 +292,10 @@ class LetterPromises(Promises):
         assert (ids(entries), attempts(entries)) == (["marked", "waits"], [1, 1])
         await fail(backend, entries, delay=10.0)
         backend.at(10)
-        assert ids(await claimed(backend)) == ["marked", "waits"], "once each"
+        assert ids(await claimed(backend)) == ["marked", "waits"], "each dead letter must be delivered once"
 
     @promise()
-    async def test_a_letter_that_is_purged_while_it_waits_is_given_to_nobody(self, backend: BackendUnderTest) -> None:
+    async def test_a_dead_letter_purged_while_it_waits_for_a_retry_is_not_delivered(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1")
         await backend.join("c", lease=1e6, queue=DEAD)
@@ -309,7 +307,7 @@ class LetterPromises(Promises):
         assert await claimed(backend) == []
 
     @promise()
-    async def test_a_letter_that_is_gone_when_its_handler_fails_is_neither_given_again_nor_marked(
+    async def test_a_replaced_dead_letter_is_neither_retried_nor_marked_when_its_handler_fails(
         self, backend: BackendUnderTest
     ) -> None:
         await begin(backend, "a")
@@ -325,7 +323,7 @@ class LetterPromises(Promises):
         assert (await backend.broker.inspector.queue(DEAD)).totals["retried"] == 0
 
     @promise(dead_max_count=2, dead_max_age=60.0)
-    async def test_letters_that_wait_or_are_marked_are_kept_as_long_as_others(self, backend: BackendUnderTest) -> None:
+    async def test_scheduled_and_marked_dead_letters_obey_the_limits_of_count_and_age(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1", "2")
         await backend.join("c", lease=1e6, queue=DEAD)
@@ -341,7 +339,7 @@ class LetterPromises(Promises):
         assert await claimed(backend) == []
 
     @promise()
-    async def test_a_group_that_is_removed_takes_the_letters_that_wait_with_it(self, backend: BackendUnderTest) -> None:
+    async def test_removing_a_group_deletes_its_dead_letters_that_wait_for_a_retry(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await make_dead(backend, "1")
         await backend.join("c", lease=1e6, queue=DEAD)
@@ -354,7 +352,7 @@ class LetterPromises(Promises):
         assert await claimed(backend, "d") == []
 
     @promise()
-    async def test_a_paused_group_gives_no_letter_that_is_due(self, backend: BackendUnderTest) -> None:
+    async def test_a_paused_group_delivers_no_due_retry_of_a_dead_letter(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1")
         await backend.join("c", lease=1e6, queue=DEAD)
@@ -366,7 +364,7 @@ class LetterPromises(Promises):
         assert attempts(await claimed(backend)) == [2]
 
     @promise()
-    async def test_settling_twice_is_settling_once(self, backend: BackendUnderTest) -> None:
+    async def test_settling_a_dead_letter_twice_has_no_further_effect(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1")
         await backend.join("c", queue=DEAD)
@@ -375,7 +373,7 @@ class LetterPromises(Promises):
         assert (await backend.broker.inspector.queue(DEAD)).totals["done"] == 1
 
     @promise()
-    async def test_a_consumer_without_its_lease_changes_nothing(self, backend: BackendUnderTest) -> None:
+    async def test_a_consumer_without_a_lease_cannot_claim_or_settle_dead_letters(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1")
         await backend.join("c", queue=DEAD)
@@ -387,10 +385,10 @@ class LetterPromises(Promises):
             await claimed(backend)
         assert await listed(backend) == ["1"]
 
-    # -- what others do to letters meanwhile -------------------------------------------------------------------------------
+    # -- dead letters that change while they are held ----------------------------------------------------------------------
 
     @promise()
-    async def test_an_event_that_was_replayed_meanwhile_lives_on(self, backend: BackendUnderTest) -> None:
+    async def test_settling_a_dead_letter_does_not_affect_its_replayed_event(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1")
         await backend.join("c", queue=DEAD)
@@ -401,7 +399,7 @@ class LetterPromises(Promises):
         assert [entry.body for entry in await take(backend, "a")] == [b"1"]
 
     @promise()
-    async def test_a_letter_of_one_that_died_again_meanwhile_is_handled_too(self, backend: BackendUnderTest) -> None:
+    async def test_the_new_dead_letter_of_a_replayed_event_is_delivered_too(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1")
         await backend.join("c", queue=DEAD)
@@ -416,7 +414,7 @@ class LetterPromises(Promises):
         assert await listed(backend) == []
 
     @promise()
-    async def test_a_letter_that_is_gone_is_given_to_nobody(self, backend: BackendUnderTest) -> None:
+    async def test_a_purged_dead_letter_is_not_delivered(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "held", "released", "never given", "stays")
         await backend.join("d", "c", queue=DEAD)
@@ -430,7 +428,7 @@ class LetterPromises(Promises):
         assert (state.ready, state.running) == (0, 1)
 
     @promise()
-    async def test_a_claim_whose_answer_was_lost_is_found_again_but_not_what_is_gone(self, backend: BackendUnderTest) -> None:
+    async def test_recover_returns_lost_claims_of_dead_letters_but_no_purged_ones(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "held", "lost", "purged")
         await backend.join("c", queue=DEAD)
@@ -440,7 +438,7 @@ class LetterPromises(Promises):
         assert (await backend.broker.inspector.queue(DEAD)).running == 2
 
     @promise(dead_max_count=2)
-    async def test_there_are_never_too_many_letters(self, backend: BackendUnderTest) -> None:
+    async def test_dead_max_count_applies_to_claimed_dead_letters_too(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await backend.join("c", queue=DEAD)
         await make_dead(backend, "1")
@@ -451,7 +449,7 @@ class LetterPromises(Promises):
         assert ids(await claimed(backend)) == ["3", "4"]
 
     @promise(dead_max_age=60.0)
-    async def test_letters_become_too_old_also_where_they_are_handled(self, backend: BackendUnderTest) -> None:
+    async def test_dead_max_age_applies_to_dead_letters_with_a_handler_too(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1")
         await backend.join("c", lease=1e6, queue=DEAD)
@@ -462,7 +460,7 @@ class LetterPromises(Promises):
         assert await claimed(backend) == []
 
     @promise()
-    async def test_a_paused_group_gives_no_letters(self, backend: BackendUnderTest) -> None:
+    async def test_a_paused_group_delivers_no_dead_letters(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1")
         await backend.join("c", queue=DEAD)
@@ -473,7 +471,7 @@ class LetterPromises(Promises):
         assert ids(await claimed(backend)) == ["1"]
 
     @promise()
-    async def test_a_group_that_is_removed_takes_its_letters_with_it(self, backend: BackendUnderTest) -> None:
+    async def test_removing_a_group_deletes_its_dead_letters(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         await make_dead(backend, "1")
         await backend.join("c", queue=DEAD)
@@ -486,10 +484,10 @@ class LetterPromises(Promises):
         assert await claimed(backend, "d") == []
         assert await listed(backend) == []
 
-    # -- waiting, and what is seen of it -----------------------------------------------------------------------------------
+    # -- waiting and inspection --------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_a_death_wakes_who_waits_for_letters(self, backend: BackendUnderTest) -> None:
+    async def test_a_new_dead_letter_ends_a_wait(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await backend.join("c", queue=DEAD)
         waiting = await backend.begun(backend.wait_for_work("c", queue=DEAD))
@@ -497,7 +495,7 @@ class LetterPromises(Promises):
         assert ids(await waiting) == ["1"]
 
     @promise()
-    async def test_a_waiting_claim_can_be_nudged(self, backend: BackendUnderTest) -> None:
+    async def test_a_nudge_ends_a_wait_for_dead_letters(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await backend.join("c", queue=DEAD)
         waiting = await backend.begun(backend.claim("c", queue=DEAD, wait=LONG))
@@ -507,7 +505,7 @@ class LetterPromises(Promises):
         assert (await waiting).entries == []
 
     @promise()
-    async def test_a_letter_that_took_consumers_down_is_set_aside(self, backend: BackendUnderTest) -> None:
+    async def test_a_dead_letter_that_crashes_two_consumers_is_set_aside(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1")
         for name in ("x", "y"):
@@ -523,11 +521,11 @@ class LetterPromises(Promises):
         assert await handle(backend, [entry]) == 1
 
     @promise()
-    async def test_letters_are_seen_in_numbers_and_the_groups_own_are_as_before(self, backend: BackendUnderTest) -> None:
+    async def test_dead_letters_have_counts_of_their_own_beside_those_of_the_group(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await make_dead(backend, "1", "2", "3")
         state = await backend.broker.inspector.queue(DEAD)
-        assert (state.ready, state.dead) == (0, 3), "nobody has ever been there to handle them"
+        assert (state.ready, state.dead) == (0, 3), "no consumer has ever joined this address"
         await backend.join("c", queue=DEAD)
         assert (await backend.broker.inspector.queue(DEAD)).ready == 3
         entries = await claimed(backend, count=2)
@@ -541,4 +539,4 @@ class LetterPromises(Promises):
         assert await backend.broker.inspector.queues() == ["q"]
         assert [group.name for group in (await backend.broker.inspector.topic("orders")).groups] == ["a"]
         await backend.broker.leave(DEAD, "c")
-        assert (await backend.broker.inspector.queue(DEAD)).ready == 1, "it waits for whoever comes back"
+        assert (await backend.broker.inspector.queue(DEAD)).ready == 1, "the dead letter waits for the next consumer"

@@ -1,4 +1,4 @@
-"""How many may serve an address, who came later, and who shares its shards."""
+"""Promises about the number of consumers of an address, the numbers of their joins, and the members that share its shards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MaxConsumersPromises(Promises):
             await backend.claim("d")
 
     @promise()
-    async def test_max_consumers_is_the_number_that_the_join_says(self, backend: BackendUnderTest) -> None:
+    async def test_each_join_sets_its_own_max_consumers(self, backend: BackendUnderTest) -> None:
         granted = [await join_within(backend, f"c{n}", max_consumers=3) > 0 for n in range(5)]
         assert granted == [True, True, True, False, False]
         assert await join_within(backend, "more", max_consumers=4) > 0
@@ -61,7 +61,7 @@ class MaxConsumersPromises(Promises):
         assert (await backend.totals())["lapsed"] == 1
 
     @promise()
-    async def test_one_lease_check_replaces_no_consumer_however_late_it_comes(self, backend: BackendUnderTest) -> None:
+    async def test_a_single_lease_check_replaces_no_consumer_however_overdue(self, backend: BackendUnderTest) -> None:
         await join_within(backend, "c", lease=10)
         backend.at(10_000)
         assert await join_within(backend, "d") == 0
@@ -77,7 +77,7 @@ class MaxConsumersPromises(Promises):
         assert await join_within(backend, "d") == 0
 
     @promise()
-    async def test_a_consumer_that_replaces_another_is_given_what_it_held_and_the_other_settles_nothing(
+    async def test_a_consumer_that_replaces_another_takes_over_its_messages_and_the_other_cannot_settle(
         self, backend: BackendUnderTest
     ) -> None:
         await join_within(backend, "c", lease=10)
@@ -94,7 +94,7 @@ class MaxConsumersPromises(Promises):
         assert ids(await backend.take("d")) == ["2"]
 
     @promise()
-    async def test_whoever_joins_later_has_the_larger_number(self, backend: BackendUnderTest) -> None:
+    async def test_a_later_join_returns_a_larger_number(self, backend: BackendUnderTest) -> None:
         other = await backend.another()
         numbers = [await join_within(backend, "a", max_consumers=2), await backend.broker.join(backend.queue, "b", 30)]
         assert await join_within(backend, "refused", max_consumers=2) == 0
@@ -103,7 +103,7 @@ class MaxConsumersPromises(Promises):
         assert numbers == sorted(set(numbers)) and numbers[0] > 0
 
     @promise()
-    async def test_numbers_rise_over_a_time_without_anybody(self, backend: BackendUnderTest) -> None:
+    async def test_join_numbers_still_rise_after_all_consumers_have_left(self, backend: BackendUnderTest) -> None:
         first = await join_within(backend, "c")
         await backend.broker.leave(backend.queue, "c")
         assert await join_within(backend, "d") > first
@@ -114,7 +114,7 @@ class MaxConsumersPromises(Promises):
         assert await backend.broker.join(backend.other_queue, "c", 30, max_consumers=1) > 0
 
     @promise()
-    async def test_who_is_refused_says_nothing_about_order(self, backend: BackendUnderTest) -> None:
+    async def test_a_refused_join_does_not_change_the_order_rules(self, backend: BackendUnderTest) -> None:
         await join_within(backend, "c", lease=1e6)
         assert await backend.broker.join(backend.queue, "d", 30, max_consumers=1, order=OrderRules(stop=True)) == 0
         await send(backend, "1", "2", key=b"k")
@@ -128,7 +128,7 @@ class MaxConsumersPromises(Promises):
         await backend.settle("c", await backend.take("c"), Kind.DEAD)
         assert await backend.take("c") == []
 
-    # -- who shares the shards ---------------------------------------------------------------------------------------------
+    # -- members -----------------------------------------------------------------------------------------------------------
 
     @promise()
     async def test_members_see_each_other(self, backend: BackendUnderTest) -> None:
@@ -147,7 +147,7 @@ class MaxConsumersPromises(Promises):
         assert (await backend.broker.join_members(backend.queue, "b", 10)).next_check == 1000.0
 
     @promise()
-    async def test_who_renews_stays_and_who_does_not_is_forgotten_at_once(self, backend: BackendUnderTest) -> None:
+    async def test_a_member_that_does_not_renew_is_removed_at_its_deadline(self, backend: BackendUnderTest) -> None:
         for member in ("a", "b", "c"):
             await backend.broker.join_members(backend.queue, member, 10)
         backend.at(8)
@@ -157,7 +157,7 @@ class MaxConsumersPromises(Promises):
         assert await backend.broker.renew(backend.queue, {"a": 10, "b": 10}) == {"b"}
 
     @promise()
-    async def test_a_member_that_was_forgotten_may_join_again(self, backend: BackendUnderTest) -> None:
+    async def test_a_member_that_was_removed_may_join_again(self, backend: BackendUnderTest) -> None:
         await backend.broker.join_members(backend.queue, "a", 10)
         await backend.broker.join_members(backend.queue, "b", 100)
         backend.at(50)
@@ -165,7 +165,7 @@ class MaxConsumersPromises(Promises):
         assert await backend.broker.join_members(backend.queue, "a", 10) == Membership(["a", "b"], 10.0)
 
     @promise()
-    async def test_a_member_that_leaves_is_no_member(self, backend: BackendUnderTest) -> None:
+    async def test_a_member_that_leaves_is_removed(self, backend: BackendUnderTest) -> None:
         await backend.broker.join_members(backend.queue, "a", 10)
         await backend.broker.join_members(backend.queue, "b", 10)
         assert await backend.broker.leave(backend.queue, "a") == 0

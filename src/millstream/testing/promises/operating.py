@@ -1,4 +1,4 @@
-"""What an operator can do: cancel, pause, replay, purge, and see who works."""
+"""Promises to operators: cancel, pause, promote, replay, purge, and the registry of workers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OperatingPromises(Promises):
         assert (claim.entries, claim.next_due) == ([], None)
 
     @promise()
-    async def test_a_retry_that_waits_can_be_cancelled(self, backend: BackendUnderTest) -> None:
+    async def test_a_scheduled_retry_can_be_cancelled(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         await backend.settle("c", await backend.take("c"), Kind.RETRY, delay=5)
@@ -69,7 +69,7 @@ class OperatingPromises(Promises):
         assert await backend.take("d") == []
 
     @promise()
-    async def test_what_has_ended_or_never_was_cannot_be_cancelled(self, backend: BackendUnderTest) -> None:
+    async def test_a_job_that_has_ended_or_is_unknown_cannot_be_cancelled(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("done")
         await backend.settle("c", await backend.take("c"), result=DONE_ENDING, result_ttl=60)
@@ -82,7 +82,7 @@ class OperatingPromises(Promises):
         assert (await backend.totals())["cancelled"] == 1
 
     @promise()
-    async def test_a_cancelled_jobs_ending_says_so(self, backend: BackendUnderTest) -> None:
+    async def test_the_ending_of_a_cancelled_job_is_cancelled(self, backend: BackendUnderTest) -> None:
         await backend.publish("a")
         await backend.broker.cancel(backend.queue, "a")
         ending = await backend.broker.results.get(backend.queue, "a")
@@ -90,14 +90,14 @@ class OperatingPromises(Promises):
         assert await backend.status("a") == "cancelled"
 
     @promise()
-    async def test_a_cancelled_jobs_given_id_is_remembered(self, backend: BackendUnderTest) -> None:
+    async def test_the_given_id_of_a_cancelled_job_stays_in_use(self, backend: BackendUnderTest) -> None:
         await backend.publish("a")
         await backend.broker.cancel(backend.queue, "a")
         assert await backend.publish("a") == [Receipt.EXISTS]
         assert await backend.publish("a", task="u") == [Receipt.CONFLICT]
 
     @promise()
-    async def test_a_cancelled_job_makes_room(self, backend: BackendUnderTest) -> None:
+    async def test_a_cancelled_job_no_longer_counts_towards_max_length(self, backend: BackendUnderTest) -> None:
         await backend.publish("a", "b", max_length=2)
         await backend.broker.cancel(backend.queue, "a")
         assert await backend.publish("c", "d", max_length=2) == [Receipt.CREATED, Receipt.FULL]
@@ -105,7 +105,7 @@ class OperatingPromises(Promises):
     # -- pause -------------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_a_paused_queue_gives_nothing_until_it_is_resumed(self, backend: BackendUnderTest) -> None:
+    async def test_a_paused_queue_starts_no_job_until_it_is_resumed(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.broker.pause(backend.queue)
         assert await backend.publish("a") == [Receipt.CREATED]
@@ -116,7 +116,7 @@ class OperatingPromises(Promises):
         assert (ids(claim.entries), claim.paused) == (["a"], False)
 
     @promise()
-    async def test_a_paused_queue_gives_nothing_released_or_orphaned(self, backend: BackendUnderTest) -> None:
+    async def test_a_paused_queue_redelivers_no_released_or_abandoned_job(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d")
         await backend.publish("released", "orphan")
         await backend.release("c", (await backend.take("c"))[:1])
@@ -125,7 +125,7 @@ class OperatingPromises(Promises):
         assert await backend.take("d") == []
 
     @promise()
-    async def test_a_paused_queue_promotes_what_is_due(self, backend: BackendUnderTest) -> None:
+    async def test_a_paused_queue_still_promotes_due_jobs(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", delay=5)
         await backend.publish("b", delay=9)
@@ -135,7 +135,7 @@ class OperatingPromises(Promises):
         assert await backend.status("a") == "ready"
 
     @promise()
-    async def test_what_runs_when_a_queue_is_paused_can_be_settled_and_released(self, backend: BackendUnderTest) -> None:
+    async def test_running_jobs_of_a_paused_queue_can_be_settled_and_released(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", "b")
         a, b = await backend.take("c")
@@ -144,7 +144,7 @@ class OperatingPromises(Promises):
         assert await backend.release("c", [b]) == 1
 
     @promise()
-    async def test_pausing_and_resuming_twice_is_doing_it_once(self, backend: BackendUnderTest) -> None:
+    async def test_pausing_or_resuming_twice_has_no_further_effect(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.broker.pause(backend.queue)
         await backend.broker.pause(backend.queue)
@@ -154,7 +154,7 @@ class OperatingPromises(Promises):
         assert not (await backend.claim("c")).paused
 
     @promise()
-    async def test_a_paused_queue_pauses_no_other(self, backend: BackendUnderTest) -> None:
+    async def test_pausing_a_queue_does_not_pause_another(self, backend: BackendUnderTest) -> None:
         await backend.join("c", queue=backend.other_queue)
         await backend.broker.pause(backend.queue)
         await backend.publish("a", queue=backend.other_queue)
@@ -163,7 +163,7 @@ class OperatingPromises(Promises):
     # -- promote -----------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_a_promoted_job_is_ready_at_once(self, backend: BackendUnderTest) -> None:
+    async def test_a_promoted_job_is_ready_immediately(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", delay=5)
         assert await backend.broker.promote(backend.queue, ["a"]) == ["a"]
@@ -174,7 +174,7 @@ class OperatingPromises(Promises):
         assert (claim.entries, claim.next_due) == ([], None)
 
     @promise()
-    async def test_a_retry_that_waits_can_be_promoted_and_keeps_its_expiry(self, backend: BackendUnderTest) -> None:
+    async def test_a_scheduled_retry_can_be_promoted_and_keeps_its_expiry(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", expires=60)
         await backend.settle("c", await backend.take("c"), Kind.RETRY, delay=30, body=b"a#again")
@@ -183,7 +183,7 @@ class OperatingPromises(Promises):
         assert (entry.body, entry.expires_ms) == (b"a#again", round((START + 60) * 1000))
 
     @promise()
-    async def test_promoting_tells_which_were_scheduled(self, backend: BackendUnderTest) -> None:
+    async def test_promote_returns_the_ids_that_were_scheduled(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.die("c", "dead")
         await backend.publish("running")
@@ -196,7 +196,7 @@ class OperatingPromises(Promises):
         assert ids(await backend.take("c")) == ["ready", "b", "a"]
 
     @promise()
-    async def test_promoting_wakes_who_waits(self, backend: BackendUnderTest) -> None:
+    async def test_a_promotion_ends_a_wait(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a", delay=60)
         waiting = await backend.begun(backend.wait_for_work("c"))
@@ -206,7 +206,7 @@ class OperatingPromises(Promises):
     # -- replay and purge --------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_a_replayed_job_runs_again_under_its_id(self, backend: BackendUnderTest) -> None:
+    async def test_a_replayed_job_runs_again_under_its_old_id(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.die("c", "a", body=b"a#again")
         assert await backend.broker.replay(backend.queue, ["a"]) == ["a"]
@@ -215,7 +215,7 @@ class OperatingPromises(Promises):
         assert await backend.broker.inspector.dead_letters(backend.queue) == []
 
     @promise()
-    async def test_replaying_tells_which_were_dead(self, backend: BackendUnderTest) -> None:
+    async def test_replay_returns_the_ids_that_were_dead(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.die("c", "a", "b")
         await backend.publish("ready")
@@ -225,7 +225,7 @@ class OperatingPromises(Promises):
         assert sorted(ids(await backend.take("c"))) == ["a", "b", "ready"]
 
     @promise()
-    async def test_a_replayed_job_goes_to_the_end_of_the_line(self, backend: BackendUnderTest) -> None:
+    async def test_a_replayed_job_is_appended_to_the_queue(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.die("c", "a", "b")
         await backend.publish("ready")
@@ -233,7 +233,7 @@ class OperatingPromises(Promises):
         assert ids(await backend.take("c")) == ["ready", "b", "a"]
 
     @promise()
-    async def test_a_replayed_job_has_not_ended(self, backend: BackendUnderTest) -> None:
+    async def test_a_replay_deletes_the_ending_of_the_job(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.die("c", "a", result=DEAD_ENDING, result_ttl=600)
         await backend.broker.replay(backend.queue, ["a"])
@@ -242,7 +242,7 @@ class OperatingPromises(Promises):
         assert await backend.status("a") == "unknown"
 
     @promise(id_ttl=0.5)
-    async def test_a_replayed_jobs_given_id_is_remembered_while_it_lives(self, backend: BackendUnderTest) -> None:
+    async def test_the_given_id_of_a_replayed_job_stays_in_use_while_the_job_exists(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.die("c", "a")
         assert await backend.broker.replay(backend.queue, ["a"]) == ["a"]
@@ -255,7 +255,7 @@ class OperatingPromises(Promises):
             return await backend.publish("b") == [Receipt.CREATED]
 
         await eventually(forgotten)
-        # EXISTS if this was so slow that the id was forgotten before the replay; a job that lives always exists
+        # EXISTS, not CONFLICT, if a slow run let the id expire before the replay; an existing job always EXISTS
         assert await backend.publish("a", task="u") == remembered != [Receipt.CREATED]
 
     @promise()
@@ -268,7 +268,7 @@ class OperatingPromises(Promises):
         assert (await backend.totals())["dead"] == 3
 
     @promise()
-    async def test_a_purged_letter_is_gone(self, backend: BackendUnderTest) -> None:
+    async def test_a_purged_dead_letter_is_deleted(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.die("c", "a", "b")
         assert await backend.broker.purge(backend.queue, ["a", "never", "a"]) == ["a"]
@@ -280,13 +280,13 @@ class OperatingPromises(Promises):
         assert [dead.id for dead in await backend.broker.inspector.dead_letters(backend.queue)] == ["b"]
 
     @promise()
-    async def test_purging_touches_nothing_that_lives(self, backend: BackendUnderTest) -> None:
+    async def test_a_purge_does_not_affect_jobs_that_are_not_dead(self, backend: BackendUnderTest) -> None:
         await backend.publish("a")
         assert await backend.broker.purge(backend.queue, ["a"]) == []
         assert await backend.status("a") == "ready"
 
     @promise()
-    async def test_a_purged_jobs_ending_stays_while_it_is_kept(self, backend: BackendUnderTest) -> None:
+    async def test_a_purge_does_not_delete_the_ending_of_the_job(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.die("c", "a", result=DEAD_ENDING, result_ttl=600)
         await backend.broker.purge(backend.queue, ["a"])
@@ -296,28 +296,28 @@ class OperatingPromises(Promises):
     # -- workers -----------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_a_registered_worker_is_seen_by_all(self, backend: BackendUnderTest) -> None:
+    async def test_a_registered_worker_is_visible_to_other_processes(self, backend: BackendUnderTest) -> None:
         await backend.broker.register(worker("w2"), 60)
         await backend.broker.register(worker("w1"), 60)
         other = await backend.another()
         assert sorted(await other.inspector.workers(), key=lambda w: w.id) == [worker("w1"), worker("w2")]
 
     @promise()
-    async def test_registering_again_replaces(self, backend: BackendUnderTest) -> None:
+    async def test_registering_a_worker_again_replaces_its_entry(self, backend: BackendUnderTest) -> None:
         await backend.broker.register(worker("w"), 60)
         newer = WorkerInfo("w", "host", 7, "0.1", ["q", "r"], 1.5, {"done": 4})
         await backend.broker.register(newer, 60)
         assert await backend.broker.inspector.workers() == [newer]
 
     @promise()
-    async def test_an_unregistered_worker_is_gone(self, backend: BackendUnderTest) -> None:
+    async def test_an_unregistered_worker_is_no_longer_listed(self, backend: BackendUnderTest) -> None:
         await backend.broker.register(worker("w"), 60)
         await backend.broker.unregister("w")
         await backend.broker.unregister("w")
         assert await backend.broker.inspector.workers() == []
 
     @promise()
-    async def test_a_worker_that_registers_no_more_is_gone_after_its_ttl(self, backend: BackendUnderTest) -> None:
+    async def test_a_worker_that_does_not_register_again_is_removed_after_its_ttl(self, backend: BackendUnderTest) -> None:
         await backend.broker.register(worker("gone"), 0.05)
         await backend.broker.register(worker("stays"), 600)
 

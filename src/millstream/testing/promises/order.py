@@ -1,4 +1,4 @@
-"""Messages of one key are given one at a time and in order, through all that can happen to them."""
+"""Promises about order: messages of one key are delivered one at a time and in order, whatever happens to them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class OrderPromises(Promises):
     # -- the turn ----------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_of_one_key_one_message_is_out_at_a_time(self, backend: BackendUnderTest) -> None:
+    async def test_only_one_message_of_a_key_is_delivered_at_a_time(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d")
         await send(backend, "1", "2", "3")
         assert ids(await backend.take("c")) == ["1"]
@@ -26,34 +26,32 @@ class OrderPromises(Promises):
         assert await backend.take("c") == []
 
     @promise()
-    async def test_messages_of_one_key_are_given_in_the_order_in_which_they_were_published(
-        self, backend: BackendUnderTest
-    ) -> None:
+    async def test_messages_of_a_key_are_delivered_in_the_order_of_publishing(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         names = [f"{n:02}" for n in range(20)]
         await send(backend, *names)
         assert await finish_all(backend) == names
 
     @promise()
-    async def test_one_that_is_done_passes_the_turn_on(self, backend: BackendUnderTest) -> None:
+    async def test_a_done_message_passes_the_turn_on(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2", "3")
         assert await backend.settle("c", [first]) == 1
         assert ids(await backend.take("c")) == ["2"]
 
     @promise()
-    async def test_one_that_is_dead_passes_the_turn_on(self, backend: BackendUnderTest) -> None:
+    async def test_a_dead_message_passes_the_turn_on(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2", "3")
         assert await backend.settle("c", [first], Kind.DEAD) == 1
         assert ids(await backend.take("c")) == ["2"]
 
     @promise()
-    async def test_one_that_has_expired_passes_the_turn_on(self, backend: BackendUnderTest) -> None:
+    async def test_an_expired_message_passes_the_turn_on(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2", "3")
         assert await backend.settle("c", [first], Kind.EXPIRED) == 1
         assert ids(await backend.take("c")) == ["2"]
 
     @promise()
-    async def test_the_last_of_a_key_leaves_it_free(self, backend: BackendUnderTest) -> None:
+    async def test_the_last_message_of_a_key_leaves_the_key_free(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1")
         await backend.settle("c", [first])
         await send(backend, "2")
@@ -75,7 +73,7 @@ class OrderPromises(Promises):
         assert ids(await backend.take("c")) == ["other"]
 
     @promise()
-    async def test_a_key_is_any_bytes_and_no_other_key(self, backend: BackendUnderTest) -> None:
+    async def test_any_bytes_are_a_key_and_different_bytes_are_different_keys(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         for round_ in ("first", "second"):
             for number, key in enumerate(ODD_KEYS):
@@ -87,7 +85,7 @@ class OrderPromises(Promises):
         assert ids(await take_all(backend)) == [f"second{number}" for number in range(len(ODD_KEYS))]
 
     @promise()
-    async def test_other_processes_know_whose_turn_it_is(self, backend: BackendUnderTest) -> None:
+    async def test_the_turn_applies_across_processes(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2")
         other = await backend.another()
         await other.join(backend.queue, "d", 30)
@@ -95,17 +93,17 @@ class OrderPromises(Promises):
         await backend.settle("c", [first])
         assert ids((await other.claim(backend.queue, "d", 10)).entries) == ["2"]
 
-    # -- what does not pass it on ------------------------------------------------------------------------------------------
+    # -- a message keeps the turn ------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_one_that_is_handed_back_still_has_the_turn(self, backend: BackendUnderTest) -> None:
+    async def test_a_released_message_keeps_the_turn(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2")
         await backend.join("d")
         await backend.release("c", [first])
         assert ids(await backend.take("d")) == ["1"]
 
     @promise()
-    async def test_one_whose_consumer_left_still_has_the_turn(self, backend: BackendUnderTest) -> None:
+    async def test_a_message_whose_consumer_left_keeps_the_turn(self, backend: BackendUnderTest) -> None:
         await begin(backend, "1", "2")
         await backend.join("d")
         await backend.broker.leave(backend.queue, "c")
@@ -113,7 +111,7 @@ class OrderPromises(Promises):
         assert await backend.take("d") == []
 
     @promise()
-    async def test_one_whose_consumer_was_ended_on_purpose_still_has_the_turn(self, backend: BackendUnderTest) -> None:
+    async def test_a_message_whose_consumer_left_blamelessly_keeps_the_turn(self, backend: BackendUnderTest) -> None:
         await begin(backend, "1", "2")
         await backend.join("d")
         await backend.broker.leave(backend.queue, "c", blameless=True)
@@ -121,7 +119,7 @@ class OrderPromises(Promises):
         assert await backend.take("d") == []
 
     @promise()
-    async def test_one_whose_consumer_lapsed_still_has_the_turn(self, backend: BackendUnderTest) -> None:
+    async def test_a_message_whose_consumer_lapsed_keeps_the_turn(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d", lease=10)
         await send(backend, "1", "2")
         await backend.take("c")
@@ -130,7 +128,7 @@ class OrderPromises(Promises):
         assert await backend.take("d") == []
 
     @promise()
-    async def test_a_suspect_still_has_the_turn(self, backend: BackendUnderTest) -> None:
+    async def test_a_suspect_keeps_the_turn(self, backend: BackendUnderTest) -> None:
         await send(backend, "1", "2")
         await backend.crash("x", lives=SUSPECT_AFTER)
         await backend.join("c")
@@ -142,14 +140,14 @@ class OrderPromises(Promises):
         assert ids(await backend.take("c")) == ["2"]
 
     @promise()
-    async def test_a_claim_whose_reply_was_lost_has_the_turn(self, backend: BackendUnderTest) -> None:
+    async def test_a_message_whose_claim_reply_was_lost_keeps_the_turn(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2")
         assert await backend.broker.recover(backend.queue, "c", []) == [first]
         await backend.settle("c", [first])
         assert ids(await backend.take("c")) == ["2"]
 
     @promise()
-    async def test_a_settle_that_is_sent_twice_passes_the_turn_once(self, backend: BackendUnderTest) -> None:
+    async def test_a_settle_sent_twice_passes_the_turn_on_once(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2", "3")
         assert [await backend.settle("c", [first]) for _ in range(2)] == [1, 0]
         assert ids(await backend.take("c")) == ["2"]
@@ -157,7 +155,7 @@ class OrderPromises(Promises):
         assert await backend.take("c") == []
 
     @promise()
-    async def test_a_delivery_that_was_settled_before_passes_nothing_on(self, backend: BackendUnderTest) -> None:
+    async def test_settling_an_old_delivery_does_not_pass_the_turn_on(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2")
         await retry(backend, first, delay=0)
         for kind in Kind:
@@ -171,7 +169,7 @@ class OrderPromises(Promises):
         assert ids(await backend.take("c")) == ["2"]
 
     @promise()
-    async def test_a_settle_after_the_lease_was_lost_passes_nothing_on(self, backend: BackendUnderTest) -> None:
+    async def test_a_settle_after_a_lost_lease_does_not_pass_the_turn_on(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2")
         await backend.join("d")
         await backend.broker.leave(backend.queue, "c")
@@ -184,7 +182,7 @@ class OrderPromises(Promises):
     # -- retries -----------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_one_that_waits_for_a_retry_has_the_turn(self, backend: BackendUnderTest) -> None:
+    async def test_a_message_that_waits_for_a_retry_keeps_the_turn(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2")
         await retry(backend, first, delay=5)
         await send(backend, "3")
@@ -196,14 +194,14 @@ class OrderPromises(Promises):
         assert await finish_all(backend) == ["2", "3"]
 
     @promise()
-    async def test_a_retry_that_is_due_at_once_has_the_turn(self, backend: BackendUnderTest) -> None:
+    async def test_a_retry_without_delay_keeps_the_turn(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2")
         await send(backend, "3")
         await retry(backend, first, delay=0)
         assert ids(await backend.take("c")) == ["1"]
 
     @promise()
-    async def test_a_retry_that_is_ready_and_was_not_claimed_yet_has_the_turn(self, backend: BackendUnderTest) -> None:
+    async def test_a_retry_that_is_ready_keeps_the_turn(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2")
         await retry(backend, first)
         await send(backend, "3")
@@ -214,7 +212,7 @@ class OrderPromises(Promises):
         assert await blocked(backend) == ["2", "3"]
 
     @promise()
-    async def test_a_retry_that_was_promoted_by_hand_has_the_turn(self, backend: BackendUnderTest) -> None:
+    async def test_a_promoted_retry_keeps_the_turn(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2")
         await retry(backend, first, delay=1000)
         await send(backend, "3")
@@ -225,7 +223,7 @@ class OrderPromises(Promises):
         assert await finish_all(backend) == ["2", "3"]
 
     @promise()
-    async def test_a_retry_blocks_its_key_and_no_other(self, backend: BackendUnderTest) -> None:
+    async def test_a_retry_blocks_only_its_key(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "a1", "a2", key=b"a")
         await retry(backend, first)
         await send(backend, "b1", "b2", key=b"b")
@@ -233,7 +231,7 @@ class OrderPromises(Promises):
         assert await finish_all(backend) == ["b1", "free", "b2"]
 
     @promise()
-    async def test_a_retry_outlives_its_consumer_with_the_turn(self, backend: BackendUnderTest) -> None:
+    async def test_a_retry_keeps_the_turn_after_its_consumer_has_left(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2")
         await retry(backend, first, body=b"1#second")
         await backend.broker.leave(backend.queue, "c")
@@ -243,7 +241,7 @@ class OrderPromises(Promises):
         assert [entry.body for entry in await backend.take("d")] == [b"1#second"]
 
     @promise()
-    async def test_order_holds_through_hand_backs_crashes_retries_and_deaths(self, backend: BackendUnderTest) -> None:
+    async def test_order_is_kept_through_releases_crashes_retries_and_deaths(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2", "3", "4")
         await backend.release("c", [first])
         (again,) = await backend.take("c")

@@ -1,4 +1,4 @@
-"""A queue or topic of several shards: how many there are, who may publish to them, and how their number changes."""
+"""Promises about sharded queues and topics: their number of shards, who may publish to a shard, and resharding."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def emit(backend: BackendUnderTest, shard: int, name: str, shards: int, **
 
 class ShardPromises(Promises):
     @promise()
-    async def test_the_number_of_shards_is_what_was_noted_first(self, backend: BackendUnderTest) -> None:
+    async def test_the_number_of_shards_that_was_stored_first_stays(self, backend: BackendUnderTest) -> None:
         assert await backend.broker.inspector.shards(MAIL) == 0
         assert await backend.broker.note_shards(MAIL, 8) == 8
         assert await backend.broker.note_shards(MAIL, 4) == 8
@@ -39,20 +39,20 @@ class ShardPromises(Promises):
         assert await other.inspector.shards(MAIL) == 8
 
     @promise()
-    async def test_the_number_of_shards_can_be_noted_anew(self, backend: BackendUnderTest) -> None:
+    async def test_the_stored_number_of_shards_can_be_replaced(self, backend: BackendUnderTest) -> None:
         await backend.broker.note_shards(MAIL, 8)
         assert await backend.broker.note_shards(MAIL, 4, anew=True) == 4
         assert await backend.broker.inspector.shards(MAIL) == 4
 
     @promise()
-    async def test_what_has_no_shards_any_more_can_get_some(self, backend: BackendUnderTest) -> None:
+    async def test_a_queue_whose_sharding_was_removed_can_be_sharded_again(self, backend: BackendUnderTest) -> None:
         await backend.broker.note_shards(MAIL, 8)
         assert await backend.broker.note_shards(MAIL, 0, anew=True) == 0
         assert await backend.broker.inspector.shards(MAIL) == 0
         assert await backend.broker.note_shards(MAIL, 3) == 3
 
     @promise()
-    async def test_a_queue_and_a_topic_of_one_name_have_shards_of_their_own(self, backend: BackendUnderTest) -> None:
+    async def test_a_queue_and_a_topic_with_the_same_name_have_their_own_shards(self, backend: BackendUnderTest) -> None:
         await backend.broker.note_shards(MAIL, 8)
         await backend.broker.note_shards(Address.of_topic(MAIL), 4)
         assert await backend.broker.inspector.shards(MAIL) == 8
@@ -61,7 +61,7 @@ class ShardPromises(Promises):
     # -- fences ------------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_the_first_publish_to_a_shard_notes_of_how_many_it_is_one(self, backend: BackendUnderTest) -> None:
+    async def test_the_first_publish_to_a_shard_stores_the_number_of_shards(self, backend: BackendUnderTest) -> None:
         assert await publish(backend, 3, "a", shards=8) == [CREATED]
         with pytest.raises(ShardsChanged, match="mail"):
             await publish(backend, 3, "b", shards=4)
@@ -70,7 +70,7 @@ class ShardPromises(Promises):
         assert ids(await backend.take("c", queue=MAIL.at_shard(3))) == ["a", "c"]
 
     @promise()
-    async def test_the_first_event_of_a_shard_notes_of_how_many_it_is_one(self, backend: BackendUnderTest) -> None:
+    async def test_the_first_event_of_a_shard_stores_the_number_of_shards(self, backend: BackendUnderTest) -> None:
         assert await emit(backend, 3, "a", shards=8) == [CREATED]
         with pytest.raises(ShardsChanged, match="orders"):
             await emit(backend, 3, "b", shards=4)
@@ -78,7 +78,7 @@ class ShardPromises(Promises):
         assert (await backend.broker.inspector.topic(log_of(3))).length == 2
 
     @promise()
-    async def test_generated_ids_are_fenced_too(self, backend: BackendUnderTest) -> None:
+    async def test_messages_with_generated_ids_are_fenced_too(self, backend: BackendUnderTest) -> None:
         queue, topic = MAIL.at_shard(0), log_of(0)
         for number in (1, 2):
             posts = [Post(f"s-{number}", b"", serial=number)]
@@ -93,7 +93,7 @@ class ShardPromises(Promises):
         assert await backend.broker.emit(topic, late, sender="s", shards=2) == [CREATED]
 
     @promise()
-    async def test_a_fence_lets_only_those_through_who_say_its_number(self, backend: BackendUnderTest) -> None:
+    async def test_a_fence_accepts_only_publishers_that_assume_its_number_of_shards(self, backend: BackendUnderTest) -> None:
         await backend.broker.fence_shard(MAIL.at_shard(1), 4)
         with pytest.raises(ShardsChanged):
             await publish(backend, 1, "a", shards=8)
@@ -101,7 +101,7 @@ class ShardPromises(Promises):
         assert await publish(backend, 0, "a", shards=8) == [CREATED]
 
     @promise()
-    async def test_a_fence_of_none_lets_nobody_through(self, backend: BackendUnderTest) -> None:
+    async def test_a_fence_of_zero_rejects_every_publisher(self, backend: BackendUnderTest) -> None:
         await publish(backend, 1, "a", shards=4)
         await backend.broker.fence_shard(MAIL.at_shard(1), 0)
         for shards in (4, 1, 8):
@@ -110,16 +110,16 @@ class ShardPromises(Promises):
         assert (await backend.broker.inspector.queue(MAIL.at_shard(1))).ready == 1
 
     @promise()
-    async def test_a_fence_of_a_topic_is_none_of_a_queue(self, backend: BackendUnderTest) -> None:
+    async def test_a_fence_of_a_topic_does_not_apply_to_a_queue(self, backend: BackendUnderTest) -> None:
         await backend.broker.fence_shard(Address.of_topic(ORDERS).at_shard(1), 4)
         with pytest.raises(ShardsChanged):
             await emit(backend, 1, "a", shards=8)
         assert await backend.broker.publish(Address(log_of(1)), [Post("a", b"")], shards=8) == [CREATED]
 
-    # -- what is seen ------------------------------------------------------------------------------------------------------
+    # -- inspection --------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_shards_are_listed_as_the_queue_or_topic_they_are_of(self, backend: BackendUnderTest) -> None:
+    async def test_shards_are_listed_under_their_base_queue_or_topic(self, backend: BackendUnderTest) -> None:
         for shard in range(3):
             await backend.broker.declare(MAIL.at_shard(shard))
             await backend.broker.open_topic(log_of(shard), {"g": BEGINNING})
@@ -129,7 +129,7 @@ class ShardPromises(Promises):
         assert (queues, topics) == (sorted(queues), sorted(topics))
 
     @promise()
-    async def test_each_shard_has_owners_and_turns_of_its_own(self, backend: BackendUnderTest) -> None:
+    async def test_each_shard_has_its_own_owner_and_turns(self, backend: BackendUnderTest) -> None:
         first, second = MAIL.at_shard(0), MAIL.at_shard(1)
         assert await backend.broker.join(first, "c", 30, max_consumers=1) > 0
         assert await backend.broker.join(first, "d", 30, max_consumers=1) == 0
@@ -139,10 +139,10 @@ class ShardPromises(Promises):
         assert ids(await backend.take("c", queue=first)) == ["a"]
         assert ids(await backend.take("d", queue=second)) == ["b"]
 
-    # -- another number of shards ------------------------------------------------------------------------------------------
+    # -- reshard -----------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_the_number_of_shards_changes_when_nothing_is_on_its_way(self, backend: BackendUnderTest) -> None:
+    async def test_an_empty_queue_can_be_resharded(self, backend: BackendUnderTest) -> None:
         await backend.broker.note_shards(MAIL, 4)
         await backend.join("c", queue=MAIL.at_shard(1))
         await publish(backend, 1, "a", shards=4)
@@ -155,7 +155,7 @@ class ShardPromises(Promises):
         assert await publish(backend, 1, "b", shards=2) == [CREATED]
 
     @promise()
-    async def test_the_number_of_shards_grows_too(self, backend: BackendUnderTest) -> None:
+    async def test_a_queue_can_be_resharded_to_more_shards(self, backend: BackendUnderTest) -> None:
         await backend.broker.note_shards(MAIL, 2)
         await backend.broker.reshard(MAIL, 4)
         assert await publish(backend, 3, "a", shards=4) == [CREATED]
@@ -163,7 +163,7 @@ class ShardPromises(Promises):
             await publish(backend, 1, "a", shards=2)
 
     @promise()
-    async def test_the_number_of_a_topics_shards_changes_when_nothing_is_on_its_way(self, backend: BackendUnderTest) -> None:
+    async def test_a_topic_whose_events_are_all_settled_can_be_resharded(self, backend: BackendUnderTest) -> None:
         address, group = Address.of_topic(ORDERS), Address.of_group(ORDERS, "g").at_shard(1)
         await backend.broker.note_shards(address, 4)
         await backend.join("c", queue=group)
@@ -176,7 +176,7 @@ class ShardPromises(Promises):
         assert await emit(backend, 1, "b", shards=2) == [CREATED]
 
     @promise()
-    async def test_what_had_no_shards_gets_some_and_loses_them(self, backend: BackendUnderTest) -> None:
+    async def test_an_empty_queue_can_gain_and_lose_shards(self, backend: BackendUnderTest) -> None:
         await backend.broker.reshard(MAIL, 2)
         assert await publish(backend, 1, "a", shards=2) == [CREATED]
         await backend.broker.cancel(MAIL.at_shard(1), "a")
@@ -187,7 +187,7 @@ class ShardPromises(Promises):
         assert await backend.broker.publish(MAIL, [Post("whole", b"")]) == [CREATED]
 
     @promise()
-    async def test_what_has_shards_is_not_published_to_without_them(self, backend: BackendUnderTest) -> None:
+    async def test_a_sharded_queue_rejects_publishes_to_its_base_queue(self, backend: BackendUnderTest) -> None:
         assert await backend.broker.publish(MAIL, [Post("whole", b"")]) == [CREATED]
         with pytest.raises(ShardsInUse, match="1 ready"):
             await backend.broker.reshard(MAIL, 2)
@@ -201,7 +201,7 @@ class ShardPromises(Promises):
             await backend.broker.publish(MAIL, [Post("s-1", b"", serial=1)], sender="s")
 
     @promise()
-    async def test_the_number_of_shards_stays_while_a_job_is_on_its_way(self, backend: BackendUnderTest) -> None:
+    async def test_a_queue_with_unfinished_jobs_cannot_be_resharded(self, backend: BackendUnderTest) -> None:
         queue = MAIL.at_shard(1)
         await backend.broker.note_shards(MAIL, 2)
         await backend.broker.join(queue, "c", 1e6)
@@ -228,7 +228,7 @@ class ShardPromises(Promises):
         await backend.broker.reshard(MAIL, 4)
 
     @promise()
-    async def test_the_number_of_shards_stays_while_an_event_is_on_its_way(self, backend: BackendUnderTest) -> None:
+    async def test_a_topic_with_unfinished_events_cannot_be_resharded(self, backend: BackendUnderTest) -> None:
         address, topic = Address.of_topic(ORDERS), log_of(0)
         await backend.broker.note_shards(address, 2)
         await emit(backend, 0, "a", shards=2)
@@ -245,7 +245,7 @@ class ShardPromises(Promises):
         assert await emit(backend, 0, "c", shards=2) == [CREATED]
 
     @promise()
-    async def test_a_shard_with_dead_letters_may_stay_but_not_go(self, backend: BackendUnderTest) -> None:
+    async def test_a_shard_with_dead_letters_cannot_be_removed_by_a_reshard(self, backend: BackendUnderTest) -> None:
         queue = MAIL.at_shard(1)
         await backend.broker.note_shards(MAIL, 2)
         await backend.broker.join(queue, "c", 30)

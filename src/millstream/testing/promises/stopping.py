@@ -1,4 +1,4 @@
-"""A key that stops when one of its messages is dead: what follows dies too, until someone clears it."""
+"""Promises about stopped keys: a dead message stops its key, and later messages of the key die until it is cleared."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millstream.testing.keyed import KEY, blocked, dead, finish_all, retry, send
 
 
 async def begin(backend: BackendUnderTest, *names: str, key: bytes = KEY) -> Entry:
-    """Messages of one key, the first of which is out, where a death stops the key."""
+    """Publish messages of one key, whose death stops the key, and claim the first of them."""
     await backend.broker.join(backend.queue, "c", 1e6, order=OrderRules(stop=True))
     await send(backend, *names, key=key)
     (entry,) = await backend.take("c")
@@ -19,14 +19,14 @@ async def begin(backend: BackendUnderTest, *names: str, key: bytes = KEY) -> Ent
 
 
 async def stop(backend: BackendUnderTest, *names: str, key: bytes = KEY) -> None:
-    """The first of them dies, and so stops the key."""
+    """Publish messages of one key. The first of them dies, which stops the key."""
     entry = await begin(backend, *names, key=key)
     assert await backend.settle("c", [entry], Kind.DEAD, body=f"{names[0]}#again".encode()) == 1
 
 
 class StoppingPromises(Promises):
     @promise()
-    async def test_a_death_stops_its_key_and_those_that_wait_die_in_their_order(self, backend: BackendUnderTest) -> None:
+    async def test_a_dead_message_stops_its_key_and_blocked_messages_die_in_order(self, backend: BackendUnderTest) -> None:
         await stop(backend, "1", "2", "3")
         assert await take_all(backend) == []
         assert await dead(backend) == ["1", "2", "3"]
@@ -34,14 +34,14 @@ class StoppingPromises(Promises):
         assert (await blocked(backend), await backend.status("2")) == ([], "dead")
 
     @promise()
-    async def test_what_comes_later_of_a_stopped_key_dies(self, backend: BackendUnderTest) -> None:
+    async def test_later_messages_of_a_stopped_key_die(self, backend: BackendUnderTest) -> None:
         await stop(backend, "1")
         await send(backend, "2", "3")
         assert await take_all(backend) == []
         assert await dead(backend, "stopped") == ["2", "3"]
 
     @promise()
-    async def test_one_that_is_due_later_of_a_stopped_key_dies(self, backend: BackendUnderTest) -> None:
+    async def test_a_scheduled_message_of_a_stopped_key_dies_when_it_is_due(self, backend: BackendUnderTest) -> None:
         await stop(backend, "1")
         await send(backend, "2", delay=5)
         await take_all(backend)
@@ -51,7 +51,7 @@ class StoppingPromises(Promises):
         assert await dead(backend, "stopped") == ["2"]
 
     @promise()
-    async def test_other_keys_and_what_has_none_go_on(self, backend: BackendUnderTest) -> None:
+    async def test_messages_of_other_keys_or_without_a_key_still_run(self, backend: BackendUnderTest) -> None:
         await stop(backend, "1", key=b"a")
         await send(backend, "ab", key=b"ab")
         await send(backend, "empty", key=b"")
@@ -59,7 +59,7 @@ class StoppingPromises(Promises):
         assert ids(await take_all(backend)) == ["ab", "empty", "none"]
 
     @promise()
-    async def test_without_that_rule_the_next_goes_on(self, backend: BackendUnderTest) -> None:
+    async def test_without_the_stop_rule_the_next_message_runs(self, backend: BackendUnderTest) -> None:
         await backend.broker.join(backend.queue, "c", 30, order=OrderRules(stop=False))
         await send(backend, "1", "2")
         await backend.settle("c", await backend.take("c"), Kind.DEAD)
@@ -67,7 +67,7 @@ class StoppingPromises(Promises):
         assert await backend.broker.inspector.stopped_keys(backend.queue) == []
 
     @promise()
-    async def test_one_without_a_key_stops_nothing(self, backend: BackendUnderTest) -> None:
+    async def test_a_dead_message_without_a_key_stops_nothing(self, backend: BackendUnderTest) -> None:
         await backend.broker.join(backend.queue, "c", 30, order=OrderRules(stop=True))
         await send(backend, "x", key=None)
         await backend.settle("c", await backend.take("c"), Kind.DEAD)
@@ -77,7 +77,7 @@ class StoppingPromises(Promises):
         assert ids(await backend.take("c")) == ["y", "z"]
 
     @promise()
-    async def test_only_a_death_stops_a_key(self, backend: BackendUnderTest) -> None:
+    async def test_only_a_dead_message_stops_its_key(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2", "3", "4")
         await backend.settle("c", [first])
         await backend.settle("c", await backend.take("c"), Kind.EXPIRED)
@@ -87,7 +87,9 @@ class StoppingPromises(Promises):
         assert await finish_all(backend) == ["3", "4"]
 
     @promise()
-    async def test_the_letters_of_those_that_follow_say_so(self, backend: BackendUnderTest) -> None:
+    async def test_dead_letters_of_messages_behind_a_stopped_key_have_the_reason_stopped(
+        self, backend: BackendUnderTest
+    ) -> None:
         await stop(backend, "1", "2")
         await send(backend, "3")
         await take_all(backend)
@@ -100,10 +102,10 @@ class StoppingPromises(Promises):
             assert (letter.id, letter.task, letter.body, letter.key) == (name, "t", name.encode(), KEY)
         assert (await backend.totals())["dead"] == 3
 
-    # -- what is seen ------------------------------------------------------------------------------------------------------
+    # -- inspection --------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_a_stopped_key_is_seen(self, backend: BackendUnderTest) -> None:
+    async def test_a_stopped_key_is_listed_with_its_cause_time_and_dead_letters(self, backend: BackendUnderTest) -> None:
         backend.at(3)
         await stop(backend, "1", "2")
         backend.at(4)
@@ -114,7 +116,7 @@ class StoppingPromises(Promises):
         assert (state.stopped, state.dead, state.blocked, state.ready) == (1, 3, 0, 0)
 
     @promise()
-    async def test_stopped_keys_are_listed_in_order(self, backend: BackendUnderTest) -> None:
+    async def test_stopped_keys_are_listed_sorted(self, backend: BackendUnderTest) -> None:
         keys = [b"b", b"", b"a\n", b"\xff", b"a", b"\0"]
         for number, key in enumerate(keys):
             await stop(backend, str(number), key=key)
@@ -122,12 +124,12 @@ class StoppingPromises(Promises):
         assert (await backend.broker.inspector.queue(backend.queue)).stopped == len(keys)
 
     @promise()
-    async def test_where_nothing_is_stopped_nothing_is_listed(self, backend: BackendUnderTest) -> None:
+    async def test_without_a_stopped_key_the_list_is_empty(self, backend: BackendUnderTest) -> None:
         assert await backend.broker.inspector.stopped_keys(backend.queue) == []
         assert await backend.broker.inspector.stopped_keys(Address("nobody-used-it")) == []
 
     @promise()
-    async def test_a_key_is_stopped_at_one_address(self, backend: BackendUnderTest) -> None:
+    async def test_a_key_is_stopped_only_at_its_address(self, backend: BackendUnderTest) -> None:
         await stop(backend, "1")
         await backend.join("d", queue=backend.other_queue)
         assert await backend.broker.inspector.stopped_keys(backend.other_queue) == []
@@ -135,7 +137,7 @@ class StoppingPromises(Promises):
         assert "own" in ids(await backend.take("d", queue=backend.other_queue))
 
     @promise()
-    async def test_a_key_stays_stopped_when_all_have_left(self, backend: BackendUnderTest) -> None:
+    async def test_a_key_stays_stopped_after_all_consumers_have_left(self, backend: BackendUnderTest) -> None:
         await stop(backend, "1")
         await backend.broker.leave(backend.queue, "c")
         other = await backend.another()
@@ -147,7 +149,7 @@ class StoppingPromises(Promises):
     # -- the rule ----------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_the_rule_holds_for_all_and_outlives_who_said_it(self, backend: BackendUnderTest) -> None:
+    async def test_the_stop_rule_applies_to_later_consumers_too(self, backend: BackendUnderTest) -> None:
         await backend.broker.join(backend.queue, "c", 30, order=OrderRules(stop=True))
         await backend.broker.leave(backend.queue, "c")
         await backend.join("d")
@@ -156,7 +158,7 @@ class StoppingPromises(Promises):
         assert await dead(backend, "stopped") == ["2"]
 
     @promise()
-    async def test_the_rule_is_what_was_said_last(self, backend: BackendUnderTest) -> None:
+    async def test_the_last_stop_rule_that_was_set_applies(self, backend: BackendUnderTest) -> None:
         await stop(backend, "1")
         await backend.broker.join(backend.queue, "d", 30, order=OrderRules(stop=False))
         await send(backend, "2")
@@ -168,7 +170,7 @@ class StoppingPromises(Promises):
     # -- clearing ----------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_a_key_that_is_cleared_goes_on_and_its_letters_stay(self, backend: BackendUnderTest) -> None:
+    async def test_clearing_a_key_without_replay_keeps_its_dead_letters(self, backend: BackendUnderTest) -> None:
         await stop(backend, "1", "2")
         assert await backend.broker.clear_key(backend.queue, KEY, replay=False) == 0
         await send(backend, "3")
@@ -177,7 +179,7 @@ class StoppingPromises(Promises):
         assert await backend.broker.inspector.stopped_keys(backend.queue) == []
 
     @promise()
-    async def test_letters_of_a_key_that_was_cleared_can_be_replayed(self, backend: BackendUnderTest) -> None:
+    async def test_dead_letters_of_a_cleared_key_can_be_replayed(self, backend: BackendUnderTest) -> None:
         await stop(backend, "1", "2", "3")
         await backend.broker.clear_key(backend.queue, KEY, replay=False)
         assert await backend.broker.replay(backend.queue, ["2"]) == ["2"]
@@ -192,9 +194,7 @@ class StoppingPromises(Promises):
         assert await backend.broker.clear_key(backend.queue, b"a", replay=True) is None
 
     @promise()
-    async def test_a_key_cleared_with_replay_goes_on_in_order_with_the_one_that_stopped_it(
-        self, backend: BackendUnderTest
-    ) -> None:
+    async def test_clearing_a_key_with_replay_delivers_its_dead_letters_again_in_order(self, backend: BackendUnderTest) -> None:
         await stop(backend, "1", "2", "3")
         assert await backend.broker.clear_key(backend.queue, KEY, replay=True) == 3
         (first,) = await backend.take("c")
@@ -205,7 +205,7 @@ class StoppingPromises(Promises):
         assert await finish_all(backend) == ["2", "3"]
 
     @promise()
-    async def test_what_is_cleared_with_replay_comes_before_anything_newer(self, backend: BackendUnderTest) -> None:
+    async def test_messages_replayed_by_a_clear_are_delivered_before_newer_ones(self, backend: BackendUnderTest) -> None:
         await stop(backend, "1", "2")
         await send(backend, "3")
         await take_all(backend)
@@ -215,14 +215,14 @@ class StoppingPromises(Promises):
         assert await finish_all(backend) == ["1", "2", "3", "4", "5"]
 
     @promise()
-    async def test_a_clearing_with_replay_brings_back_what_is_still_dead(self, backend: BackendUnderTest) -> None:
+    async def test_a_clear_with_replay_skips_purged_dead_letters(self, backend: BackendUnderTest) -> None:
         await stop(backend, "1", "2", "3")
         assert await backend.broker.purge(backend.queue, ["1"]) == ["1"]
         assert await backend.broker.clear_key(backend.queue, KEY, replay=True) == 2
         assert await finish_all(backend) == ["2", "3"]
 
     @promise()
-    async def test_a_clearing_with_nothing_left_to_replay_frees_the_key(self, backend: BackendUnderTest) -> None:
+    async def test_a_clear_with_nothing_to_replay_frees_the_key(self, backend: BackendUnderTest) -> None:
         await stop(backend, "1")
         await backend.broker.purge(backend.queue, ["1"])
         assert await backend.broker.clear_key(backend.queue, KEY, replay=True) == 0
@@ -230,7 +230,7 @@ class StoppingPromises(Promises):
         assert ids(await backend.take("c")) == ["2"]
 
     @promise()
-    async def test_one_that_dies_again_stops_the_key_again(self, backend: BackendUnderTest) -> None:
+    async def test_a_replayed_message_that_dies_again_stops_its_key_again(self, backend: BackendUnderTest) -> None:
         await stop(backend, "1", "2")
         await backend.broker.clear_key(backend.queue, KEY, replay=True)
         backend.at(9)
@@ -241,14 +241,14 @@ class StoppingPromises(Promises):
         assert await finish_all(backend) == ["1", "2"]
 
     @promise()
-    async def test_a_clearing_with_replay_ends_a_wait(self, backend: BackendUnderTest) -> None:
+    async def test_a_clear_with_replay_ends_a_wait(self, backend: BackendUnderTest) -> None:
         await stop(backend, "1")
         waiting = await backend.begun(backend.wait_for_work("c"))
         await backend.broker.clear_key(backend.queue, KEY, replay=True)
         assert ids(await waiting) == ["1"]
 
     @promise()
-    async def test_letters_of_a_stopped_key_cannot_be_replayed_one_by_one(self, backend: BackendUnderTest) -> None:
+    async def test_dead_letters_of_a_stopped_key_cannot_be_replayed_individually(self, backend: BackendUnderTest) -> None:
         await stop(backend, "1", "2")
         await begin(backend, "x", key=b"other")
         await backend.broker.join(backend.queue, "d", 1e6, order=OrderRules(stop=False))
@@ -258,14 +258,14 @@ class StoppingPromises(Promises):
         assert ids(await take_all(backend)) == ["x"]
 
     @promise()
-    async def test_letters_of_a_stopped_key_can_be_purged(self, backend: BackendUnderTest) -> None:
+    async def test_dead_letters_of_a_stopped_key_can_be_purged(self, backend: BackendUnderTest) -> None:
         await stop(backend, "1", "2")
         assert await backend.broker.purge(backend.queue, ["2"]) == ["2"]
         assert await dead(backend) == ["1"]
         assert [stopped.waiting for stopped in await backend.broker.inspector.stopped_keys(backend.queue)] == [1]
 
     @promise()
-    async def test_stopped_keys_are_listed_however_many_there_are(self, backend: BackendUnderTest) -> None:
+    async def test_seven_hundred_stopped_keys_are_all_listed(self, backend: BackendUnderTest) -> None:
         await backend.broker.join(backend.queue, "c", 1e6, order=OrderRules(stop=True))
         keys = [b"key-%04d" % n for n in range(700)]
         for key in keys:
