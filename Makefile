@@ -15,7 +15,7 @@ PIP_INSTALL := -m pip install -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long check format chaos bench bench-quick bench-limits bench-hot soak wheel clean
+.PHONY: help demo test test-long check format docs demo-picture chaos bench bench-quick bench-limits bench-hot soak wheel clean
 
 help: ## Show this list
 	@echo "Millstream: background jobs and durable events for Python on Redis Streams."
@@ -44,6 +44,12 @@ format: $(STAMP) ## Format the code and sort its imports
 	@$(VENV)/bin/ruff check --fix-only
 	@$(VENV)/bin/ruff format
 
+docs: $(STAMP) ## Build the documentation into site/; a broken link is an error. ARGS="serve" shows it while you write
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs $(or $(ARGS),build --strict --quiet)
+
+demo-picture: $(STAMP) ## Draw the demo's last screen for the README
+	@$(VENV)/bin/python docs/pictures/demo.py
+
 chaos: $(STAMP) ## Kill, stop, cut, fill and restart everything, and account for every job (under 18 minutes); ARGS="kill_child --seed 7"
 	@$(VENV)/bin/python -m chaos $(ARGS)
 
@@ -67,7 +73,7 @@ wheel: $(STAMP) ## Build the wheel into dist/
 	@ls dist/*.whl
 
 clean: ## Remove environments, caches and what was built
-	rm -rf $(VENV) $(BENCH_VENV) dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH_VENV) dist build site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt

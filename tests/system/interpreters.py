@@ -23,8 +23,8 @@ VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 
 CACHE = ROOT / ".pytest_cache" / "interpreters"
 
-BESIDE = ("pytest", "gunicorn")
-"""What tests need beside Millstream and its dependencies."""
+BESIDE = ("pytest", "gunicorn", "django", "fastapi", "flask", "httpx", "uvicorn")
+"""What tests need beside Millstream and its dependencies: pytest, and the web frameworks of the documentation."""
 
 
 def find(version: str) -> str | None:
