@@ -17,6 +17,7 @@ import shlex
 import signal
 import socket
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -183,7 +184,7 @@ class Reader:
         if line.startswith("millstream worker "):
             self.until_served(before + 1)
         for port in ports:
-            eventually(lambda port=port: answers(int(port)), f"{line} to answer:\n{self.log}", PATIENCE)
+            eventually(partial(answers, int(port)), f"{line} to answer:\n{self.log}", PATIENCE)
 
     def stop(self) -> None:
         """Stop everything that serves, as Ctrl-C would. Workers must end with 0."""
