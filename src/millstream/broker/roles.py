@@ -14,6 +14,7 @@ from millstream.broker.values import (
     Cancellation,
     Claim,
     Entry,
+    EntryLocation,
     Followed,
     LogPosition,
     Membership,
@@ -131,6 +132,10 @@ class Consuming(ABC):
         The membership ends early with ``leave``. Joining again or ``renew`` extends it. Nothing is ever claimed at a base
         address.
         """
+
+    @abstractmethod
+    def locate(self, ref: bytes) -> EntryLocation:
+        """Return where a claimed message is stored. Makes no call; outside the backend, a ``ref`` has no other meaning."""
 
     @abstractmethod
     async def claim(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from enum import Enum
+from typing import NamedTuple
 
 import msgspec
 
@@ -146,9 +147,21 @@ class Entry(msgspec.Struct, gc=False):
     raw: bytes = b""
 
 
-def entry_name(ref: bytes) -> str:
-    """Return the entry's id of a claim, for logs and errors. A backend may append more to a ref after a slash."""
-    return ref.partition(b"/")[0].decode("ascii", "replace")
+class EntryLocation(NamedTuple):
+    """Where a claimed message is stored."""
+
+    entry: str
+    """The entry's id in its stream."""
+    in_log: bool
+    """Whether the stream is the log of a topic. If false, it is the stream of a queue, or a group's own stream."""
+
+    def __str__(self) -> str:
+        return f"log-{self.entry}" if self.in_log else self.entry
+
+    @property
+    def written_ms(self) -> int:
+        """When the entry was written, in milliseconds, if its id was made by the server. Other programs may choose any id."""
+        return parse_entry(self.entry)[0]
 
 
 class Claim(msgspec.Struct, gc=False):

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from millstream.broker.values import entry_name
 from millstream.errors import Reject, Retry, Snooze
 from millstream.model.dead_letter import DeadLetter
 from millstream.model.ending import encode_dead
@@ -134,10 +133,10 @@ def interrupted(ref: bytes, message: Message, crashes: int, result_ttl: float, *
     return dead(ref, failed, "crashed", why, crashes + 1, result_ttl)
 
 
-def malformed(ref: bytes, body: bytes, why: str, crashes: int) -> Outcome:
+def malformed(ref: bytes, name: str, body: bytes, why: str, crashes: int) -> Outcome:
     """A dead letter for bytes that are no message; they are kept as they were."""
     letter = DeadLetter("malformed", ErrorNote("MalformedEntry", why), 0, crashes, 0)
-    return Outcome(Kind.DEAD, ref, f"malformed-{entry_name(ref)}", body=body, letter=letter)
+    return Outcome(Kind.DEAD, ref, f"malformed-{name}", body=body, letter=letter)
 
 
 def judge(

@@ -100,7 +100,7 @@ class Worker:
         keeper.report_to(reporter)
         self._settler = Settler(broker, self._hold, self._lanes, reporter, self._fenced)
         handlers: list[Handler] = [*subscriptions.values(), *assignment.broadcasts]
-        self._runner = Runner(assignment.tasks, handlers, settings, self._hold, self._settler, reporter, longer)
+        self._runner = Runner(assignment.tasks, handlers, settings, self._hold, self._settler, reporter, broker.locate, longer)
         self._leases = Leases(self.id, settings.lease, broker, keeper, self._hold, self._runner, self._settler, reporter)
         self._claimers: list[Claimer] = []
         self._suspects = Suspects(

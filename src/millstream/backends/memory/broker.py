@@ -22,6 +22,7 @@ from millstream.broker import (
     Capabilities,
     Claim,
     Entry,
+    EntryLocation,
     Followed,
     Membership,
     OrderRules,
@@ -170,6 +171,9 @@ class MemoryBroker(Broker):
     async def join_members(self, address: Address, member: str, lease: float) -> Membership:
         with self._locked(address) as rules:
             return rules.join_members(member, lease, self._now())
+
+    def locate(self, ref: bytes) -> EntryLocation:
+        return EntryLocation(ref.removeprefix(b"L").decode("ascii"), ref.startswith(b"L"))
 
     async def claim(
         self,

@@ -27,6 +27,7 @@ from millstream.broker import (
     Claim,
     ControlChannel,
     Entry,
+    EntryLocation,
     Followed,
     Inspector,
     Membership,
@@ -279,6 +280,9 @@ class RedisBroker(Broker):
     async def join_members(self, address: Address, member: str, lease: float) -> Membership:
         check_ms, *members = await self._run("join_members", address, member, encoding.ms(lease))
         return Membership(sorted(map(bytes.decode, members)), None if check_ms < 0 else check_ms / 1000)
+
+    def locate(self, ref: bytes) -> EntryLocation:
+        return encoding.locate(ref)
 
     async def claim(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from millstream.backends.redis.inspector import NOTE, TRIED, UNHANDLED, dead_letter
-from millstream.broker import Cancellation, Entry, Post, Receipt
+from millstream.broker import Cancellation, Entry, EntryLocation, Post, Receipt
 from millstream.broker.letters import enclose
 from millstream.broker.values import BEGINNING, END, LogPosition, millisecond_of, parse_entry
 from millstream.errors import LeaseLost, ShardsChanged
@@ -97,6 +97,12 @@ def times(p: Post) -> tuple[int | str, int | str]:
 
 def ms(seconds: float) -> int:
     return round(seconds * 1000)
+
+
+def locate(ref: bytes) -> EntryLocation:
+    """Split the reference of a claimed message: ``L`` for entries of a topic's log, the entry's id, and a slash with a key."""
+    entry = ref.partition(KEYED)[0]
+    return EntryLocation(entry.removeprefix(IN_LOG).decode("ascii"), entry.startswith(IN_LOG))
 
 
 def entry(ref: bytes, fields: list[bytes], crashes: int) -> Entry:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from millstream.broker.values import parse_entry
 from millstream.errors import LeaseLost
 from millstream.model.outcome import Kind
 from millstream.testing.backend import START, BackendUnderTest, Promises, ids, promise
@@ -242,3 +243,12 @@ class ClaimingPromises(Promises):
         await backend.broker.leave(backend.queue, "c")
         with pytest.raises(LeaseLost):
             await backend.release("c", entries)
+
+    @promise()
+    async def test_each_claimed_entry_of_a_queue_has_its_own_location(self, backend: BackendUnderTest) -> None:
+        await backend.join("c")
+        await backend.publish("a", "b")
+        locations = [backend.broker.locate(entry.ref) for entry in await backend.take("c")]
+        assert len(set(locations)) == 2
+        assert sorted(locations, key=lambda location: parse_entry(location.entry)) == locations
+        assert not any(location.in_log for location in locations)

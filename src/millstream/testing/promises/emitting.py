@@ -188,3 +188,14 @@ class EmittingPromises(Promises):
         given = await claim(backend, "a")
         assert ids(given.entries) == ["1"] and given.now_ms >= given.entries[0].expires_ms
         assert await end(backend, "a", given.entries, Kind.EXPIRED) == 1
+
+    @promise()
+    async def test_an_event_has_one_location_in_the_log_and_another_after_a_retry(self, backend: BackendUnderTest) -> None:
+        await begin(backend, "a", "b")
+        await emit(backend, "1")
+        (for_a,), (for_b,) = await take(backend, "a"), await take(backend, "b")
+        first = backend.broker.locate(for_a.ref)
+        assert first.in_log and first == backend.broker.locate(for_b.ref)
+        await end(backend, "a", [for_a], Kind.RETRY, body=b"1")
+        (again,) = await take(backend, "a")
+        assert not backend.broker.locate(again.ref).in_log

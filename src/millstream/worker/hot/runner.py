@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, cast
 
-from millstream.broker import Claim, Entry
+from millstream.broker import Claim, Entry, EntryLocation
 from millstream.errors import LeaseLost
 from millstream.jobs.current import set_current_job
 from millstream.model.handler import Handler
@@ -51,6 +51,7 @@ class Runner:
         hold: Hold,
         settler: Settler,
         reporter: Reporter,
+        locate: Callable[[bytes], EntryLocation],
         longer: Callable[[float], None] | None = None,
     ) -> None:
         self._tasks = tasks
@@ -60,7 +61,7 @@ class Runner:
         self._settler = settler
         self._reporter = reporter
         self._loop = asyncio.get_running_loop()
-        self._screener = Screener(settings, reporter)
+        self._screener = Screener(settings, reporter, locate)
         self.judge = Judge(settler, reporter)
         self.threads = Threads(hold.sizes[THREAD], _call, self._thread_returned)
         handlers = [*tasks.values(), *subscriptions]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import msgspec
 
-from millstream.broker import Entry
-from millstream.broker.values import entry_name
+from millstream.broker import Entry, EntryLocation
 from millstream.errors import MalformedEntry, MillstreamError, PayloadTooLarge, UnknownTask, WorkerCrashed
 from millstream.model.ending import encode_expired
 from millstream.model.message import ErrorNote, Message
@@ -33,9 +33,10 @@ for longer. A shorter grace looks more often."""
 class Screener:
     """Judges messages before they run: undecodable, expired, unknown, oversize, or claimed once too often."""
 
-    def __init__(self, settings: AppSettings, reporter: Reporter) -> None:
+    def __init__(self, settings: AppSettings, reporter: Reporter, locate: Callable[[bytes], EntryLocation]) -> None:
         self._settings = settings
         self._reporter = reporter
+        self._locate = locate
         self.taken_over = 0
         """How many a worker that died had held, since this was last set back."""
 
@@ -48,16 +49,17 @@ class Screener:
         except Exception as error:  # whatever bytes can provoke
             log.debug("the fields of entry %r cannot be read: %s", entry.ref, error)
             return None
-        name = entry_name(entry.ref).removeprefix("L")
-        ms = int(name.partition("-")[0])
-        return Message(name, lane.queue.log, msgspec.Raw(payload), ms if ms < NO_MOMENT_MS else 0)
+        location = self._locate(entry.ref)
+        ms = location.written_ms
+        return Message(location.entry, lane.queue.log, msgspec.Raw(payload), ms if ms < NO_MOMENT_MS else 0)
 
     def malformed(self, lane: Lane, entry: Entry, error: Exception) -> Outcome:
         body = entry.raw if entry.body is None else entry.body
         why = "its fields are not a Millstream message" if entry.body is None else f"its body does not decode: {error}"
         ends = "passed over" if lane.broadcast else "dead"
-        log.error("entry %s of queue %r is %s, malformed: %s", entry_name(entry.ref), lane.queue, ends, why)
-        outcome = verdict.malformed(entry.ref, body, why, entry.crashes)
+        location = self._locate(entry.ref)
+        log.error("entry %s of queue %r is %s, malformed: %s", location, lane.queue, ends, why)
+        outcome = verdict.malformed(entry.ref, str(location), body, why, entry.crashes)
         if self._reporter.observed:
             malformed = MalformedEntry(why)
             malformed.__cause__ = error
