@@ -94,4 +94,4 @@ def test_what_cannot_be_measured_is_told_in_one_line() -> None:
         url = server.url
     done = millstream("bench", "--rows", "bulk", "--url", url, url="")
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
-    assert "cannot be reached" in done.stderr and "is it running?" in done.stderr
+    assert "cannot be reached" in done.stderr and "Is the server running?" in done.stderr

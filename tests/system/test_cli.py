@@ -89,7 +89,7 @@ def test_a_server_that_is_away_is_exit_code_3_and_one_line(tmp_path: Path) -> No
         assert (answer.returncode, answer.stdout) == (3, "")
         assert answer.stderr.startswith("millstream: ") and answer.stderr.count("\n") == 1
         assert "cannot be reached" in answer.stderr
-        assert answer.stderr.endswith("is it running? --url or $MILLSTREAM_URL say where else to look\n")
+        assert answer.stderr.endswith("Is the server running? For another server use --url or set MILLSTREAM_URL\n")
 
 
 def test_a_wrong_password_is_exit_code_3_and_not_repeated() -> None:
@@ -223,7 +223,7 @@ def test_what_destroys_asks_on_a_terminal(server: Server, reply: str, code: int,
     terminal.read_until("Cancel 1,000 ready and 0 scheduled jobs of queue default? [y/N]:")
     terminal.answer(reply)
     assert terminal.end() == code
-    assert ("nothing was done" if left else "1,000 jobs of queue default cancelled") in terminal.text
+    assert ("nothing was changed" if left else "1,000 jobs of queue default cancelled") in terminal.text
     assert jobs.app.inspector.queue_sync("default").ready == left
 
 

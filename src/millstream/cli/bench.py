@@ -33,10 +33,10 @@ COLUMNS = (
 )
 
 MORE = {"latency": ("p99",), "rss": ("supervisor",)}
-"""Further figures of a row that have a line of their own."""
+"""Additional figures that get their own line, by row."""
 
 DIGITS = {"ms": 2, "MB": 1}
-"""After the point, by unit."""
+"""Decimal places, by unit."""
 
 
 def bench(
@@ -45,23 +45,23 @@ def bench(
         typer.Option(
             "--rows",
             metavar="ROW,…",
-            help="Of drain, results, io, sync, bulk, concurrent, sequential, latency, bytes, rss, events, batches, publish. "
-            "Default: all.",
+            help="Rows to run, separated by commas: drain, results, io, sync, bulk, concurrent, sequential, latency, bytes, "
+            "rss, events, batches, publish. Default: all.",
         ),
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, metavar="S", help="About how long each row runs.")] = 3.0,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, metavar="N", help="Figures are the medians of so many.")] = 1,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, metavar="S", help="Approximate duration of each row.")] = 3.0,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, metavar="N", help="Number of rounds. Figures are medians.")] = 1,
     json: Json = False,
     url: Annotated[
-        str | None, typer.Option("--url", metavar="URL", help="The server. Default: an embedded one, for this run alone.")
+        str | None, typer.Option("--url", metavar="URL", help="Server URL. Default: an embedded server for this run only.")
     ] = None,
 ) -> None:
-    """Measure how fast Millstream is here.
+    """Measure the performance of Millstream on this machine.
 
-    With real worker processes, in a namespace of its own that is deleted afterwards. Every row checks that each job was handled
-    exactly once.
+    Starts real worker processes and uses a namespace of its own, which is deleted afterwards. Every row checks that each job
+    was handled exactly once.
 
-    Exit codes: 0 every row ran and was exact; 1 one was not; 3 the server cannot be reached or refuses us.
+    Exit codes: 0 every row ran and was exact; 1 a row failed or was not exact; 3 the server is unreachable or refuses access.
     """
     from millstream.bench.judge import Judge
     from millstream.bench.machine import machine
@@ -101,7 +101,7 @@ def bench(
 
 @contextmanager
 def _server(url: str | None) -> Generator[str]:
-    """The URL of a server that is there; of one that exists for this run alone, if none is named."""
+    """Yield the URL of a running server. Without ``url``, start an embedded server for this run and stop it afterwards."""
     from millstream.backends.embedded import ensure_server, stop_server
     from millstream.config import parse_url
 
@@ -115,16 +115,16 @@ def _server(url: str | None) -> Generator[str]:
     where = parse_url(url)
     if where.scheme == "memory":
         raise UsageError(
-            "memory:// is inside one process, and workers are measured in theirs: name a server, or leave --url out"
+            "memory:// exists only within one process, but bench measures separate worker processes: use another --url, or none"
         )
     yield ensure_server(where.path or None) if where.scheme == "embedded" else url
 
 
 def _headline(place: dict[str, Any]) -> str:
-    """What was measured on what."""
+    """Return the lines above the table: versions, server and machine."""
     machine = place["machine"]
-    loop = "uvloop" if place["uvloop"] else "asyncio's loop (pip install 'millstream[fast]' brings a faster one)"
-    where = "embedded" if place["embedded"] else "by --url"
+    loop = "uvloop" if place["uvloop"] else "asyncio's event loop (for the faster uvloop: pip install 'millstream[fast]')"
+    where = "embedded" if place["embedded"] else "from --url"
     return (
         f"Millstream {place['millstream']}, Python {machine['python']}, {loop}\n"
         f"{place['server']}, {where}\n"
@@ -133,7 +133,7 @@ def _headline(place: dict[str, Any]) -> str:
 
 
 def _lines(found: Found) -> list[dict[str, Any]]:
-    """The row, and a line for each further figure of it."""
+    """Return the table lines of a row: its main figure, then its additional figures."""
     row = found.row
     first = {
         "row": row.name if row.way != "latency" else f"{row.name} p50",

@@ -38,20 +38,20 @@ COLUMNS = (
 )
 
 PAGE = 200
-"""Letters read or moved per call at most, so that no call holds the server long."""
+"""Maximum number of dead letters read or moved per call, so that no call blocks the server for long."""
 
-dead = noun("dead", "Dead letters: jobs that ended without success.")
+dead = noun("dead", "List, inspect, replay and purge dead letters.")
 
 OfReason = Annotated[
-    str | None, typer.Option("--reason", metavar="REASON", help=f"Only this reason: {', '.join(get_args(DeadReason))}.")
+    str | None, typer.Option("--reason", metavar="REASON", help=f"Only with this reason: {', '.join(get_args(DeadReason))}.")
 ]
-Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of dead jobs.", show_default=False)]
-All = Annotated[bool, typer.Option("--all", help="Every dead letter there is.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of dead letters.", show_default=False)]
+All = Annotated[bool, typer.Option("--all", help="Select all dead letters.")]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which dead letters are meant; UsageError if nothing says it."""
+    """The dead letters that the options select. Raises UsageError if there is neither an id nor a filter nor ``--all``."""
 
     ids: Sequence[str]
     every: bool
@@ -61,12 +61,13 @@ class Choice:
 
     def __post_init__(self) -> None:
         if not (self.ids or self.every or self.queue or self.reason or self.task):
-            raise UsageError("which? Say ids, a filter (--queue, --reason, --task), or --all")
+            raise UsageError("no dead letter selected: give ids, a filter (--queue, --reason, --task), or --all")
 
     async def find(self, app: Millstream) -> dict[Address, list[str]]:
-        """Their ids by queue, or shard, all of them before the first is moved: one that is replayed may die again.
+        """Return the ids of the selected dead letters, by queue or shard.
 
-        MillstreamError if there is no letter of a given id.
+        All are found before the first is moved, because a replayed job may die again. Raises MillstreamError if a given id has
+        no dead letter.
         """
         from millstream.cli.target import queues_of
 
@@ -79,7 +80,7 @@ class Choice:
                 chosen = {name: await self._all(app, name, advance) for name in names}
         missing = set(self.ids).difference(*chosen.values())
         if missing:
-            raise MillstreamError(f"there is no such dead letter: {', '.join(sorted(missing, key=natural))}. Nothing was done")
+            raise MillstreamError(f"no dead letter found for {', '.join(sorted(missing, key=natural))}. Nothing was changed")
         return chosen
 
     async def _given(self, app: Millstream, queue: str) -> list[str]:
@@ -122,14 +123,17 @@ def list_dead(
     rows = [_row(letter) for letter in found[:limit]]
     columns = with_order(COLUMNS, rows, Column("key", give="cut"), before="reason")
     columns = with_order(columns, rows, Column("unhandled", give="cut"), before="error")
-    print_list(rows, columns, json=json, empty="there are no such dead letters", where=where(url, namespace))
+    print_list(rows, columns, json=json, empty="no dead letters found", where=where(url, namespace))
     if len(found) > limit and not json:
         more_than(limit, "--queue, --reason, --task")
 
 
 @dead.command("show")
 def show_dead(job_id: JobId, queue: InQueue = None, json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
-    """Show one dead letter, with its failed attempts, traceback and arguments."""
+    """Show one dead letter.
+
+    Prints its reason, failed attempts, traceback and arguments.
+    """
     from millstream.broker import JobView
     from millstream.cli.target import at, queues_of
 
@@ -138,7 +142,7 @@ def show_dead(job_id: JobId, queue: InQueue = None, json: Json = False, url: Url
             if letter := await app.inspector.dead_letter(name, job_id):
                 return JobView.of_letter(letter), await app.inspector.facts(name, job_id)
         raise MillstreamError(
-            f"there is no dead letter of a job {job_id!r} at {app.where}: millstream jobs show says what became of it"
+            f"job {job_id!r} has no dead letter at {app.where}: to see its status, run millstream jobs show {job_id}"
         )
 
     show(*at(url, namespace, look), json=json)
@@ -154,9 +158,9 @@ def replay_dead(
     url: Url = None,
     namespace: Namespace = None,
 ) -> None:
-    """Make dead jobs ready again.
+    """Make dead jobs and events ready again.
 
-    Under their old ids, from their first attempt. Say which: ids, a filter, or --all.
+    They keep their ids and restart at their first attempt. Select them by ids, by a filter, or with --all.
     """
     from millstream.cli.target import at
 
@@ -167,7 +171,7 @@ def replay_dead(
         return await _move(chosen, "replaying", (await app.broker()).replay)
 
     count = at(url, namespace, replay)
-    say(f"{counted(count, 'dead job')} made ready")
+    say(f"{counted(count, 'dead letter')} replayed")
 
 
 @dead.command("purge")
@@ -181,7 +185,7 @@ def purge_dead(
     url: Url = None,
     namespace: Namespace = None,
 ) -> None:
-    """Delete dead letters for good. Say which: ids, a filter, or --all."""
+    """Delete dead letters permanently. Select them by ids, by a filter, or with --all."""
     from millstream.cli.target import at
 
     choice = Choice(ids or (), every, queue, _reason(reason), task)
@@ -190,7 +194,7 @@ def purge_dead(
         chosen = await choice.find(app)
         total = sum(map(len, chosen.values()))
         if total:
-            confirm(f"Delete {counted(total, 'dead letter')} for good?", yes)
+            confirm(f"Delete {counted(total, 'dead letter')} permanently?", yes)
         return await _move(chosen, "deleting", (await app.broker()).purge)
 
     count = at(url, namespace, purge)
@@ -200,7 +204,7 @@ def purge_dead(
 async def _move(
     chosen: dict[Address, list[str]], doing: str, verb: Callable[[Address, Sequence[str]], Awaitable[list[str]]]
 ) -> int:
-    """Move letters page by page; how many there were."""
+    """Apply ``verb`` to the selected dead letters, page by page. Return how many it moved."""
     moved = 0
     with progress(doing, sum(map(len, chosen.values()))) as advance:
         for queue, ids in chosen.items():
@@ -213,7 +217,7 @@ async def _move(
 
 def _reason(reason: str | None) -> DeadReason | None:
     if reason is not None and reason not in get_args(DeadReason):
-        raise UsageError(f"--reason {reason} is no reason; the reasons are {', '.join(get_args(DeadReason))}")
+        raise UsageError(f"--reason {reason} is unknown; the reasons are {', '.join(get_args(DeadReason))}")
     return cast(DeadReason | None, reason)
 
 

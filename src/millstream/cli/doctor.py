@@ -20,11 +20,11 @@ COLUMNS = (Column("health"), Column("check"), Column("found", give="wrap"), Colu
 
 
 def doctor(json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
-    """Examine the server and the queues.
+    """Check the server and the queues for problems.
 
-    Says what is wrong, or may go wrong, and what to do about it. Changes nothing.
+    Prints each problem or risk and how to fix it. Changes nothing.
 
-    Exit codes: 0 nothing is bad (there may be warnings); 1 something is; 3 the server cannot be reached or refuses us.
+    Exit codes: 0 no check is bad (there may be warnings); 1 a check is bad; 3 the server is unreachable or refuses access.
     """
     from millstream.cli.target import at, where
 

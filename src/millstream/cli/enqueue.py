@@ -23,33 +23,49 @@ if TYPE_CHECKING:
     from millstream.options import CallOptions
 
 POSITIONS = ""
-"""The key under which an object of arguments may hold positional ones, as ``jobs show`` prints them."""
+"""The key of positional arguments in a JSON object of keyword arguments, as ``jobs show`` prints them."""
 
 
 def enqueue(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name.", show_default=False)],
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Name of the task.", show_default=False)],
     arguments: Annotated[
-        str, typer.Argument(metavar="JSON", help="An array of positional arguments, or an object of named ones.")
+        str, typer.Argument(metavar="JSON", help="Arguments: an array (positional) or an object (by keyword).")
     ] = "[]",
     app: App = None,
     factory: Factory = False,
-    queue: Annotated[str | None, typer.Option("--queue", "-q", metavar="QUEUE", help="Else the task's, or default.")] = None,
-    delay: Annotated[float | None, typer.Option("--delay", metavar="SECONDS", help="Not before so long from now.")] = None,
-    job_id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Enqueue it once under this id.")] = None,
-    expires: Annotated[float | None, typer.Option("--expires", metavar="SECONDS", help="Not started after so long.")] = None,
-    timeout: Annotated[float | None, typer.Option("--timeout", metavar="SECONDS", help="How long it may run.")] = None,
-    retry: Annotated[int | None, typer.Option("--retry", metavar="N", help="How often it is tried again.")] = None,
+    queue: Annotated[
+        str | None,
+        typer.Option("--queue", "-q", metavar="QUEUE", help='Queue. Default: the task\'s, or "default" without an app.'),
+    ] = None,
+    delay: Annotated[float | None, typer.Option("--delay", metavar="SECONDS", help="Run the job after this delay.")] = None,
+    job_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="Id of the job. If a job with this id exists, nothing is sent.")
+    ] = None,
+    expires: Annotated[
+        float | None,
+        typer.Option("--expires", metavar="SECONDS", help="The job expires if it has not started within this time."),
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", help="Maximum duration of an attempt. Default: the task's.")
+    ] = None,
+    retry: Annotated[
+        int | None, typer.Option("--retry", metavar="N", help="Maximum number of retries. Default: the task's.")
+    ] = None,
     header: Header = None,
-    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Its key in the order, without an app.")] = None,
-    wait: Annotated[float | None, typer.Option("--wait", metavar="SECONDS", help="Wait for the result and print it.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="Ordering key. Only without an app: an app computes it.")
+    ] = None,
+    wait: Annotated[
+        float | None, typer.Option("--wait", metavar="SECONDS", help="Wait up to this long for the result and print it.")
+    ] = None,
     json: Json = False,
     url: Url = None,
     namespace: Namespace = None,
 ) -> None:
     """Enqueue a job.
 
-    Prints its id, or with --wait its result as JSON. If an app is named it is imported, and the arguments are checked against
-    the task, which also knows the key if it is ordered. Without one the job is sent as it is.
+    Prints the id of the job, or with --wait its result as JSON. If an app is given, it is imported, the arguments are checked
+    against the task's signature, and the task computes the ordering key. Without an app the job is sent unchecked.
     """
     from millstream.cli.target import run
 
@@ -61,7 +77,7 @@ def enqueue(
     sender, checked = sender_app(app, factory, url, namespace)
     with sender.override(url) if checked and url is not None else nullcontext():
         if checked and key is not None:
-            raise UsageError(f"--key {key}: the app itself says which key a job has")
+            raise UsageError(f"--key {key} works only without an app: the app computes the ordering keys of its jobs")
         known = _known(sender, task) if checked else None
 
         async def send(app: Millstream) -> None:
@@ -82,21 +98,21 @@ def _parse(arguments: str) -> tuple[list[Any], dict[str, Any]]:
     else:
         args, kwargs = value, {}
     if not isinstance(args, list):
-        raise UsageError(f"the arguments are a JSON array or object, not {arguments}: write one argument as [{arguments}]")
+        raise UsageError(f"the arguments must be a JSON array or object, not {arguments}: write one argument as [{arguments}]")
     return args, kwargs  # pyright: ignore[reportUnknownVariableType]
 
 
 def parse_headers(said: list[str]) -> dict[str, str]:
-    """Headers of ``--header NAME=VALUE``."""
+    """Parse the values of ``--header NAME=VALUE``. Raises UsageError."""
     pairs = [each.partition("=") for each in said]
     for name, mark, _ in pairs:
         if not mark or not name:
-            raise UsageError(f"--header {name}: write NAME=VALUE")
+            raise UsageError(f"--header {name} must have the form NAME=VALUE")
     return {name: value for name, _, value in pairs}
 
 
 def sender_app(app: str | None, factory: bool, url: str | None, namespace: str | None) -> tuple[Millstream, bool]:
-    """The user's app if one is named, else one without tasks; and whether it is the user's."""
+    """Return the user's app, or an app without tasks if none is given; and whether it is the user's."""
     from millstream.app import Millstream
     from millstream.cli.source import load_app
     from millstream.cli.target import check_reach
@@ -109,7 +125,7 @@ def sender_app(app: str | None, factory: bool, url: str | None, namespace: str |
     else:
         sender, checked = load_app(app, factory=factory), True
         if namespace not in (None, sender.settings.namespace):
-            raise UsageError(f"--namespace {namespace}: the app's own is {sender.settings.namespace}")
+            raise UsageError(f"--namespace {namespace} differs from the app's, {sender.settings.namespace}: omit it")
     if not checked or url is None:
         check_reach(sender)
     return sender, checked
@@ -118,16 +134,16 @@ def sender_app(app: str | None, factory: bool, url: str | None, namespace: str |
 def _known(app: Millstream, task: str) -> Task[..., Any]:
     if task not in app.tasks:
         near = difflib.get_close_matches(task, app.tasks, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(app.tasks) or 'none'}"
+        hint = f"did you mean {near[0]}?" if near else f"its tasks are: {', '.join(app.tasks) or 'none'}"
         raise UsageError(f"the app has no task {task!r}; {hint}")
     return app.tasks[task]
 
 
 async def _unchecked(app: Millstream, task: str, queue: str, key: str | None) -> Task[..., Any]:
-    """A task of that name which takes anything, to a queue as it is."""
+    """Declare a task that accepts any arguments, on the queue with its current number of shards."""
 
     async def anything(*args: Any, **kwargs: Any) -> Any:
-        raise AssertionError("never run here")
+        raise AssertionError("this task is only enqueued here, never run")
 
     if shards := await app.inspector.shards(queue):
         app.queue(queue, shards=shards)
@@ -147,7 +163,7 @@ async def _send(
     except TypeError as error:
         raise UsageError(str(error)) from error
     if not job.created:
-        note(f"job {job.id} exists already; nothing was sent")
+        note(f"job {job.id} already exists; nothing was sent")
     if wait is None:
         fields = {"id": job.id, "task": job.task, "queue": job.queue, "created": job.created}
         say(

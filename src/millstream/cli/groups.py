@@ -34,23 +34,26 @@ GROUP_COLUMNS = (
 )
 
 
-TopicName: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
+TopicName: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)]
 GroupName: TypeAlias = Annotated[
-    str, typer.Argument(metavar="TOPIC/GROUP", help="The group, as in orders/billing.", show_default=False)
+    str, typer.Argument(metavar="TOPIC/GROUP", help="The group, for example orders/billing.", show_default=False)
 ]
 OfTopic: TypeAlias = Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic. Default: all.")]
 To: TypeAlias = Annotated[
     str,
-    typer.Option("--to", metavar="PLACE", help="beginning, new, an entry's id, or a moment like 2026-01-31T09:00+00:00."),
+    typer.Option("--to", metavar="POSITION", help="Position: beginning, new, an entry id, or a time (2026-01-31T09:00+00:00)."),
 ]
 
 
-groups = noun("groups", "Groups of topics: how far they are, and what waits, runs and died in them.")
+groups = noun("groups", "List, pause, rewind and remove consumer groups of topics.")
 
 
 @groups.command("ls")
 def list_groups(topic: OfTopic = None, json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
-    """List every group with its numbers; lag is what it was not given yet."""
+    """List groups with their counts.
+
+    Lag is the number of events that were not yet delivered to the group.
+    """
     from millstream.cli.target import at, where
 
     states = at(url, namespace, lambda app: topics_of(app, topic))
@@ -63,54 +66,54 @@ def list_groups(topic: OfTopic = None, json: Json = False, url: Url = None, name
 def rewind_group(
     group: GroupName, to: To = "beginning", yes: Yes = False, url: Url = None, namespace: Namespace = None
 ) -> None:
-    """Give a group again what its topic still keeps, from a place on."""
+    """Redeliver stored events to a group, from a position on."""
     position = _position(to)
     _do(
         group,
         lambda chosen: chosen.rewind(position),
         url,
         namespace,
-        ask=f"Give {group} again what came from {to} on?",
+        ask=f"Redeliver all stored events from {to} on to {group}?",
         yes=yes,
     )
-    say(f"group {group} goes on from {to}")
+    say(f"group {group} continues from {to}")
 
 
 @groups.command("skip")
 def skip_group(group: GroupName, to: To = "new", yes: Yes = False, url: Url = None, namespace: Namespace = None) -> None:
-    """Pass over what a group was not given yet, up to a place."""
+    """Skip undelivered events of a group, up to a position."""
     position = _position(to)
     _do(
         group,
         lambda chosen: chosen.skip(position),
         url,
         namespace,
-        ask=f"Never give {group} what comes before {to}?",
+        ask=f"Skip all events before {to} that {group} has not received yet?",
         yes=yes,
     )
-    say(f"group {group} goes on from {to}")
+    say(f"group {group} continues from {to}")
 
 
 @groups.command("pause")
 def pause_group(group: GroupName, url: Url = None, namespace: Namespace = None) -> None:
-    """Handle no event of a group until it is resumed. What runs goes on; publishing too."""
+    """Pause a group: no further event is handled. Running handlers finish, and publishing continues."""
     _do(group, lambda chosen: chosen.pause(), url, namespace)
     say(f"group {group} is paused")
 
 
 @groups.command("resume")
 def resume_group(group: GroupName, url: Url = None, namespace: Namespace = None) -> None:
-    """Undo pause."""
+    """Resume a paused group."""
     _do(group, lambda chosen: chosen.resume(), url, namespace)
     say(f"group {group} is resumed")
 
 
 @groups.command("rm")
 def remove_group(group: GroupName, yes: Yes = False, url: Url = None, namespace: Namespace = None) -> None:
-    """Remove a group with all that waits or is dead in it.
+    """Remove a group with its waiting events and dead letters.
 
-    A worker that serves it creates it again, at the beginning of what the topic still keeps. PREFIX*/GROUP removes a group that
-    was declared for all topics whose names begin with PREFIX.
+    A worker that still serves the group creates it again, starting at the oldest event that the topic stores. PREFIX*/GROUP
+    removes a group that was declared for all topics whose names begin with PREFIX.
     """
     topic, name = _parts(group)
     if topic.endswith("*"):
@@ -121,7 +124,7 @@ def remove_group(group: GroupName, yes: Yes = False, url: Url = None, namespace:
         lambda chosen: chosen.remove(),
         url,
         namespace,
-        ask=f"Remove group {group} with all in it?",
+        ask=f"Remove group {group} with its waiting events and dead letters?",
         yes=yes,
     )
     say(f"group {group} is removed")
@@ -131,7 +134,7 @@ def _remove_prefix(prefix: str, group: str, yes: bool, url: str | None, namespac
     from millstream.cli.target import at
 
     async def confirm_and_remove(app: Millstream) -> None:
-        confirm(f"Remove group {group} of all topics {prefix}* with all in it?", yes)
+        confirm(f"Remove group {group} of all topics {prefix}* with its waiting events and dead letters?", yes)
         await app.remove_prefix(prefix, group)
 
     at(url, namespace, confirm_and_remove)
@@ -139,10 +142,10 @@ def _remove_prefix(prefix: str, group: str, yes: bool, url: str | None, namespac
 
 
 def _parts(group: str) -> tuple[str, str]:
-    """The names of topic and group. UsageError if it does not name both."""
+    """Split ``topic/group`` into its two names. Raises UsageError if one is missing."""
     topic, _, name = group.partition("/")
     if not topic or not name:
-        raise UsageError(f"{group!r} does not name a group: write TOPIC/GROUP, as in orders/billing")
+        raise UsageError(f"{group!r} does not name a group: write TOPIC/GROUP, for example orders/billing")
     return topic, name
 
 
@@ -170,25 +173,25 @@ def _do(
 
 
 def check_group(topic: str, group: str, names: Sequence[str]) -> None:
-    """MillstreamError if a topic has no such group."""
+    """Raise MillstreamError if a topic has no such group."""
     if group not in names:
-        known = f"it has {', '.join(names)}" if names else "it has none"
+        known = f"its groups are: {', '.join(names)}" if names else "it has no groups"
         raise MillstreamError(f"topic {topic!r} has no group {group!r}; {known}")
 
 
 async def topics_of(app: Millstream, topic: str | None) -> list[TopicState]:
-    """The one topic asked for, or all; MillstreamError if there is no such topic."""
+    """Return the state of one topic, or of all if ``topic`` is ``None``. Raises MillstreamError if the topic does not exist."""
     names = await app.inspector.topics()
     if topic is not None:
         if topic not in names:
-            known = f"there are {', '.join(names)}" if names else "there is none yet"
+            known = f"existing topics: {', '.join(names)}" if names else "no topic exists yet"
             raise MillstreamError(f"there is no topic {topic!r}; {known} (at {app.where})")
         names = [topic]
     return [await app.inspector.topic(name) for name in names]
 
 
 def group_row(topic: str, state: GroupState) -> dict[str, Any]:
-    """A group in a list."""
+    """Return the row of a group in a list."""
     numbers = {column.field: getattr(state, column.field) for column in GROUP_COLUMNS[2:]}
     order = {"blocked": state.blocked, "stopped": state.stopped}
     return {"topic": topic, "group": state.name, **numbers, **order, "position": state.position}
@@ -201,8 +204,8 @@ def _position(to: str) -> datetime | str:
         moment = datetime.fromisoformat(to)
     except ValueError:
         raise UsageError(
-            f"--to {to}: neither beginning, new, an entry's id, nor a moment like 2026-01-31T09:00+00:00"
+            f"--to {to} is not a position: use beginning, new, an entry id, or a time such as 2026-01-31T09:00+00:00"
         ) from None
     if moment.utcoffset() is None:
-        raise UsageError(f"--to {to} has no time zone: write {to}+00:00 if it is UTC")
+        raise UsageError(f"--to {to} has no time zone: for UTC, write {to}+00:00")
     return moment

@@ -1,4 +1,4 @@
-"""Signals, for commands that have to clear up."""
+"""Signal handling for commands that must clean up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 
 @contextmanager
 def signals_as_interrupts() -> Generator[list[int]]:
-    """SIGTERM and a hang-up end a command as Ctrl-C does, so that it clears up; which it was is told."""
+    """Turn SIGTERM and SIGHUP into KeyboardInterrupt, so that the command cleans up. Yield the list of received signals."""
     received: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -19,7 +19,7 @@ def signals_as_interrupts() -> Generator[list[int]]:
 
     before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler)}
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             before[number] = signal.signal(number, interrupt)
     try:
         yield received

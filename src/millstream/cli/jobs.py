@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ENDED = ("done", "dead", "cancelled", "expired")
 
 STATES: tuple[Listed, ...] = ("running", "ready", "blocked", "scheduled", "dead")
-"""The order of the list, too."""
+"""The states that can be listed, in the order of the list."""
 
 COLUMNS = (
     Column("id"),
@@ -41,16 +41,18 @@ COLUMNS = (
 )
 
 PAGE = 200
-"""Jobs read per call at most, so that no call holds the server long."""
+"""Maximum number of jobs read per call, so that no call blocks the server for long."""
 
-jobs = noun("jobs", "Jobs: those that wait, run or died, one by one.")
+jobs = noun("jobs", "List, inspect, cancel and retry jobs.")
 
 
 @jobs.command("ls")
 def list_jobs(
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", "-s", metavar="STATE", help=f"Only this: {', '.join(STATES)}; repeat for more. Default: all."),
+        typer.Option(
+            "--state", "-s", metavar="STATE", help=f"Only this state: {', '.join(STATES)}. Repeat for several. Default: all."
+        ),
     ] = None,
     queue: InQueue = None,
     task: OfTask = None,
@@ -61,18 +63,18 @@ def list_jobs(
 ) -> None:
     """List jobs.
 
-    Running ones first, ready ones as they will be claimed, blocked ones, which wait for the turn of their key, scheduled ones
-    by due time, dead ones by age.
+    The order is: running jobs; ready jobs, next to be claimed first; blocked jobs, which wait behind another job of their
+    ordering key; scheduled jobs by due time; dead jobs, oldest first.
     """
     from millstream.cli.target import at, where
 
     for each in state or ():
         if each not in STATES:
-            raise UsageError(f"--state {each}: jobs are listed as {', '.join(STATES)}")
+            raise UsageError(f"--state {each} cannot be listed; the states are {', '.join(STATES)}")
     states: list[Listed] = [each for each in STATES if not state or each in state]
     found = at(url, namespace, lambda app: _find(app, states, queue, task, limit + 1))
     rows = [_row(view) for view in _sorted(found[:limit])]
-    print_list(rows, COLUMNS, json=json, empty="there are no such jobs", where=where(url, namespace))
+    print_list(rows, COLUMNS, json=json, empty="no jobs found", where=where(url, namespace))
     if len(found) > limit and not json:
         more_than(limit, "--state, --queue, --task")
 
@@ -81,7 +83,7 @@ def list_jobs(
 def show_job(job_id: JobId, queue: InQueue = None, json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
     """Show everything about a job.
 
-    Its arguments, where it is, why it is not running, who runs it, its failed attempts, how it ended.
+    Prints its arguments, its state, why it is not running, its worker, its failed attempts, and how it ended.
     """
     from millstream.cli.target import at
 
@@ -95,7 +97,7 @@ def show_job(job_id: JobId, queue: InQueue = None, json: Json = False, url: Url 
 
 @jobs.command("cancel")
 def cancel_jobs(ids: JobIds, queue: InQueue = None, yes: Yes = False, url: Url = None, namespace: Namespace = None) -> None:
-    """Cancel jobs that have not started: they will never run."""
+    """Cancel jobs that have not started. They will never run."""
     from millstream.broker import Cancellation
     from millstream.cli.target import at
 
@@ -103,7 +105,7 @@ def cancel_jobs(ids: JobIds, queue: InQueue = None, yes: Yes = False, url: Url =
         answer = await broker.cancel(Address(view.queue), view.id)
         if answer is Cancellation.CANCELLED:
             return f"job {view.id} is cancelled"
-        why = "it is running" if answer is Cancellation.RUNNING else f"it has ended: it is {view.status}"
+        why = "it is running" if answer is Cancellation.RUNNING else f"it has already ended ({view.status})"
         raise MillstreamError(f"job {view.id!r} cannot be cancelled: {why}")
 
     async def cancel_all(app: Millstream) -> None:
@@ -118,7 +120,7 @@ def cancel_jobs(ids: JobIds, queue: InQueue = None, yes: Yes = False, url: Url =
 def retry_jobs(ids: JobIds, queue: InQueue = None, url: Url = None, namespace: Namespace = None) -> None:
     """Make dead or scheduled jobs ready now.
 
-    Dead ones begin with their first attempt again, scheduled ones do not wait for their time.
+    Dead jobs restart at their first attempt. Scheduled jobs no longer wait for their due time.
     """
     from millstream.cli.target import at
 
@@ -126,7 +128,7 @@ def retry_jobs(ids: JobIds, queue: InQueue = None, url: Url = None, namespace: N
         verb = {"dead": broker.replay, "scheduled": broker.promote}.get(view.status)
         if verb is None or not await verb(Address(view.queue), [view.id]):
             raise MillstreamError(f"job {view.id!r} is {view.status}: only dead and scheduled jobs can be retried")
-        return f"job {view.id} was {view.status} and is ready"
+        return f"job {view.id} was {view.status} and is now ready"
 
     async def retry_all(app: Millstream) -> None:
         await _each(app, "retrying", await _given(app, ids, queue), retry)
@@ -135,7 +137,7 @@ def retry_jobs(ids: JobIds, queue: InQueue = None, url: Url = None, namespace: N
 
 
 async def _given(app: Millstream, ids: Sequence[str], queue: str | None) -> list[JobView]:
-    """All of them before anything is done to the first; MillstreamError if one is not there."""
+    """Find all given jobs before the first is changed. Raises MillstreamError if one does not exist."""
     views: list[JobView] = []
     with progress("finding", len(ids)) as advance:
         for job_id in dict.fromkeys(ids):
@@ -145,7 +147,8 @@ async def _given(app: Millstream, ids: Sequence[str], queue: str | None) -> list
 
 
 async def _each(app: Millstream, doing: str, views: Sequence[JobView], do: Callable[[Broker, JobView], Awaitable[str]]) -> None:
-    """Do it to every one and say so, whatever becomes of the others; then MillstreamError, if it was not possible for some."""
+    """Apply ``do`` to every job and print what it returns, even if it fails for others. Then raise MillstreamError if any
+    failed."""
     broker = await app.broker()
     said: list[str] = []
     errors: list[MillstreamError] = []
@@ -165,11 +168,11 @@ async def _each(app: Millstream, doing: str, views: Sequence[JobView], do: Calla
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        raise MillstreamError(f"{errors[0]}; nor could {len(errors) - 1:,} others of the {len(views):,} jobs")
+        raise MillstreamError(f"{errors[0]}; it also failed for {len(errors) - 1:,} more of the {len(views):,} jobs")
 
 
 async def _find(app: Millstream, states: Sequence[Listed], queue: str | None, task: str | None, limit: int) -> list[JobView]:
-    """The first jobs that fit, read page by page."""
+    """Return the first ``limit`` matching jobs, read page by page."""
     from millstream.cli.target import queues_of
 
     found: list[JobView] = []
@@ -186,7 +189,7 @@ async def _find(app: Millstream, states: Sequence[Listed], queue: str | None, ta
 
 
 async def _one(app: Millstream, job_id: str, queue: str | None) -> JobView:
-    """The job of that id; MillstreamError if there is none, UsageError if there are several."""
+    """Return the job with this id. Raises JobNotFound, or UsageError if several queues have a job with this id."""
     from millstream.cli.target import queues_of
 
     views = [await app.inspector.job(name, job_id) for name in await queues_of(app, queue)]
@@ -194,11 +197,12 @@ async def _one(app: Millstream, job_id: str, queue: str | None) -> JobView:
     if not found:
         where = "" if queue is None else f" in queue {queue!r}"
         raise JobNotFound(
-            f"there is no job {job_id!r}{where} at {app.where}: it ended and left no result, or its id is another", job_id
+            f"there is no job {job_id!r}{where} at {app.where}: the id is wrong, or the job ended and its result is not stored",
+            job_id,
         )
     if len(found) > 1:
         names = ", ".join(Address(view.queue).base for view in found)
-        raise UsageError(f"there is a job {job_id!r} in queues {names}: say --queue")
+        raise UsageError(f"there is a job {job_id!r} in queues {names}: choose one with --queue")
     return found[0]
 
 
@@ -207,7 +211,7 @@ def _these(views: Sequence[JobView]) -> str:
 
 
 def _sorted(views: Sequence[JobView]) -> list[JobView]:
-    """Jobs that are due at the same moment come from the server by the text of their ids: job-10 before job-2."""
+    """Sort jobs with the same due time naturally. The server sorts them by the text of their ids: job-10 before job-2."""
     found: list[JobView] = []
     for _, group in groupby(views, key=lambda view: (view.status, view.queue, view.due_at)):
         same = list(group)
@@ -228,19 +232,19 @@ def _row(view: JobView) -> dict[str, Any]:
 
 
 def show(view: JobView, facts: Facts, *, json: bool) -> None:
-    """Print all that is known of a job."""
+    """Print everything that is known about a job."""
     fields, blocks = describe(view, facts)
-    if not json:  # of a job that ended, the other fields say it all
+    if not json:  # the other fields already explain a job that ended
         fields["why"] = None if fields["why"]["code"] in ENDED else fields["why"]["text"]
         fields["failures"] = fields["failures"] or None
         if unhandled := fields["unhandled"]:
             tried = counted(unhandled["attempts"], "attempt")
-            fields["unhandled"] = f"its on_dead handler gave up after {tried} ({unhandled['reason']}): {unhandled['error']}"
+            fields["unhandled"] = f"the on_dead handler gave up after {tried} ({unhandled['reason']}): {unhandled['error']}"
     print_details(fields, blocks, json=json)
 
 
 def describe(view: JobView, facts: Facts) -> tuple[dict[str, Any], dict[str, str]]:
-    """All that is known of a job as fields, and those of them that take many lines as text."""
+    """Return everything that is known about a job: all fields, and the multi-line fields as text."""
     from millstream.broker.explaining import explain
 
     message, letter, ending, key, why = view.message, view.letter, view.ending, facts.standing.key, explain(facts)
@@ -277,7 +281,7 @@ def describe(view: JobView, facts: Facts) -> tuple[dict[str, Any], dict[str, str
         blocks["arguments"] = json_text(fields["arguments"])
     elif view.body:
         fields["arguments"] = {"bytes": view.body.hex()}
-        blocks["arguments"] = f"no message of ours: {view.body!r}"
+        blocks["arguments"] = f"not a Millstream message: {view.body!r}"
     if view.status == "done":
         blocks["result"] = json_text(fields["result"])
     if view.failures:
@@ -290,7 +294,7 @@ def describe(view: JobView, facts: Facts) -> tuple[dict[str, Any], dict[str, str
 
 
 def _unhandled(letter: DeadLetter) -> dict[str, Any]:
-    """How the handler of a dead letter gave up."""
+    """Describe why the ``on_dead`` handler of a dead letter gave up."""
     return {
         "reason": letter.reason,
         "error": f"{letter.error.type}: {letter.error.message}",
@@ -301,7 +305,7 @@ def _unhandled(letter: DeadLetter) -> dict[str, Any]:
 
 
 def failure_rows(failures: Sequence[Attempt]) -> list[dict[str, Any]]:
-    """Failed attempts, oldest first."""
+    """Return the rows of failed attempts, oldest first."""
     return [
         {
             "at": moment(failure.at),

@@ -1,4 +1,4 @@
-"""Puts the commands together, each of which has its file, and turns what goes wrong into one line and an exit code."""
+"""Assembles the commands, each defined in its own file, and turns errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from millstream.reporting.printable import line
 from millstream.worker import codes
 
 INTERRUPTED = 130
-"""As a shell says of what Ctrl-C ended."""
+"""The exit code that shells use for a command ended by Ctrl-C: 128 + SIGINT."""
 
 ORDER = ("worker", "enqueue", "publish", "queues", "jobs", "dead", "topics", "groups", "workers", "tasks", "doctor", "bench")
-"""Of the commands in the help; others follow."""
+"""Order of the commands in the help. Commands not listed here follow."""
 
 
 LogLevel = Literal["debug", "info", "warning", "error", "critical"]
 
 
 class Commands(TyperGroup):
-    """All commands, the most used first."""
+    """The top-level commands, most used first."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(self.commands, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
@@ -49,18 +49,18 @@ cli = typer.Typer(
     help="Background jobs and durable events for Python on Redis Streams.",
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # drawn by rich, help took twice as long
+    rich_markup_mode=None,  # rendering help with rich took twice as long
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
 def main() -> None:
-    """The entry point: one-line errors, exit codes scripts can rely on."""
+    """Entry point of the ``millstream`` command. Errors print one line; exit codes are stable for scripts."""
     sys.exit(run(sys.argv[1:]))
 
 
 def run(args: list[str]) -> int:
-    """One command; its exit code."""
+    """Run one command and return its exit code."""
     try:
         code = cli(args or ["--help"], prog_name="millstream", standalone_mode=False)
         sys.stdout.flush()
@@ -68,7 +68,7 @@ def run(args: list[str]) -> int:
     except UsageError as error:
         return _fail(error, codes.USAGE)
     except (ShardsChanged, ShardsInUse) as error:
-        return _fail(error, codes.FAILED)  # the server is well
+        return _fail(error, codes.FAILED)  # the server itself works
     except BrokerError as error:
         return _fail(error, codes.SERVER)
     except MillstreamError as error:
@@ -76,7 +76,7 @@ def run(args: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except BrokenPipeError:
-        # whoever read us has read enough; what is left must not be written when the process ends
+        # The reader closed the pipe. Discard buffered output, or flushing it at exit would raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return codes.FAILED
     except Exception as error:
@@ -92,7 +92,7 @@ def _fail(error: Exception, code: int) -> int:
 
 
 def _fail_usage(error: Any) -> int:
-    """What the command line's library did not understand; its class has had several names and modules."""
+    """Print a usage error of the command-line library. Untyped, because its class has had several names and modules."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "millstream"
     text = error.format_message().rstrip(".")
@@ -118,16 +118,23 @@ def options(
 @cli.command()
 def worker(
     app: Annotated[
-        str | None, typer.Argument(help="The app, as module:attribute; else $MILLSTREAM_APP, else [tool.millstream] app.")
+        str | None,
+        typer.Argument(help="The app, as module:attribute. Default: $MILLSTREAM_APP, then app in [tool.millstream]."),
     ] = None,
     queue: Annotated[
         list[str] | None,
         typer.Option(
-            "--queue", "-q", help="Serve this queue, topic/group, or topic/ (its broadcasts); repeat for more. Default: all."
+            "--queue",
+            "-q",
+            help="Serve only this queue, topic/group, or topic/ (broadcasts of the topic). Repeat for several. Default: all.",
         ),
     ] = None,
-    concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Coroutines at once, per process.")] = 32,
-    threads: Annotated[int, typer.Option("--threads", "-t", min=1, help="Plain functions at once, per process.")] = 8,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", "-c", min=1, help="Maximum number of concurrent async handlers per process.")
+    ] = 32,
+    threads: Annotated[
+        int, typer.Option("--threads", "-t", min=1, help="Maximum number of concurrent sync handlers per process.")
+    ] = 8,
     processes: Annotated[
         str,
         typer.Option(
@@ -135,7 +142,7 @@ def worker(
             "-p",
             metavar="N|MIN..MAX",
             envvar="MILLSTREAM_PROCESSES",
-            help="Worker processes; of a range, as many as are needed.",
+            help="Number of worker processes, or MIN..MAX to scale automatically.",
         ),
     ] = "1",
     strategy: Annotated[
@@ -144,40 +151,43 @@ def worker(
             "--strategy",
             metavar="NAME[,KEY=N]",
             envvar="MILLSTREAM_STRATEGY",
-            help="How many of a range are needed: backlog,target=5, threshold,up=2,down=0.5, or your own module:attribute; "
-            "each with poll=, hysteresis= and cooldown= in seconds.",
+            help="How to scale within MIN..MAX: backlog,target=5 or threshold,up=2,down=0.5 or your own module:attribute. "
+            "All accept poll=, hysteresis= and cooldown= in seconds.",
         ),
     ] = "backlog",
-    burst: Annotated[bool, typer.Option("--burst", help="End when nothing is ready or running.")] = False,
-    reload: Annotated[bool, typer.Option("--reload", help="Restart when a source file below this folder changes.")] = False,
-    url: Annotated[
-        str | None, typer.Option("--url", metavar="URL", help="Where the queues are, instead of where the app says.")
-    ] = None,
+    burst: Annotated[bool, typer.Option("--burst", help="Exit when no job is ready or running.")] = False,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Restart when a source file in or below this folder changes.")
+    ] = False,
+    url: Annotated[str | None, typer.Option("--url", metavar="URL", help="Server URL. Default: the app's.")] = None,
     grace: Annotated[
         float | None,
         typer.Option(
-            "--grace", min=0.0, metavar="SECONDS", help="How long running jobs may finish at a stop, instead of the app's."
+            "--grace", min=0.0, metavar="SECONDS", help="Time for running jobs to finish at shutdown. Default: the app's."
         ),
     ] = None,
     log_level: Annotated[
         LogLevel,
         typer.Option(
-            "--log-level", case_sensitive=False, help="Log from this level on, unless the app configures logging itself."
+            "--log-level", case_sensitive=False, help="Minimum log level. Ignored if the app configures logging itself."
         ),
     ] = "info",
     factory: Factory = False,
     max_jobs: Annotated[
         int,
-        typer.Option("--max-jobs", min=0, metavar="N", help="Replace a worker process after N jobs; 0: never."),
+        typer.Option("--max-jobs", min=0, metavar="N", help="Replace a worker process after N jobs. 0 disables it."),
     ] = 0,
     max_memory: Annotated[
-        str | None, typer.Option("--max-memory", metavar="SIZE", help="Replace one that takes more than this, say 1GB.")
+        str | None,
+        typer.Option(
+            "--max-memory", metavar="SIZE", help="Replace a worker process that uses more memory than SIZE, such as 1GB."
+        ),
     ] = None,
 ) -> None:
-    """Serve an app's queues until SIGTERM or Ctrl-C.
+    """Serve the queues and groups of an app until SIGTERM or Ctrl-C.
 
-    Exit codes: 0 all that ran finished; 1 the worker failed; 2 usage or import; 3 server; 4 a handler was interrupted; 5 worker
-    processes died as soon as they were started.
+    Exit codes: 0 all running jobs finished; 1 the worker failed; 2 usage or import error; 3 the server is unreachable or
+    refuses access; 4 a handler was interrupted; 5 worker processes kept dying right after their start.
     """
     from millstream.cli.worker import start_worker
 
@@ -201,7 +211,7 @@ def worker(
 
 @cli.command()
 def demo() -> None:
-    """Watch a small shop survive failures and a killed worker."""
+    """Watch a small shop survive errors and a killed worker."""
     from millstream.cli.demo import run_demo
 
     sys.exit(run_demo())

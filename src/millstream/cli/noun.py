@@ -1,4 +1,4 @@
-"""A noun of the command line: its verbs, and the list that it is without one."""
+"""A command group such as ``millstream queues``. Without a subcommand it runs ``ls``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 
 class Noun(TyperGroup):
-    """Verbs of one thing. Without a verb: ``ls``, with its options."""
+    """The subcommands for one kind of object. Without a subcommand, ``ls`` runs with the given options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
@@ -17,15 +17,17 @@ class Noun(TyperGroup):
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """The verbs, then the options of the list that the noun is without one."""
+        """Write the subcommands, then the options of ``ls``, which also work without a subcommand."""
         super().format_options(ctx, formatter)
         verb: Any = self.commands["ls"]
         inner = type(ctx)(verb, info_name="ls", parent=ctx)
         records = [record for param in verb.params if (record := param.get_help_record(inner)) is not None]
-        with formatter.section("Options without a verb (those of ls)"):
+        with formatter.section("Options of ls, the default command"):
             formatter.write_dl(records)
 
 
 def noun(name: str, help: str) -> typer.Typer:
-    """A noun without verbs yet."""
-    return typer.Typer(name=name, help=f"{help} Without a verb: ls.", cls=Noun, add_completion=False, rich_markup_mode=None)
+    """Return a command group without subcommands."""
+    return typer.Typer(
+        name=name, help=f"{help} The default command is ls.", cls=Noun, add_completion=False, rich_markup_mode=None
+    )

@@ -1,4 +1,4 @@
-"""What commands print: lists, details and progress. Tables on a terminal, plain aligned text in a pipe, JSON when asked."""
+"""Output of commands: lists, details and progress. Tables on a terminal, aligned plain text in a pipe, JSON with ``--json``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millstream.reporting.printable import block
 Row = Mapping[str, Any]
 
 MANY = 100
-"""Fewer are done before a bar could be read."""
+"""Minimum number of steps for a progress bar. Fewer steps end before anyone could read the bar."""
 
 STYLES = {
     "dead": "red",
@@ -31,13 +31,13 @@ STYLES = {
     "warn": "yellow",
     "bad": "red",
 }
-"""Words that are the same everywhere look the same everywhere."""
+"""Colours of words that appear in several tables."""
 
 
 def print_list(rows: Sequence[Row], columns: Sequence[Column], *, json: bool, empty: str, where: str = "") -> None:
-    """All rows: as JSON with every field, else the columns. On a terminal ``empty`` is said if there are none.
+    """Print all rows: with ``json`` every field, else the columns. Without rows, a terminal shows ``empty``.
 
-    ``where`` they are is the header of a terminal's table. What goes into a pipe is for programs, and stays the table alone.
+    A terminal also shows ``where``, the server, above the table. Output to a pipe is for programs: the table only.
     """
     if json:
         print(json_text(list(rows)))
@@ -52,7 +52,7 @@ def print_list(rows: Sequence[Row], columns: Sequence[Column], *, json: bool, em
 
 
 def aligned(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
-    """A header and the rows, in columns two blanks apart; nothing is cut."""
+    """Return the lines of a table, header first, in columns two spaces apart, without truncating any text."""
     heads = [column.field.upper() for column in columns]
     return list(
         untruncated([heads, *([cell(row[column.field], friendly=False) for column in columns] for row in rows)], columns)
@@ -76,12 +76,12 @@ def _shown(row: Row, column: Column, below: Column | None) -> str:
 
 
 def _friendly(value: Any, column: Column) -> str:
-    # a number that is a name, like a process id, is not grouped
+    # An integer that identifies something, such as a process id, gets no thousands separators.
     return cell(value, friendly=column.number or not isinstance(value, int))
 
 
 def print_details(fields: Row, blocks: Mapping[str, str], *, json: bool) -> None:
-    """One thing: its fields, then what takes many lines. As JSON the fields alone, which hold everything."""
+    """Print one object: its fields, then its multi-line texts. As JSON only the fields, which contain everything."""
     if json:
         print(json_text(fields))
         return
@@ -109,44 +109,45 @@ def _dim(text: str) -> str:
 
 
 def _styled(shown: str, text: str) -> str:
-    """What is shown of a text, in the colour of that word."""
+    """Return ``shown``, a part of a cell's ``text``, in the colour of that text."""
     return typer.style(shown, fg=STYLES[text]) if text in STYLES and "NO_COLOR" not in os.environ else shown
 
 
 def note(text: str) -> None:
-    """Something for people, beside the output."""
+    """Print a message for people to stderr, separate from the output."""
     print(f"millstream: {block(text)}", file=sys.stderr)
 
 
 def more_than(limit: int, filters: str) -> None:
-    """A list is not all there is."""
-    note(f"there are more than {limit:,}: --limit N for more, {filters} for fewer")
+    """Print that a list is incomplete, and how to get the rest."""
+    note(f"only the first {limit:,} are listed: use --limit N to list more, or filter with {filters}")
 
 
 def say(text: str) -> None:
-    """What was done."""
+    """Print a line of output."""
     print(block(text))
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Go on only if it is meant: by --yes, or by an answer. UsageError where nobody can answer."""
+    """Return if ``yes`` is set or the user confirms. Raises MillstreamError if the user declines, UsageError without a
+    terminal."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"{question} There is no terminal to ask: say --yes if it is meant")
+        raise UsageError(f"{question} There is no terminal for an answer: confirm with --yes")
     if not typer.confirm(question, err=True):
-        raise MillstreamError("nothing was done")
+        raise MillstreamError("not confirmed: nothing was changed")
 
 
 class Advance(Protocol):
-    """How much was done since the last call, and what is being done from now on, if that is something else."""
+    """Reports the number of steps done since the last call and, if it changes, a new description."""
 
     def __call__(self, count: int, doing: str | None = None) -> None: ...
 
 
 @contextmanager
 def progress(doing: str, total: int, *, slow: bool = False) -> Iterator[Advance]:
-    """A bar on a terminal, for what may take long: many of something, or something slow."""
+    """Show a progress bar on a terminal if there are many steps, or if they are ``slow``."""
     if not sys.stderr.isatty() or (total < MANY and not slow):
         yield lambda count, doing=None: None
         return

@@ -22,23 +22,32 @@ if TYPE_CHECKING:
 
 
 def publish(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)],
-    event: Annotated[str, typer.Argument(metavar="JSON", help="The event.", show_default=False)],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)],
+    event: Annotated[str, typer.Argument(metavar="JSON", help="The event, as JSON.", show_default=False)],
     app: App = None,
     factory: Factory = False,
-    event_id: Annotated[str | None, typer.Option("--id", metavar="ID", help="Publish it once under this id.")] = None,
-    delay: Annotated[float | None, typer.Option("--delay", metavar="SECONDS", help="Not before so long from now.")] = None,
-    expires: Annotated[float | None, typer.Option("--expires", metavar="SECONDS", help="Not handled after so long.")] = None,
+    event_id: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="Id of the event. An id that was already published is not sent.")
+    ] = None,
+    delay: Annotated[
+        float | None, typer.Option("--delay", metavar="SECONDS", help="Deliver the event after this delay.")
+    ] = None,
+    expires: Annotated[
+        float | None,
+        typer.Option("--expires", metavar="SECONDS", help="The event expires if it is not handled within this time."),
+    ] = None,
     header: Header = None,
-    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Its key in the order, without an app.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="Ordering key. Only without an app: an app computes it.")
+    ] = None,
     json: Json = False,
     url: Url = None,
     namespace: Namespace = None,
 ) -> None:
     """Publish an event to a topic.
 
-    Prints its id. If an app is named it is imported, and the event is checked against the topic's type; of an ordered topic the
-    app knows the key. Without one it is sent as it is.
+    Prints the id of the event. If an app is given, it is imported, the event is checked against the topic's type, and the topic
+    computes the ordering key. Without an app the event is sent unchecked.
     """
     from contextlib import nullcontext
 
@@ -47,13 +56,13 @@ def publish(
     try:
         value = msgspec.json.decode(event)
     except (UnicodeDecodeError, msgspec.MsgspecError) as error:
-        raise UsageError(f"the event is not JSON: {error}. Write text as '\"a\"'") from None
+        raise UsageError(f"the event is not JSON: {error}. Write a string as '\"a\"'") from None
     given = {"id": event_id, "delay": delay, "expires": expires, "headers": parse_headers(header or [])}
     options = {name: each for name, each in given.items() if each}
     sender, checked = sender_app(app, factory, url, namespace)
     with sender.override(url) if checked and url is not None else nullcontext():
         if checked and key is not None:
-            raise UsageError(f"--key {key}: the app itself says which key an event has")
+            raise UsageError(f"--key {key} works only without an app: the app computes the ordering keys of its events")
         known = _known(sender, topic) if checked else None
 
         async def send(app: Millstream) -> None:
@@ -64,19 +73,19 @@ def publish(
 
 def _known(app: Millstream, topic: str) -> Topic[Any]:
     if topic not in app.topics:
-        raise UsageError(f"the app has no topic {topic!r}; it has {', '.join(app.topics) or 'none'}")
+        raise UsageError(f"the app has no topic {topic!r}; its topics are: {', '.join(app.topics) or 'none'}")
     return app.topics[topic]
 
 
 async def _unchecked(app: Millstream, topic: str, key: str | None) -> Topic[Any]:
-    """A topic of that name which takes anything, in the order that there is."""
+    """Declare a topic that accepts any event, with the number of shards that the server has stored."""
     anything, shards = cast(type[Any], Any), await app.inspector.shards(Address.of_topic(topic))
     if not shards:
         if key is not None:
-            raise UsageError(f"--key {key}: topic {topic!r} has no order")
+            raise UsageError(f"--key {key}: topic {topic!r} is not sharded, so only an app can set its keys: use --app")
         return app.topic(topic, anything)
     if key is None:
-        raise UsageError(f"topic {topic!r} has an order: name the app that knows the keys with --app, or say --key")
+        raise UsageError(f"topic {topic!r} is ordered: give the app that computes the keys with --app, or a key with --key")
     return app.topic(topic, anything, order_by=lambda _: given_key(key), shards=shards)
 
 
@@ -85,7 +94,7 @@ async def _send(topic: Topic[Any], value: Any, options: Any, json: bool) -> None
         event: Any = value if topic.type is Any else topic.wire.from_plain(value)
         event_id = await topic.publish(event, **options)
     except (TypeError, msgspec.ValidationError) as error:
-        raise UsageError(f"topic {topic.name!r} does not take this event: {error}") from error
+        raise UsageError(f"topic {topic.name!r} does not accept this event: {error}") from error
     if json:
         say(json_text({"id": event_id, "topic": topic.name}))
     else:

@@ -44,20 +44,20 @@ COLUMNS = (
 _OF_ORDER = ("shards", "blocked", "stopped")
 
 AT_ONCE = 50
-"""Queues asked about at a time."""
+"""Number of queues queried at the same time."""
 
 PAGE = 1000
-"""Jobs listed at a time, and"""
+"""Jobs listed per call."""
 
 CANCELLED_AT_ONCE = 100
-"""cancelled in one call."""
+"""Jobs cancelled per call."""
 
-queues = noun("queues", "Queues: what waits, runs and died in them.")
+queues = noun("queues", "List, inspect, pause, purge and reshard queues.")
 
 
 @queues.command("ls")
 def list_queues(json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
-    """List every queue with its numbers."""
+    """List queues with their counts."""
     from millstream.cli.target import at, where
 
     rows = at(url, namespace, _rows)
@@ -67,7 +67,10 @@ def list_queues(json: Json = False, url: Url = None, namespace: Namespace = None
 
 @queues.command("show")
 def show_queue(queue: QueueName, json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
-    """Show one queue: numbers, workers, what is next, totals, and the keys that are stopped."""
+    """Show one queue.
+
+    Prints its counts, workers, next job, totals and stopped keys.
+    """
     from millstream.cli.target import at
 
     details = at(url, namespace, lambda app: _details(app, queue))
@@ -81,7 +84,7 @@ def show_queue(queue: QueueName, json: Json = False, url: Url = None, namespace:
 
 @queues.command("clear")
 def clear_key(queue: QueueName, key: KeyText, replay: Replay = True, url: Url = None, namespace: Namespace = None) -> None:
-    """Let a stopped key of ordered jobs go on."""
+    """Resume a stopped ordering key of a queue."""
     from millstream.cli.target import at, queues_of
 
     what = f"queue {queue}"
@@ -94,10 +97,10 @@ def clear_key(queue: QueueName, key: KeyText, replay: Replay = True, url: Url = 
 
 @queues.command("reshard")
 def reshard_queue(queue: QueueName, shards: Number, yes: Yes = False, url: Url = None, namespace: Namespace = None) -> None:
-    """Change how many shards a queue has.
+    """Change the number of shards of a queue.
 
-    Only while nothing is on its way: no job ready, running, scheduled or blocked, nor dead in a shard that goes. Then every
-    app must declare that number; those that do not are refused.
+    The queue must have no ready, running, scheduled or blocked job, no stopped key, and no dead letter in a shard that is
+    removed. Afterwards every app must declare the new number; apps that declare another are refused.
     """
     from millstream.cli.target import at, queues_of
 
@@ -111,7 +114,7 @@ def reshard_queue(queue: QueueName, shards: Number, yes: Yes = False, url: Url =
 
 @queues.command("pause")
 def pause_queue(queue: QueueName, url: Url = None, namespace: Namespace = None) -> None:
-    """Start no job of a queue until it is resumed. What runs goes on; enqueueing too."""
+    """Pause a queue: no further job starts. Running jobs finish, and enqueueing continues."""
     from millstream.cli.target import at, queues_of
 
     async def pause(app: Millstream) -> None:
@@ -124,7 +127,7 @@ def pause_queue(queue: QueueName, url: Url = None, namespace: Namespace = None) 
 
 @queues.command("resume")
 def resume_queue(queue: QueueName, url: Url = None, namespace: Namespace = None) -> None:
-    """Undo pause."""
+    """Resume a paused queue."""
     from millstream.cli.target import at, queues_of
 
     async def resume(app: Millstream) -> None:
@@ -139,8 +142,8 @@ def resume_queue(queue: QueueName, url: Url = None, namespace: Namespace = None)
 def purge_queue(queue: QueueName, yes: Yes = False, url: Url = None, namespace: Namespace = None) -> None:
     """Cancel every ready, scheduled and blocked job of a queue.
 
-    What runs goes on, and dead letters stay: for those there is millstream dead purge. How they ended, cancelled, is kept for
-    ten minutes.
+    Running jobs finish. Dead letters stay; to delete them use millstream dead purge. The status of the cancelled jobs is kept
+    for ten minutes.
     """
     from millstream.cli.target import at
 
@@ -200,17 +203,17 @@ async def _purge(app: Millstream, queue: str, yes: bool) -> int:
             cancelled += done
             strange += left
     if strange:
-        entries = "1 entry that is no job of ours was" if strange == 1 else f"{strange:,} entries that are no jobs of ours were"
-        note(f"{entries} left; a worker makes dead letters of such entries (malformed)")
+        entries = "1 entry is not a Millstream job and was" if strange == 1 else f"{strange:,} entries are not jobs and were"
+        note(f"{entries} not cancelled; a worker turns such entries into dead letters (reason malformed)")
     return cancelled
 
 
 async def _purge_at(broker: Broker, queue: Address, advance: Advance) -> tuple[int, int]:
-    """Of a queue, or one of its shards: how many were cancelled, and how many were no jobs."""
+    """Purge a queue or one of its shards. Return how many jobs were cancelled and how many entries were not jobs."""
     cancelled = strange = 0
-    states: tuple[Listed, ...] = ("blocked", "scheduled", "ready")  # blocked ones first: they would follow those they wait for
+    states: tuple[Listed, ...] = ("blocked", "scheduled", "ready")  # blocked first: they become ready when others end
     for status in states:
-        # Only so many as there are now: what producers add meanwhile would keep us here for ever.
+        # Only as many as there are now: otherwise a busy producer would keep this loop running without end.
         left: int = getattr(await broker.inspector.queue(queue), status)
         after = ""
         while left > 0 and (page := await broker.inspector.jobs(queue, status, after=after, limit=min(PAGE, left))):
@@ -224,7 +227,7 @@ async def _purge_at(broker: Broker, queue: Address, advance: Advance) -> tuple[i
 
 
 async def _cancel(broker: Broker, queue: Address, ids: list[str]) -> int:
-    """Cancel jobs in several short calls, all in flight together, so that no other caller waits for the whole."""
+    """Cancel jobs in several short concurrent calls, so that other callers of the server do not wait for one long call."""
     from millstream.broker import Cancellation
 
     chunks = [ids[start : start + CANCELLED_AT_ONCE] for start in range(0, len(ids), CANCELLED_AT_ONCE)]

@@ -1,4 +1,4 @@
-"""The user's app, imported: only for the commands that cannot do without."""
+"""Importing the user's app, for the few commands that need it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def load_app(name: str | None, *, factory: bool = False) -> Millstream:
-    """The app that was named, here or in the settings. UsageError says in one line why it cannot be had."""
+    """Import the app given by name or in the settings. Raises UsageError, in one line, if it cannot be loaded."""
     from millstream.worker.finding import find_app
 
     found = discover_app(name)

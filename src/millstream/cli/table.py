@@ -1,4 +1,4 @@
-"""Tables: columns as wide as their texts in a pipe, and as the terminal allows on one."""
+"""Tables. In a pipe, columns are as wide as their texts; on a terminal, they are fitted to its width."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Literal
 GAP = "  "
 
 LEAST_WIDTH = {"wrap": 20, "cut": 10}
-"""Characters that a column which gives has at least."""
+"""Minimum width in characters of a column that may shrink, by how it shrinks."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class Column:
     number: bool = False
     """Right-aligned."""
     give: Literal["", "wrap", "cut"] = ""
-    """How it makes do on a narrow terminal: with several lines, or with its beginning. The others are always whole."""
+    """How the column shrinks on a narrow terminal: by wrapping or by cutting its text. Other columns never shrink."""
     below: str = ""
-    """On a terminal it has no column of its own: it stands below the text of this one."""
+    """On a terminal, show this field below the text of the named column instead of in a column of its own."""
 
 
 def untruncated(rows: Sequence[Sequence[str]], columns: Sequence[Column]) -> Iterator[str]:
-    """The lines of a table in which nothing is cut."""
+    """Yield the lines of a table without truncating any text."""
     widths = _natural(rows, columns)
     for row in rows:
         yield _line([_pad(text, width, column) for text, width, column in zip(row, widths, columns, strict=True)])
@@ -38,8 +38,10 @@ def untruncated(rows: Sequence[Sequence[str]], columns: Sequence[Column]) -> Ite
 def fitted(
     rows: Sequence[Sequence[str]], columns: Sequence[Column], width: int, style: Callable[[str, str], str]
 ) -> Iterator[str]:
-    """The lines of a table that is at most so wide; wider if the columns that give cannot give enough, rather than without the
-    end of an id. ``style`` gets a line of a cell, and the whole text that it is from; the first row, the header, is left plain.
+    """Yield the lines of a table fitted to ``width`` characters. It is wider if the columns that may shrink cannot shrink
+    enough: an id is never cut.
+
+    ``style`` receives a line of a cell and the whole text of that cell. It is not applied to the first row, the header.
     """
     widths = _fit(_natural(rows, columns), columns, width)
     for place, row in enumerate(rows):
@@ -50,12 +52,13 @@ def fitted(
 
 
 def _natural(rows: Sequence[Sequence[str]], columns: Sequence[Column]) -> list[int]:
-    """How wide the longest text of each column is."""
+    """Return the width of the longest text of each column."""
     return [max(_width(row[i]) for row in rows) for i in range(len(columns))]
 
 
 def _fit(natural: Sequence[int], columns: Sequence[Column], width: int) -> list[int]:
-    """Those that give share what the others leave: each has its least, and the shortest get first what they lack."""
+    """Return the widths of the columns. Columns that may shrink start at their minimum and share the remaining width, the one
+    that lacks least first."""
     widths = [min(LEAST_WIDTH.get(column.give, longest), longest) for longest, column in zip(natural, columns, strict=True)]
     left = max(0, width - len(GAP) * (len(columns) - 1) - sum(widths))
     lacking = sorted((i for i in range(len(columns)) if widths[i] < natural[i]), key=lambda i: natural[i] - widths[i])
@@ -67,7 +70,7 @@ def _fit(natural: Sequence[int], columns: Sequence[Column], width: int) -> list[
 
 
 def _lines(text: str, width: int, column: Column) -> list[str]:
-    """The lines of one cell."""
+    """Return the lines of one cell."""
     if column.give == "cut" and _width(text) > width:
         return [f"{text[: width - 1]}…"]
     return [line for part in text.split("\n") for line in (textwrap.wrap(part, width) if _width(part) > width else [part])]
@@ -83,7 +86,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _width(text: str) -> int:
-    """Columns of a terminal that it takes."""
+    """Return how many terminal columns a text takes."""
     if "\n" in text:
         return max(map(_width, text.split("\n")))
     if text.isascii():

@@ -1,4 +1,4 @@
-"""Where a command looks and acts: a URL and a namespace, never the user's code."""
+"""The server and namespace that a command works on. It never imports the user's code."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ T = TypeVar("T")
 
 
 def at(url: str | None, namespace: str | None, do: Callable[[Millstream], Awaitable[T]]) -> T:
-    """Connect there, do one thing, and close. A server that is away is told at once, not after a while."""
+    """Connect, call ``do``, and close. If the server is unreachable, fail immediately instead of retrying."""
     app = Millstream(url, namespace=namespace)
     check_reach(app)
     if app.url.scheme == "embedded":
         from millstream.backends.embedded import data_folder
 
         folder = data_folder(app.url.path or None)
-        if not folder.is_dir():  # looking at something must not make it
-            raise UsageError(f"there are no queues yet in {folder}: say --url, or set MILLSTREAM_URL, for another server")
+        if not folder.is_dir():  # a command that only looks must not create a server
+            raise UsageError(f"there are no queues yet in {folder}: for another server use --url or set MILLSTREAM_URL")
     return run(app, do)
 
 
 def where(url: str | None, namespace: str | None) -> str:
-    """Where ``at`` connects to, in words."""
+    """Return a description of the server that ``at`` connects to."""
     return Millstream(url, namespace=namespace).where
 
 
 def run(app: Millstream, do: Callable[[Millstream], Awaitable[T]]) -> T:
-    """Connect, do one thing with an app, and close."""
+    """Connect an app, call ``do``, and close."""
 
     async def connect_and_do() -> T:
         async with app:
@@ -48,17 +48,17 @@ def run(app: Millstream, do: Callable[[Millstream], Awaitable[T]]) -> T:
 
 @contextmanager
 def away_is_told() -> Generator[None]:
-    """A server that is not there: the way out is ours to say."""
+    """Add a hint to the error of an unreachable server."""
     try:
         yield
     except BrokerUnavailable as error:
-        hint = "is it running? --url or $MILLSTREAM_URL say where else to look"
-        raise BrokerUnavailable(f"{str(error).rstrip('.')}: {hint}") from error
+        hint = "Is the server running? For another server use --url or set MILLSTREAM_URL"
+        raise BrokerUnavailable(f"{str(error).rstrip('.')}. {hint}") from error
 
 
 @contextmanager
 def quiet() -> Generator[None]:
-    """What there is to warn about is for the doctor to say."""
+    """Hide log warnings. They would clutter the output, and ``millstream doctor`` reports the same problems."""
     log = logging.getLogger("millstream")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -69,18 +69,22 @@ def quiet() -> Generator[None]:
 
 
 def check_reach(app: Millstream) -> None:
-    """UsageError if the queues are in another process's memory."""
+    """Raise UsageError if the app uses ``memory://``, which no other process can see."""
     if app.url.scheme == "memory":
-        raise UsageError("memory:// is inside one process and cannot be seen from another: say --url, or set MILLSTREAM_URL")
+        raise UsageError("memory:// exists only within one process, so no command can see it: use --url or set MILLSTREAM_URL")
 
 
 async def queues_of(app: Millstream, queue: str | None) -> list[Address]:
-    """The one queue asked for, or all; MillstreamError if there is no such queue."""
+    """Return the address of one queue or group, or all addresses if ``queue`` is ``None``.
+
+    Raises MillstreamError if it does not exist.
+    """
     names = [Address(name) for name in await app.inspector.addresses()]
     if queue is None:
         return names
     if queue not in names:
         raise MillstreamError(
-            f"there is no queue {queue!r}; {'there are ' + ', '.join(names) if names else 'there is none yet'} (at {app.where})"
+            f"there is no queue {queue!r}; {'existing queues: ' + ', '.join(names) if names else 'no queue exists yet'} "
+            f"(at {app.where})"
         )
     return [Address(queue)]

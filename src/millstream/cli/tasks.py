@@ -1,4 +1,4 @@
-"""``millstream tasks``: the one list that needs the app."""
+"""``millstream tasks``: the only list that imports the app."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ COLUMNS = (
 
 
 def list_tasks(
-    app: Annotated[str | None, typer.Argument(metavar="APP", help="The same as --app.", show_default=False)] = None,
+    app: Annotated[str | None, typer.Argument(metavar="APP", help="Same as --app.", show_default=False)] = None,
     app_option: App = None,
     factory: Factory = False,
     json: Json = False,
 ) -> None:
     """List the tasks of an app.
 
-    The app is imported for it. Durations are seconds; a dash: none.
+    Imports the app. Durations are in seconds; a dash means no limit.
     """
     from millstream.cli.source import load_app
 

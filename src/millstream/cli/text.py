@@ -1,4 +1,4 @@
-"""How values are written: one line for a table, whole for a block, plain for a pipe, friendly for a terminal."""
+"""Formatting of values: one line in a table, exact values for a pipe, readable ones for a terminal, and JSON."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _AGES = ((60, 1, "s"), (3600, 60, "min"), (2 * 86_400, 3600, "h"), (float("inf")
 
 
 def moment(epoch_seconds: float | None) -> datetime | None:
-    """A moment as people know it."""
+    """Return epoch seconds as a datetime in UTC."""
     return None if epoch_seconds is None else datetime.fromtimestamp(epoch_seconds, UTC)
 
 
 def iso(value: datetime) -> str:
-    """RFC 3339 in UTC with milliseconds."""
+    """Return a datetime in RFC 3339 format, in UTC, with milliseconds."""
     return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def ago(value: datetime, now: float | None = None) -> str:
-    """How long ago, or in what time, in one unit."""
+    """Return the distance from now in one unit: ``5 min ago`` or ``in 5 min``."""
     seconds = (time.time() if now is None else now) - value.timestamp()
     amount = abs(seconds)
     unit, name = next((unit, name) for limit, unit, name in _AGES if amount < limit)
@@ -38,7 +38,7 @@ def ago(value: datetime, now: float | None = None) -> str:
 
 
 def cell(value: Any, *, friendly: bool) -> str:
-    """One line."""
+    """Return a value as one line of text. ``friendly`` uses relative times and thousands separators."""
     if value is None or value == "":
         return NOTHING
     if isinstance(value, bool):
@@ -57,17 +57,17 @@ def cell(value: Any, *, friendly: bool) -> str:
 
 
 def natural(text: str) -> list[tuple[int, str]]:
-    """Sorts texts as people do: job-2 before job-10."""
+    """Return a sort key for natural order: job-2 before job-10."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(text)]
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things: 1 job, 2 jobs."""
+    """Return a count with its noun: 1 job, 2 jobs."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def json_text(value: Any) -> str:
-    """JSON, two blanks deep; moments as in ``iso``."""
+    """Return JSON with an indent of two spaces; datetimes as in ``iso``."""
     return msgspec.json.format(msgspec.json.encode(_jsonable(value), enc_hook=_as_text), indent=2).decode()
 
 
@@ -76,7 +76,7 @@ def _as_text(value: object) -> str:
 
 
 def _jsonable(value: Any) -> Any:
-    """Moments as text; keys that JSON has not as their repr."""
+    """Convert datetimes to text, and keys that JSON does not support to their repr."""
     if isinstance(value, datetime):
         return iso(value)
     if _is_dict(value):
@@ -95,7 +95,7 @@ def _is_dict(value: object) -> TypeGuard[dict[Any, Any]]:
 
 
 def unpacked(payload: bytes | msgspec.Raw) -> Any:
-    """msgpack as plain values, without anybody's types; its bytes in hexadecimal where it is none."""
+    """Decode msgpack into plain values, without the user's types. If it is not msgpack, return its bytes in hexadecimal."""
     try:
         return msgspec.msgpack.decode(payload)
     except (UnicodeDecodeError, msgspec.MsgspecError):

@@ -46,12 +46,12 @@ SHARD_COLUMNS = (
     Column("published", number=True),
 )
 
-topics = noun("topics", "Topics: what they keep, and for whom.")
+topics = noun("topics", "List, inspect and reshard topics.")
 
 
 @topics.command("ls")
 def list_topics(json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
-    """List every topic with its numbers."""
+    """List topics with their counts."""
     from millstream.cli.target import at, where
 
     rows = [_topic_row(state) for state in at(url, namespace, lambda app: topics_of(app, None))]
@@ -61,7 +61,7 @@ def list_topics(json: Json = False, url: Url = None, namespace: Namespace = None
 
 @topics.command("show")
 def show_topic(topic: TopicName, json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
-    """Show one topic, its groups, its shards, and the keys that are stopped."""
+    """Show one topic with its groups, shards and stopped keys."""
     from millstream.cli.target import at
 
     async def look(app: Millstream) -> tuple[TopicState, list[dict[str, Any]], list[dict[str, Any]]]:
@@ -92,12 +92,14 @@ def show_topic(topic: TopicName, json: Json = False, url: Url = None, namespace:
 def clear_key(
     topic: TopicName,
     key: KeyText,
-    group: Annotated[str | None, typer.Option("--group", "-g", metavar="GROUP", help="Only there. Default: all.")] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", "-g", metavar="GROUP", help="Only in this group. Default: all.")
+    ] = None,
     replay: Replay = True,
     url: Url = None,
     namespace: Namespace = None,
 ) -> None:
-    """Let a stopped key of an ordered topic go on."""
+    """Resume a stopped ordering key of a topic."""
     from millstream.cli.target import at
 
     what = f"topic {topic}"
@@ -114,10 +116,10 @@ def clear_key(
 
 @topics.command("reshard")
 def reshard_topic(topic: TopicName, shards: Number, yes: Yes = False, url: Url = None, namespace: Namespace = None) -> None:
-    """Change how many shards an ordered topic has.
+    """Change the number of shards of an ordered topic.
 
-    Only while nothing is on its way: no event ready, running, scheduled, delayed or blocked, nor dead in a shard that goes.
-    Then every app must declare that number; those that do not are refused.
+    The topic must have no ready, running, scheduled, delayed or blocked event, no stopped key, and no dead letter in a shard
+    that is removed. Afterwards every app must declare the new number; apps that declare another are refused.
     """
     from millstream.cli.target import at
 

@@ -1,4 +1,4 @@
-"""``millstream worker``: becomes the supervisor."""
+"""``millstream worker``: this process becomes the supervisor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**
 
 
 def parse_bytes(text: str) -> int:
-    """``500MB``, ``1.5 GB`` or ``1GiB`` in bytes. UsageError for anything else."""
+    """Convert ``500MB``, ``1.5 GB`` or ``1GiB`` to bytes. Raises UsageError for anything else."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]I?B)?", text.strip().upper())
     if found is None or not (size := round(float(found[1]) * _UNITS[found[2] or ""])):
         raise UsageError(f"--max-memory takes a size like 500MB or 1.5GB, not {text!r}")
@@ -43,8 +43,8 @@ def start_worker(
     max_jobs: int = 0,
     max_memory: str | None = None,
 ) -> None:
-    """Replace this process by the supervisor, which needs nothing of the command line's libraries. Same pid, so signals and
-    PID 1 work as expected."""
+    """Replace this process with the supervisor, which does not load the command-line libraries. The pid stays the same, so
+    signals and running as PID 1 work as expected."""
     least, most = parse_processes(processes)
     orders = Orders(
         app=discover_app(app),

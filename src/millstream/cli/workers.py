@@ -46,70 +46,79 @@ WANTED = (
     Column("paused"),
 )
 
-workers = noun("workers", "Workers that serve queues now, and how many processes they have.")
+workers = noun("workers", "List workers and set their number of processes.")
 
 
 @workers.command("ls")
 def list_workers(json: Json = False, url: Url = None, namespace: Namespace = None) -> None:
-    """List the workers that were heard of in the last seconds: supervisors, each with its processes below it, and processes
-    without one."""
+    """List running workers.
+
+    Each supervisor is followed by its worker processes; worker processes without a supervisor come last. A worker that stops
+    reporting disappears from the list after a few seconds.
+    """
     from millstream.cli.target import at, where
 
     found = at(url, namespace, _found)
-    empty = "no worker is registered; start one: millstream worker module:app"
+    empty = "no worker is running; start one with: millstream worker module:app"
     print_list([_row(worker) for worker in found], COLUMNS, json=json, empty=empty, where=where(url, namespace))
 
 
 @workers.command("scale")
 def scale_worker(
-    processes: Annotated[str, typer.Argument(metavar="[WORKER] N", help="The worker's id, or how it begins; processes.")],
+    processes: Annotated[
+        str, typer.Argument(metavar="[WORKER] N", help="The worker's id or its beginning, then the number of processes.")
+    ],
     number: Annotated[str | None, typer.Argument(hidden=True)] = None,
     hold: Annotated[
-        float, typer.Option("--hold", min=0, metavar="SECONDS", help="For how long no strategy changes it.")
+        float, typer.Option("--hold", min=0, metavar="SECONDS", help="How long the scaling strategy may not change this.")
     ] = HOLD_SECONDS,
     url: Url = None,
     namespace: Namespace = None,
 ) -> None:
-    """Have a worker keep so many processes, within its MIN..MAX.
+    """Set the number of processes of a worker, within its MIN..MAX.
 
-    Without WORKER: the only one there is. Only processes that do nothing end; those that are busy do so when they are not.
+    WORKER may be omitted if only one worker is running. A busy process is not stopped until it is idle.
     """
     from millstream.cli.target import at
 
     worker, wanted = (None, processes) if number is None else (processes, number)
     if not wanted.isdecimal() or len(wanted) > 9:
-        raise UsageError(f"how many processes? Say a number, not {wanted!r:.50}")
+        raise UsageError(f"the number of processes must be an integer, not {wanted!r:.50}")
     say(at(url, namespace, lambda app: app.scale(int(wanted), worker=worker, hold=hold)))
 
 
 @workers.command("wanted")
 def wanted_processes(
     strategy: Annotated[
-        str, typer.Option("--strategy", metavar="NAME[,KEY=N]", help="As for millstream worker: backlog,target=5.")
+        str, typer.Option("--strategy", metavar="NAME[,KEY=N]", help="As in millstream worker, for example backlog,target=5.")
     ] = DEFAULT,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", "-c", min=1, help="How many jobs one process runs at once.")
+        int, typer.Option("--concurrency", "-c", min=1, help="Number of jobs that one process runs at the same time.")
     ] = 32,
-    window: Annotated[float, typer.Option("--window", min=0, metavar="SECONDS", help="For how long rates are measured.")] = 2.0,
+    window: Annotated[float, typer.Option("--window", min=0, metavar="SECONDS", help="How long to measure rates.")] = 2.0,
     serve: Annotated[
-        str | None, typer.Option("--serve", metavar="HOST:PORT", help="Answer over HTTP, for ever: / and /metrics.")
+        str | None,
+        typer.Option("--serve", metavar="HOST:PORT", help="Keep running and serve the numbers over HTTP: / and /metrics."),
     ] = None,
     json: Json = False,
     url: Url = None,
     namespace: Namespace = None,
 ) -> None:
-    """Say how many worker processes each queue and group wants, for scalers outside (KEDA, an HPA). Needs no worker."""
+    """Print how many worker processes each queue and group needs.
+
+    For external autoscalers such as KEDA or an HPA. No worker has to be running.
+    """
     from millstream.cli.target import at, where
     from millstream.worker.scaling.http import serve_wanted
     from millstream.worker.scaling.wanted import Forecast, wanted
 
     spec = parse_spec(strategy)
     if spec.own:
-        raise UsageError(f"{strategy!r} is of an app, and this reads no app: say backlog or threshold")
+        raise UsageError(f"strategy {strategy!r} belongs to an app, and this command loads no app: use backlog or threshold")
     if serve is not None:
         host, _, port = serve.rpartition(":")
         if not port.isdecimal() or len(port) > 5 or int(port) > 65_535:
-            raise UsageError(f"--serve says where: HOST:PORT, not {serve!r}")
+            raise UsageError(f"--serve must be HOST:PORT, not {serve!r}")
 
         async def answer(app: Millstream) -> None:
             forecast = Forecast(app.inspector, spec.strategy(), concurrency=concurrency)

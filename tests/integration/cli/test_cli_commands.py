@@ -145,7 +145,7 @@ def test_a_queue_is_paused_and_resumed(console: Console) -> None:
 @pytest.mark.parametrize("verb", ["show", "pause", "resume", "purge"])
 def test_a_queue_that_is_not_there_is_named_with_those_that_are(console: Console, verb: str) -> None:
     console("enqueue", "greet", '["a"]')
-    assert console("queues", verb, "defualt", code=1, err="there is no queue 'defualt'; there are default") == ""
+    assert console("queues", verb, "defualt", code=1, err="there is no queue 'defualt'; existing queues: default") == ""
 
 
 def test_purging_a_queue_cancels_what_waits_and_nothing_else(console: Console) -> None:
@@ -161,7 +161,7 @@ def test_purging_a_queue_cancels_what_waits_and_nothing_else(console: Console) -
 
     ids = console.do(scenario)
     question = "Cancel 447 ready and 250 scheduled jobs of queue default?"
-    console("queues", "purge", "default", code=2, err=f"{question} There is no terminal to ask: say --yes if it is meant")
+    console("queues", "purge", "default", code=2, err=f"{question} There is no terminal for an answer: confirm with --yes")
     assert console.json("queues")[0]["ready"] == 447
     assert console("queues", "purge", "default", "--yes") == "697 jobs of queue default cancelled\n"
     assert console.json("queues") == [dict(zip(QUEUE_FIELDS, ["default", 0, 3, 0, 1, False, 0, 0, 0, 0], strict=True))]
@@ -210,7 +210,7 @@ def test_jobs_of_every_state_are_listed_and_filtered(console: Console) -> None:
     assert [row["id"] for row in console.json("jobs", "--queue", "mail")] == ["mail"]
     assert [row["id"] for row in console.json("jobs", "--task", "send_mail")] == ["mail"]
     assert [row["id"] for row in console.json("jobs", "--limit", "2")] == ["running", "ready"]
-    console("jobs", "--limit", "2", err="there are more than 2: --limit N for more")
+    console("jobs", "--limit", "2", err="only the first 2 are listed: use --limit N to list more")
     console("jobs", "--queue", "none", code=1, err="there is no queue 'none'")
 
 
@@ -334,23 +334,29 @@ def test_a_job_nobody_knows_is_not_found(console: Console) -> None:
 def test_an_id_that_is_in_two_queues_needs_its_queue(console: Console) -> None:
     console("enqueue", "greet", "--id", "shared", err="")
     console("enqueue", "greet", "--id", "shared", "--queue", "other")
-    console("jobs", "show", "shared", code=2, err="there is a job 'shared' in queues default, other: say --queue")
+    console("jobs", "show", "shared", code=2, err="there is a job 'shared' in queues default, other: choose one with --queue")
     assert console.json("jobs", "show", "shared", "--queue", "other")["queue"] == "other"
 
 
 def test_a_job_is_cancelled_if_it_is_meant(console: Console) -> None:
     some_jobs(console)
-    console("jobs", "cancel", "ready", code=2, err="Cancel job ready (greet)? There is no terminal to ask: say --yes")
+    console(
+        "jobs",
+        "cancel",
+        "ready",
+        code=2,
+        err="Cancel job ready (greet)? There is no terminal for an answer: confirm with --yes",
+    )
     assert console.status("ready") == "ready"
     assert console("jobs", "cancel", "ready", "scheduled", "--yes") == "job ready is cancelled\njob scheduled is cancelled\n"
     assert [console.status("ready"), console.status("scheduled")] == ["cancelled", "cancelled"]
     console("jobs", "cancel", "running", "--yes", code=1, err="job 'running' cannot be cancelled: it is running")
-    console("jobs", "cancel", "dead", "--yes", code=1, err="job 'dead' cannot be cancelled: it has ended: it is dead")
+    console("jobs", "cancel", "dead", "--yes", code=1, err="job 'dead' cannot be cancelled: it has already ended (dead)")
 
 
 def test_what_cannot_be_cancelled_does_not_keep_others_from_it(console: Console) -> None:
     some_jobs(console)
-    both = "job 'running' cannot be cancelled: it is running; nor could 1 others of the 3 jobs"
+    both = "job 'running' cannot be cancelled: it is running; it also failed for 1 more of the 3 jobs"
     assert console("jobs", "cancel", "running", "ready", "dead", "-y", code=1, err=both) == "job ready is cancelled\n"
     assert console.status("ready") == "cancelled"
 
@@ -358,7 +364,7 @@ def test_what_cannot_be_cancelled_does_not_keep_others_from_it(console: Console)
 def test_dead_and_scheduled_jobs_are_retried(console: Console) -> None:
     some_jobs(console)
     assert console("jobs", "retry", "dead", "scheduled") == (
-        "job dead was dead and is ready\njob scheduled was scheduled and is ready\n"
+        "job dead was dead and is now ready\njob scheduled was scheduled and is now ready\n"
     )
     assert [console.status("dead"), console.status("scheduled")] == ["ready", "ready"]
     console("jobs", "retry", "running", code=1, err="job 'running' is running: only dead and scheduled jobs can be retried")
@@ -372,7 +378,9 @@ def test_an_entry_of_another_program_is_shown_for_what_it_is(console: Console) -
 
     console.do(scenario)
     assert console.json("jobs")[1] == dict(zip(JOB_FIELDS, [None, None, "default", "ready", None, None], strict=True))
-    assert console("queues", "purge", "default", "--yes", err="1 entry that is no job of ours was left").startswith("1 job of")
+    assert console(
+        "queues", "purge", "default", "--yes", err="1 entry is not a Millstream job and was not cancelled"
+    ).startswith("1 job of")
 
 
 # -- dead ------------------------------------------------------------------------------------------------------------------
@@ -421,7 +429,7 @@ def test_a_dead_letter_in_detail(console: Console) -> None:
     assert MOMENT.fullmatch(fields["died_at"]) and MOMENT.fullmatch(fields["enqueued_at"])
     printed = console("dead", "show", "a")
     assert printed.endswith('\narguments\n[\n  "Ada"\n]\n\ntraceback\nTraceback: …\n')
-    console("dead", "show", "never", code=1, err="there is no dead letter of a job 'never'")
+    console("dead", "show", "never", code=1, err="job 'never' has no dead letter")
 
 
 def test_a_dead_letter_that_its_handler_could_not_handle_says_so(console: Console) -> None:
@@ -453,7 +461,7 @@ def test_a_dead_letter_that_its_handler_could_not_handle_says_so(console: Consol
     assert "in sorry" in unhandled["traceback"]
     assert fields["why"]["text"].endswith("; its on_dead handler gave up: OSError: no mail")
     printed = console("dead", "show", "o-1")
-    assert "unhandled    its on_dead handler gave up after 2 attempts (exhausted): OSError: no mail\n" in printed
+    assert "unhandled    the on_dead handler gave up after 2 attempts (exhausted): OSError: no mail\n" in printed
     assert "\n\ntraceback of the on_dead handler\n" in printed
 
 
@@ -475,8 +483,8 @@ def test_dead_letters_are_replayed_and_purged_by_id_filter_or_all(console: Conso
 
     fill()
     count = 3 - len(left)
-    noun = "dead job" + "s" * (count > 1)
-    assert console("dead", "replay", *words) == f"{count} {noun} made ready\n"
+    noun = "dead letter" + "s" * (count > 1)
+    assert console("dead", "replay", *words) == f"{count} {noun} replayed\n"
     assert [row["id"] for row in console.json("dead")] == left
     console("queues", "purge", "default", "--yes")
     console("queues", "purge", "mail", "--yes")
@@ -491,7 +499,13 @@ def test_dead_letters_are_replayed_and_purged_by_id_filter_or_all(console: Conso
     console.do(again)
     words = [f"{word}2" if word in ("a", "m") else word for word in words]
     noun = "dead letter" + "s" * (count > 1)
-    console("dead", "purge", *words, code=2, err=f"Delete {count} {noun} for good? There is no terminal to ask: say --yes")
+    console(
+        "dead",
+        "purge",
+        *words,
+        code=2,
+        err=f"Delete {count} {noun} permanently? There is no terminal for an answer: confirm with --yes",
+    )
     assert len(console.json("dead")) == 3
     assert console("dead", "purge", *words, "--yes") == f"{count} {noun} deleted\n"
     assert [row["id"] for row in console.json("dead")] == [f"{job_id}2" for job_id in left]
@@ -500,14 +514,14 @@ def test_dead_letters_are_replayed_and_purged_by_id_filter_or_all(console: Conso
 @pytest.mark.parametrize("verb", ["replay", "purge"])
 def test_moving_dead_letters_needs_a_choice(console: Console, verb: str) -> None:
     console.die("a")
-    console("dead", verb, code=2, err="which? Say ids, a filter (--queue, --reason, --task), or --all")
-    console("dead", verb, "a", "never", code=1, err="there is no such dead letter: never. Nothing was done")
+    console("dead", verb, code=2, err="no dead letter selected: give ids, a filter (--queue, --reason, --task), or --all")
+    console("dead", verb, "a", "never", code=1, err="no dead letter found for never. Nothing was changed")
     assert console.status("a") == "dead"
 
 
 def test_many_dead_letters_are_moved_once_each(console: Console) -> None:
     console.die(*(f"n{n}" for n in range(450)))
-    assert console("dead", "replay", "--all") == "450 dead jobs made ready\n"
+    assert console("dead", "replay", "--all") == "450 dead letters replayed\n"
     assert console.json("queues")[0]["ready"] == 450
 
 
@@ -669,7 +683,7 @@ def test_enqueueing_with_options(console: Console) -> None:
     assert fields == {"id": "x", "task": "greet", "queue": "mail", "created": True}
     shown = console.json("jobs", "show", "x")
     assert (shown["status"], shown["queue"], shown["timeout"], shown["arguments"]) == ("scheduled", "mail", 5, {"name": "Ada"})
-    assert console(*words, err="job x exists already; nothing was sent") == "x\n"
+    assert console(*words, err="job x already exists; nothing was sent") == "x\n"
     console("enqueue", "another", "--queue", "mail", "--id", "x", code=1, err="is that of a job of another task")
 
 
@@ -686,7 +700,7 @@ def test_with_an_app_arguments_and_options_are_checked(console: Console, app_fil
     assert "argument 'name' must be str" in fails("greeting", "[1]")
     assert "queue='nowhere' is no queue that this app declares" in fails("greeting", '["Ada"]', "--queue", "nowhere")
     assert "delay must be at least 0 s" in fails("greeting", '["Ada"]', "--delay", "-1")
-    assert "the app's own is millstream" in fails("greeting", '["Ada"]', "--namespace", namespace)
+    assert "differs from the app's, millstream" in fails("greeting", '["Ada"]', "--namespace", namespace)
     assert run(["enqueue", "greeting", '["Ada"]', "-A", app_file, *where, "--delay", "60", "--id", secrets.token_hex(6)]) == 0
     job_id = capsys.readouterr().out.strip()
     assert run(["jobs", "cancel", job_id, "--yes", "--namespace", "millstream", *where]) == 0
@@ -761,7 +775,7 @@ def test_topics_and_groups(console: Console) -> None:
     assert "published  2" in console("topics", "show", "orders")
     letters = console.json("dead")
     assert [(letter["queue"], letter["group"]) for letter in letters] == [("orders/audit", "audit")] * 2
-    console("topics", "show", "nope", code=1, err="there is no topic 'nope'; there are orders")
+    console("topics", "show", "nope", code=1, err="there is no topic 'nope'; existing topics: orders")
 
 
 def test_groups_are_paused_rewound_skipped_and_removed(console: Console) -> None:
@@ -777,8 +791,10 @@ def test_groups_are_paused_rewound_skipped_and_removed(console: Console) -> None
     assert [group["lag"] for group in console.json("groups")] == [0, 2]
     console("groups", "rewind", "orders/billing", "--to", "soon", code=2, err="--to soon")
     console("groups", "rewind", "orders/billing", "--to", "2000-01-01T00:00", code=2, err="has no time zone")
-    console("groups", "pause", "orders/nope", code=1, err="it has audit, billing")
-    console("groups", "pause", "orders", code=2, err="'orders' does not name a group: write TOPIC/GROUP, as in orders/billing")
+    console("groups", "pause", "orders/nope", code=1, err="its groups are: audit, billing")
+    console(
+        "groups", "pause", "orders", code=2, err="'orders' does not name a group: write TOPIC/GROUP, for example orders/billing"
+    )
     console("groups", "rm", "orders/billing", "--yes")
     assert [group["group"] for group in console.json("groups")] == ["audit"]
 
@@ -809,4 +825,4 @@ def test_headers_are_sent_with_a_job(console: Console) -> None:
     job_id = console("enqueue", "greet", '["Ada"]', "--header", "tenant=acme", "--header", "trace=1=2").strip()
     info = console.do(lambda app: app.job(job_id).info())
     assert info.headers == {"tenant": "acme", "trace": "1=2"}
-    console("enqueue", "greet", "--header", "tenant", code=2, err="--header tenant: write NAME=VALUE")
+    console("enqueue", "greet", "--header", "tenant", code=2, err="--header tenant must have the form NAME=VALUE")

@@ -146,7 +146,7 @@ def test_dead_letters_show_their_key_and_are_moved_from_all_shards(console: Cons
     shown = console.json("dead", "show", rows[0]["id"])
     assert (shown["key"], shown["queue"]) == ("ann", rows[0]["queue"])
     assert shown["shard"] == shard_of_key(b"ann", 2)
-    assert console("dead", "replay", "--queue", "mail") == "0 dead jobs made ready\n"  # of a stopped key they stay dead
+    assert console("dead", "replay", "--queue", "mail") == "0 dead letters replayed\n"  # of a stopped key they stay dead
     assert console("dead", "purge", "--queue", "mail", "--yes") == "2 dead letters deleted\n"
     one = next(row["id"] for row in rows if row["queue"] != "mail")
     assert console("dead", "purge", one, "--yes") == "1 dead letter deleted\n"
@@ -197,8 +197,10 @@ def test_a_queue_of_shards_is_paused_and_resumed(console: Console) -> None:
 def test_a_stopped_key_is_cleared_with_its_letters_put_back(console: Console) -> None:
     console.stop_ann()
     console.spoilt = False
-    assert console("topics", "clear", "orders", "ann") == "key ann of topic orders goes on; 3 dead letters put back\n"
-    assert console("queues", "clear", "mail", "ann", "--replay") == "key ann of queue mail goes on; 2 dead letters put back\n"
+    assert console("topics", "clear", "orders", "ann") == "key ann of topic orders is resumed; 3 dead letters replayed\n"
+    assert (
+        console("queues", "clear", "mail", "ann", "--replay") == "key ann of queue mail is resumed; 2 dead letters replayed\n"
+    )
 
     async def ended(app: Millstream) -> bool:
         return len(console.got) == 7
@@ -213,14 +215,14 @@ def test_a_stopped_key_is_cleared_with_its_letters_put_back(console: Console) ->
 def test_a_key_is_cleared_without_replay_in_one_group(console: Console) -> None:
     console.stop_ann()
     said = console("topics", "clear", "orders", "ann", "--group", "billing", "--no-replay")
-    assert said == "key ann of topic orders goes on; its dead letters stay\n"
+    assert said == "key ann of topic orders is resumed; its dead letters were kept\n"
     assert len(console.json("dead", "--queue", "orders/billing")) == 3
 
 
 def test_a_key_that_is_not_stopped_and_a_group_that_is_not_there_are_named(console: Console) -> None:
     console.stop_ann()
-    console("topics", "clear", "orders", "bob", code=1, err="key 'bob' of topic orders is not stopped; stopped are ann")
-    console("topics", "clear", "orders", "ann", "--group", "no", code=1, err="has no group 'no'; it has billing")
+    console("topics", "clear", "orders", "bob", code=1, err="key 'bob' of topic orders is not stopped; stopped keys: ann")
+    console("topics", "clear", "orders", "ann", "--group", "no", code=1, err="has no group 'no'; its groups are: billing")
     console("topics", "clear", "nothing", "ann", code=1, err="there is no topic 'nothing'")
     console("queues", "clear", "mail", "bob", code=1, err="key 'bob' of queue mail is not stopped")
     console("queues", "clear", "nothing", "ann", code=1, err="there is no queue 'nothing'")
@@ -244,8 +246,8 @@ def test_the_number_of_shards_is_changed_when_nothing_is_on_its_way(console: Con
     assert console.json("topics")[0]["shards"] == 4
     assert console.json("queues")[0]["shards"] == 3
     assert [group["group"] for group in console.json("groups")] == ["billing"]
-    console("topics", "reshard", "orders", "4", "--yes", code=1, err="topic orders has 4 shards already")
-    console("topics", "reshard", "orders", "8", code=2, err="say --yes")
+    console("topics", "reshard", "orders", "4", "--yes", code=1, err="topic orders already has 4 shards")
+    console("topics", "reshard", "orders", "8", code=2, err="confirm with --yes")
     console("topics", "reshard", "orders", "-1", "--yes", code=2)
 
 
@@ -255,12 +257,16 @@ def test_the_number_of_shards_is_changed_when_nothing_is_on_its_way(console: Con
 def test_what_is_published_without_an_app_says_its_key(console: Console) -> None:
     console.do(lambda app: app.inspector.topics())
     console(
-        "publish", "orders", '"ann 1"', code=2, err="has an order: name the app that knows the keys with --app, or say --key"
+        "publish",
+        "orders",
+        '"ann 1"',
+        code=2,
+        err="is ordered: give the app that computes the keys with --app, or a key with --key",
     )
     console("publish", "orders", '"ann 1"', "--key", "ann")
     shard = shard_of_key(b"ann", 2)
     assert console.do(lambda app: app.inspector.topic(f"orders:{shard}")).length == 1
-    console("publish", "plain", '"x"', "--key", "ann", code=2, err="has no order")
+    console("publish", "plain", '"x"', "--key", "ann", code=2, err="is not sharded")
     console("publish", "plain", '"x"')
 
 

@@ -161,7 +161,7 @@ def test_yes_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_means_that_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", Terminal())
     monkeypatch.setattr("typer.confirm", lambda question, err: False)
-    with pytest.raises(Exception, match="nothing was done"):
+    with pytest.raises(Exception, match="nothing was changed"):
         confirm("Delete everything?", yes=False)
 
 
@@ -175,10 +175,10 @@ def test_no_means_that_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
         (["jobs", "nonsense"], "No such command 'nonsense'. See millstream jobs --help"),
         (["jobs", "--nonsense"], "No such option: --nonsense. See millstream jobs ls --help"),
         (["jobs", "show"], "Missing argument 'ID'. See millstream jobs show --help"),
-        (["jobs", "--state", "done"], "--state done: jobs are listed as running, ready, blocked, scheduled, dead"),
+        (["jobs", "--state", "done"], "--state done cannot be listed; the states are running, ready, blocked, scheduled, dead"),
         (["jobs", "--limit", "0"], "--limit"),
-        (["dead", "--reason", "bored"], "--reason bored is no reason; the reasons are exhausted, rejected,"),
-        (["queues", "--url", "memory://"], "memory:// is inside one process"),
+        (["dead", "--reason", "bored"], "--reason bored is unknown; the reasons are exhausted, rejected,"),
+        (["queues", "--url", "memory://"], "memory:// exists only within one process"),
         (["queues", "--url", "nonsense"], "the URL has no scheme"),
         (["queues", "--namespace", "a:b", "--url", "redis://x"], "namespace may not contain"),
         (["enqueue", "t", "{"], "the arguments are not JSON"),
@@ -214,7 +214,7 @@ def test_a_noun_tells_its_verbs(noun: str, capsys: pytest.CaptureFixture[str]) -
 
 def test_a_noun_tells_the_options_that_it_takes_without_a_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["jobs", "--help"]) == 0
-    options = capsys.readouterr().out.partition("Options without a verb")[2]
+    options = capsys.readouterr().out.partition("Options of ls, the default command")[2]
     for option in ("--state", "--queue", "--task", "--limit", "--json", "--url", "--namespace"):
         assert option in options
 

@@ -1,4 +1,4 @@
-"""``millstream demo``: a small shop, a worker one of whose processes is killed, and the account of every job."""
+"""``millstream demo``: a small shop runs jobs, one worker process is killed, and every job is accounted for."""
 
 from millstream.cli.demo.play import run_demo
 

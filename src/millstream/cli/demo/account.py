@@ -1,4 +1,4 @@
-"""The account: what was accepted against what became of it, by the server and by the record. Pure: values in, sentences out."""
+"""The account: compares every accepted job with what the server and the handlers' own record say about it. No I/O."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from millstream.cli.demo.record import Record, Run
 
 ENDED = ("done", "dead", "cancelled", "expired")
 SHOWN = 3
-"""Jobs named per complaint; of the others, how many."""
+"""Maximum number of jobs named per complaint. The others are counted."""
 
 
 @dataclass(frozen=True)
 class Kill:
-    """A worker process that was killed, and when: seconds of the monotonic clock."""
+    """A killed worker process and the time of the kill, in seconds of the monotonic clock."""
 
     pid: int
     at: float
@@ -24,40 +24,40 @@ class Kill:
 
 @dataclass
 class Row:
-    """One task in numbers."""
+    """The counts of one task."""
 
     task: str
     accepted: int = 0
     ended: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ENDED, 0))
     retried: int = 0
-    """Attempts after the first."""
+    """Number of attempts after the first."""
     again: int = 0
-    """Attempts that had to be made again, because the process that made them was killed."""
+    """Number of attempts that ran again because their process was killed."""
 
     @property
     def lost(self) -> int:
-        """Accepted, and not ended in any way."""
+        """Number of jobs that were accepted and did not end."""
         return self.accepted - sum(self.ended.values())
 
 
 @dataclass(frozen=True)
 class Account:
-    """Everything the demo knows at its end."""
+    """Everything the demo knows when it ends."""
 
     accepted: Mapping[str, str]
     """The task of every job whose enqueue returned, by the job's id."""
     statuses: Mapping[str, str]
-    """Where the server says each of them is, by id."""
+    """The status of each accepted job according to the server, by id."""
     letters: Sequence[DeadJob]
     record: Record
     kill: Kill | None
     doomed: Collection[str]
-    """Jobs that are meant to die."""
+    """Jobs that are expected to die."""
     cancelled: Collection[str]
-    """Jobs whose ``cancel()`` said that they will not run."""
+    """Jobs whose ``cancel()`` returned True."""
 
     def rows(self) -> list[Row]:
-        """One row per task, in the order in which they were first accepted."""
+        """Return one row per task, in the order of their first accepted jobs."""
         rows: dict[str, Row] = {}
         for job, task in self.accepted.items():
             row = rows.setdefault(task, Row(task))
@@ -73,7 +73,7 @@ class Account:
         return list(rows.values())
 
     def total(self) -> Row:
-        """All tasks together."""
+        """Return the sums over all tasks."""
         total = Row("total")
         for row in self.rows():
             total.accepted += row.accepted
@@ -84,14 +84,14 @@ class Account:
         return total
 
     def recoveries(self) -> list[float]:
-        """For each job the killed process was running: seconds from the kill until it began again, the shortest first."""
+        """Return, for each job that the killed process was running, the seconds from the kill to its restart, sorted."""
         if self.kill is None:
             return []
         pairs = [(runs[0], runs[1]) for runs in self.record.runs.values() if len(runs) > 1]
         return sorted(again.began - self.kill.at for first, again in pairs if first.pid == self.kill.pid)
 
     def complaints(self) -> list[str]:
-        """What does not add up; empty if the account closes."""
+        """Return every inconsistency. Empty if every job is accounted for."""
         if not self.accepted:
             return ["no job was accepted"]
         runs_of: dict[str, list[Run]] = {}
@@ -100,29 +100,29 @@ class Account:
         having = {status: {job for job, found in self.statuses.items() if found == status} for status in ENDED}
         mourned = {letter.id for letter in self.letters}
         found = [
-            *self._name("{} not brought to an end", (job for job in self.accepted if self.statuses.get(job) not in ENDED)),
-            *self._name("{} run that nobody had enqueued", runs_of.keys() - self.accepted.keys()),
+            *self._name("{} accepted and never ended", (job for job in self.accepted if self.statuses.get(job) not in ENDED)),
+            *self._name("{} run without being enqueued", runs_of.keys() - self.accepted.keys()),
             *self._name(
-                "{} done for the server, but no handler says so",
+                "{} done according to the server, but not according to the handler",
                 (job for job in having["done"] if not any(run.done for run in runs_of.get(job, ()))),
             ),
             *self._name(
-                "{} cancelled by the customer or by the server, not by both", having["cancelled"] ^ set(self.cancelled)
+                "{} cancelled according to the customer or the server, but not both", having["cancelled"] ^ set(self.cancelled)
             ),
-            *self._name("{} cancelled, and run all the same", having["cancelled"] & runs_of.keys()),
-            *self._name("{} expired, and run all the same", having["expired"] & runs_of.keys()),
+            *self._name("{} cancelled and still run", having["cancelled"] & runs_of.keys()),
+            *self._name("{} expired and still run", having["expired"] & runs_of.keys()),
             *self._name("{} dead without a dead letter", having["dead"] - mourned),
-            *self._name("{} in the dead letters, but not dead", mourned - having["dead"]),
-            *self._name("{} dead, though nothing was wrong with it", having["dead"] - set(self.doomed)),
-            *self._name("{} alive, though it could only die", set(self.doomed) - having["dead"]),
-            *self._name("{} run twice, though no process died of it", self._doubled()),
+            *self._name("{} among the dead letters but not dead", mourned - having["dead"]),
+            *self._name("{} dead but expected to succeed", having["dead"] - set(self.doomed)),
+            *self._name("{} expected to die but not dead", set(self.doomed) - having["dead"]),
+            *self._name("{} run twice without a crash", self._doubled()),
         ]
         if self.kill is None:
-            found.append("no worker process was killed: none was ever seen running enough jobs")
+            found.append("no worker process was killed, because none was ever running enough jobs")
         return found
 
     def _doubled(self) -> set[str]:
-        """Jobs an attempt of which was made more than once, other than because of the kill."""
+        """Return the jobs with an attempt that ran more than once for another reason than the kill."""
         return {
             job
             for (job, _), runs in self.record.runs.items()
@@ -131,7 +131,7 @@ class Account:
         }
 
     def _name(self, complaint: str, jobs: Iterable[str]) -> list[str]:
-        """The complaint about these jobs, none if there are none."""
+        """Return the complaint about these jobs, or an empty list if there are no jobs."""
         several = sorted(jobs)
         if not several:
             return []

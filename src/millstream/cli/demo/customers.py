@@ -20,31 +20,31 @@ from millstream.cli.demo.shop import (
 
 ORDERS = 48
 ORDER_SECONDS = 0.1
-"""Between one order and the next."""
+"""Pause between two orders."""
 
 READERS = 3_000
 REMINDERS = 6
 REMINDER_SECONDS = 5.0
-"""How long after they were left carts are reminded of."""
+"""Delay of the reminder of an abandoned cart."""
 
 NAMES = ("ada", "barbara", "edsger", "grace", "ken", "leslie", "margaret", "niklaus", "radia", "tony")
 COUNTRIES = ("France", "Germany", "Greece")
 LOST_AT = 17
-"""The order from a country that is not on the map."""
+"""Number of the order from a country without a tax rate. Its invoice fails."""
 
 
 class Customers:
-    """They come on their own time; ``accepted`` grows by every job whose enqueue has returned."""
+    """Enqueues the jobs of the demo. ``accepted`` holds every job whose enqueue has returned."""
 
     def __init__(self) -> None:
         self.accepted: dict[str, Job[Any]] = {}
         self.doomed: set[str] = set()
-        """The jobs that can only die."""
+        """The jobs that are expected to die."""
         self.cancelled: set[str] = set()
         """The jobs whose ``cancel()`` returned True."""
 
     async def come(self) -> None:
-        """Everything, from the first newsletter to the last order."""
+        """Enqueue everything, from the first newsletter to the last order."""
         self._add(await app.enqueue_many(send_newsletter.bind(f"reader{n}@example.com", "autumn") for n in range(READERS)))
         later = remind_of_cart.options(delay=REMINDER_SECONDS)
         reminders = await app.enqueue_many(later.bind(f"{name}@example.com") for name in NAMES[:REMINDERS])
@@ -52,7 +52,7 @@ class Customers:
         for number in range(1, ORDERS + 1):
             await self._order(number)
             if number == ORDERS // 3 and await reminders[0].cancel():
-                self.cancelled.add(reminders[0].id)  # came back and bought
+                self.cancelled.add(reminders[0].id)  # this customer came back and bought
             await asyncio.sleep(ORDER_SECONDS)
 
     async def _order(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""The course of the demo, from the first process to the account."""
+"""The sequence of the demo: start a server and a worker, enqueue, kill a process, and account for every job."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from millstream.cli.interrupts import signals_as_interrupts
 from millstream.errors import JobCancelled, JobExpired, JobFailed, MillstreamError, ResultError, ResultTimeout
 
 LOOK_SECONDS = 0.1
-"""Between two looks at the record and at the server."""
+"""Interval at which the record and the server are read."""
 
 KILL_AFTER_SECONDS = 2.0
-"""How long both processes work before one of them is killed."""
+"""How long both worker processes run before one is killed."""
 
 KILL_RUNNING = 8
-"""How many jobs it must be running then."""
+"""How many jobs a process must be running to be killed."""
 
 ALL_SECONDS = 40.0
-"""What has not ended by then is missing. A demo takes a third of it."""
+"""Time limit of the demo. A job that has not ended by then is lost. A demo takes a third of this time."""
 
 ASKED_AT_ONCE = 500
 
 ANSWER_SECONDS = 10.0
-"""How long the result of a job that has ended may take to come."""
+"""Timeout for the result of a job that has ended."""
 
 
 class Broken(Exception):
-    """The demo cannot go on."""
+    """The demo cannot continue."""
 
 
 def run_demo() -> int:
-    """Play the demo; 0 only if every accepted job is accounted for."""
+    """Run the demo and return its exit code: 0 only if every accepted job is accounted for."""
     show = Show(make_console())
     began = time.monotonic()
     show.headline()
@@ -61,7 +61,7 @@ def run_demo() -> int:
 
 
 def _play(stage: Stage, show: Show) -> list[str]:
-    """Everything that happens on stage; what does not add up."""
+    """Run the demo on a stage. Return every inconsistency that was found."""
     began = time.monotonic()
     stage.start_server()
     show.event(f"embedded server started in {time.monotonic() - began:.2f} s, in a temporary folder")
@@ -73,8 +73,8 @@ def _play(stage: Stage, show: Show) -> list[str]:
         complaints = account.complaints()
         show.account(account)
         if (code := stage.stop_worker()) != 0:
-            how = "did not end" if code is None else f"ended with code {code}"
-            complaints.append(f"the worker {how} when it was told to stop")
+            how = "did not exit" if code is None else f"exited with code {code}"
+            complaints.append(f"the worker {how} after SIGTERM")
     except (Broken, MillstreamError) as error:
         complaints = [str(error)]
     if complaints:
@@ -83,7 +83,7 @@ def _play(stage: Stage, show: Show) -> list[str]:
 
 
 class Play:
-    """One demo on a server and a worker that are there."""
+    """One demo on a running server and worker."""
 
     def __init__(self, stage: Stage, show: Show) -> None:
         self._stage = stage
@@ -97,7 +97,7 @@ class Play:
         self._recovered = False
 
     async def run(self) -> Account:
-        """Let the customers come, kill a process, wait until nothing is left to do, and ask what became of every job."""
+        """Enqueue the jobs, kill a worker process, wait until all queues are empty, and collect the status of every job."""
         async with app:
             customers = asyncio.create_task(self._come())
             try:
@@ -105,7 +105,7 @@ class Play:
                     await self._watch(customers)
             finally:
                 customers.cancel()
-            self._show.event(f"the server is asked about each of the {len(self._customers.accepted):,} jobs")
+            self._show.event(f"asking the server for the status of each of the {len(self._customers.accepted):,} jobs")
             statuses = await self._ask()
             self._record.read()
             return Account(
@@ -120,18 +120,18 @@ class Play:
 
     async def _come(self) -> None:
         await self._customers.come()
-        self._show.event(f"the last customer has gone; {len(self._customers.accepted):,} jobs were accepted")
+        self._show.event(f"the last order is in; {len(self._customers.accepted):,} jobs were accepted")
 
     async def _watch(self, customers: asyncio.Task[None]) -> None:
-        """Look, show and kill, until every queue is empty or time is up."""
+        """Read, show progress and kill a process, until every queue is empty or the time limit is reached."""
         deadline = time.monotonic() + ALL_SECONDS
         while time.monotonic() < deadline:
             code = self._stage.worker.poll() if self._stage.worker is not None else None
             if code is not None:
-                raise Broken(f"the worker ended with code {code} in the middle of the demo")
+                raise Broken(f"the worker exited with code {code} during the demo")
             if customers.done():
                 customers.result()
-            # In this order: what is empty after the last customer has gone stays empty.
+            # In this order: queues that are empty after the last order stay empty.
             over = customers.done()
             states = await asyncio.gather(*map(app.inspector.queue, app.queues))
             await self._look()
@@ -145,21 +145,21 @@ class Play:
         for letter in await app.dead.list():
             if letter.id not in self._dead:
                 self._dead.add(letter.id)
-                self._show.event(f"{letter.task} has failed {letter.attempts} times ({letter.error_type}) and is dead")
+                self._show.event(f"{letter.task} failed {letter.attempts} times ({letter.error_type}) and is now dead")
         killed = None if self._kill is None else self._kill.pid
         customers = self._customers
         now = progress(customers.accepted, self._dead, customers.cancelled, self._record, self._stage.pids, killed)
         self._show.progress(now)
         if self._serving_since is None and self._stage.pids:
             self._serving_since = time.monotonic()
-            self._show.event(f"the worker serves {', '.join(app.queues)}")
+            self._show.event(f"the worker serves the queues {', '.join(app.queues)}")
         if self._kill is None:
             self._kill_one()
         else:
             self._follow(self._kill)
 
     def _kill_one(self) -> None:
-        """Kill the busiest process once two of them work."""
+        """Kill the busiest worker process once both are running jobs."""
         pids = self._stage.pids & self._record.pids
         if len(pids) < PROCESSES or time.monotonic() - (self._serving_since or 0.0) < KILL_AFTER_SECONDS:
             return
@@ -168,27 +168,27 @@ class Play:
             return
         self._kill = Kill(busiest, time.monotonic())
         os.kill(busiest, signal.SIGKILL)
-        # How many jobs that concerns is known when all have run again: the account says it.
-        self._show.event((f"kill -9 {busiest}", "bold red"), ", a worker process in the middle of its jobs")
+        # The number of interrupted jobs is known when all have run again: the account prints it.
+        self._show.event((f"kill -9 {busiest}", "bold red"), ", a worker process that is running jobs")
 
     def _follow(self, kill: Kill) -> None:
-        """Say it when a new process has taken the place of the killed one, and when its jobs are running again."""
+        """Print when a new process has replaced the killed one, and when its jobs are running again."""
         if not self._replaced and (new := {pid for pid in self._record.pids if self._first_run(pid) > kill.at}):
             self._replaced = True
-            self._show.event(f"process {min(new)} has taken its place")
+            self._show.event(f"process {min(new)} has replaced it")
         if not self._recovered:
             cut_off = [self._record.runs[run.job, run.attempt] for run in self._record.running_in(kill.pid)]
             if all(runs[-1].pid != kill.pid for runs in cut_off):
                 self._recovered = True
-                self._show.event("all jobs that it was in the middle of have begun again elsewhere")
+                self._show.event("all jobs it was running have restarted in other processes")
 
     def _first_run(self, pid: int) -> float:
         return min(run.began for runs in self._record.runs.values() for run in runs if run.pid == pid)
 
-    # -- the server's word -------------------------------------------------------------------------------------------------
+    # -- statuses according to the server ----------------------------------------------------------------------------------
 
     async def _ask(self) -> dict[str, str]:
-        """What the server says about every accepted job."""
+        """Return the status of every accepted job according to the server."""
         jobs = list(self._customers.accepted.values())
         statuses: dict[str, str] = {}
         for start in range(0, len(jobs), ASKED_AT_ONCE):
@@ -198,16 +198,16 @@ class Play:
 
 
 async def _status(job: Job[Any]) -> str:
-    """Where a job is, by its status and by its result; both, if they differ."""
+    """Return the status of a job. If its result says otherwise, return both."""
     status = await job.status()
     if status not in ENDED:
         return status
     ending = await _ending(job)
-    return status if status == ending else f"{status}, but {ending} by its result"
+    return status if status == ending else f"{status}, but {ending} according to its result"
 
 
 async def _ending(job: Job[Any]) -> str:
-    """How a job has ended, by its result."""
+    """Return how a job ended, according to its result."""
     try:
         await job.result(timeout=ANSWER_SECONDS)
     except JobFailed:

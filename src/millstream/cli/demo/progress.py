@@ -1,4 +1,4 @@
-"""How far the demo is, task by task, while it runs."""
+"""Progress of the running demo, per task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millstream.cli.demo.record import Record
 
 @dataclass
 class TaskProgress:
-    """One task, now."""
+    """The current counts of one task."""
 
     task: str
     accepted: int = 0
@@ -24,24 +24,24 @@ class TaskProgress:
 
     @property
     def waiting(self) -> int:
-        """Ready, or until its time or its retry comes."""
+        """Number of jobs that are ready or scheduled."""
         return max(0, self.accepted - self.ended - self.running)
 
     @property
     def ended(self) -> int:
-        """In whatever way."""
+        """Number of jobs that are done, dead or cancelled."""
         return self.done + self.dead + self.cancelled
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Everything that the live view shows."""
+    """Everything the live view shows."""
 
     tasks: list[TaskProgress]
     processes: dict[int, int]
-    """How many jobs each living worker process is running, by pid."""
+    """Number of running jobs of each live worker process, by pid."""
     killed: int | None
-    """The pid of the process that was killed."""
+    """The pid of the killed process."""
 
     @property
     def accepted(self) -> int:
@@ -64,7 +64,7 @@ def progress(
     pids: Collection[int],
     killed: int | None,
 ) -> Progress:
-    """Put together from what was accepted, what the record says, and which jobs are dead or cancelled."""
+    """Compute the progress from the accepted jobs, the record, and the ids of dead and cancelled jobs."""
     tasks: dict[str, TaskProgress] = {}
     for job in accepted.values():
         task = tasks.get(job.task) or tasks.setdefault(job.task, TaskProgress(job.task))

@@ -1,6 +1,6 @@
-"""The record: what handlers themselves say about their runs, in a file that the server knows nothing of.
+"""The record: a file in which handlers log their own runs, independent of the server.
 
-A line when a run begins and one when it ends; a run that was killed has no second line.
+A run writes one line when it begins and one when it ends. A killed run has no second line.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 from millstream import current_job
 
 PATH_VARIABLE = "MILLSTREAM_DEMO_RECORD"
-"""Tells the worker's processes where the record is."""
+"""Environment variable with the path of the record, for the worker processes."""
 
 BEGAN, DONE, FAILED = "began", "done", "failed"
 
 
 @contextmanager
 def on_record() -> Generator[None]:
-    """Inside a handler: put this run on record."""
+    """Write the beginning and the end of this run to the record. For use inside a handler."""
     _write(BEGAN)
     try:
         yield
@@ -34,7 +34,7 @@ def on_record() -> Generator[None]:
 
 def _write(event: str) -> None:
     job = current_job()
-    # time.monotonic is one clock for all processes of a machine; one write of one short line is never torn or mixed.
+    # All processes of a machine share the clock of time.monotonic. Appending a short line in one write is atomic.
     line = f"{time.monotonic():.6f} {event} {os.getpid()} {job.id} {job.attempt} {job.task}\n"
     file = os.open(os.environ[PATH_VARIABLE], os.O_WRONLY | os.O_APPEND)
     try:
@@ -58,17 +58,17 @@ class Run:
 
 @dataclass
 class Record:
-    """The record so far; ``read`` brings it up to date."""
+    """The content of the record as of the last ``read``."""
 
     path: Path
     runs: dict[tuple[str, int], list[Run]] = field(default_factory=dict[tuple[str, int], list[Run]])
-    """By job and attempt, in the order in which they began. More than one: the attempt was made again."""
+    """Runs by job and attempt, in the order they began. An attempt with several runs was interrupted and ran again."""
     running: dict[tuple[str, int, int], Run] = field(default_factory=dict[tuple[str, int, int], Run])
-    """By job, attempt and process: what has begun and not ended."""
+    """Runs that have begun and not ended, by job, attempt and process."""
     _read: int = 0
 
     def read(self) -> None:
-        """Take in what was written since."""
+        """Read the lines written since the last call."""
         with self.path.open("rb") as file:
             file.seek(self._read)
             text = file.read()
@@ -88,10 +88,10 @@ class Record:
             run_ended.done = event == DONE
 
     def running_in(self, pid: int) -> list[Run]:
-        """What a process is running; what it was running, if it is dead."""
+        """Return the runs in progress in a process, or those it was running when it died."""
         return [run for run in self.running.values() if run.pid == pid]
 
     @property
     def pids(self) -> set[int]:
-        """Every process that ran something."""
+        """The pids of all processes that ran a job."""
         return {run.pid for runs in self.runs.values() for run in runs}

@@ -1,4 +1,4 @@
-"""The tasks of the demo's shop: an app as any other, except that every run is put on record."""
+"""The tasks of the demo's shop: an ordinary app, except that every run is written to the record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VAT = {"France": Decimal("0.20"), "Germany": Decimal("0.19"), "Greece": Decimal(
 
 @dataclass(frozen=True)
 class Order:
-    """What a customer bought."""
+    """An order of a customer."""
 
     number: int
     customer: str
@@ -32,7 +32,7 @@ class GatewayDown(Exception):
 
 @app.task
 async def confirm_order(order: Order) -> str:
-    """Most jobs are like this one: they simply work."""
+    """A typical job: it succeeds at the first attempt."""
     with on_record():
         await asyncio.sleep(between(0.2, 0.6, order.number))
         return f"order {order.number} confirmed to {order.customer}"
@@ -40,9 +40,9 @@ async def confirm_order(order: Order) -> str:
 
 @app.task(queue="payments", retry=RetryPolicy(5, delay=0.4, max_delay=2.0, on=(GatewayDown,)))
 async def charge_card(order: Order) -> str:
-    """Fails once for every third order and twice for every seventh, and is tried again.
+    """Fail once for every third order and once more for every seventh, then succeed in a retry.
 
-    A job whose process dies runs again, so a handler with effects outside says who it is: the gateway knows the job's id.
+    A job runs again if its process dies. The gateway gets the job's id as an idempotency key, so it charges the card once.
     """
     with on_record():
         job = current_job()
@@ -54,7 +54,7 @@ async def charge_card(order: Order) -> str:
 
 @app.task(queue="images")
 def resize_image(photo: int, width: int) -> int:
-    """A plain function: it runs in a thread and may block."""
+    """A sync task: it runs in a thread and may block."""
     with on_record():
         pixels = bytes((photo * x) & 255 for x in range(64 * 1024))
         time.sleep(between(0.4, 0.9, photo * width))
@@ -63,19 +63,19 @@ def resize_image(photo: int, width: int) -> int:
 
 @app.task(queue="invoices", retry=RetryPolicy(2, delay=0.5))
 def render_invoice(order: Order) -> str:
-    """One customer lives where nobody knows the tax: that invoice fails three times and is dead."""
+    """One customer's country has no tax rate: that invoice fails three times and becomes a dead letter."""
     with on_record():
         return f"invoice {order.number}: {order.total + tax(order)}"
 
 
 def tax(order: Order) -> Decimal:
-    """What the state gets."""
+    """Return the VAT of an order. Raises KeyError if the country has no rate."""
     return (order.total * VAT[order.country]).quantize(Decimal("0.01"))
 
 
 @app.task(queue="mail")
 async def remind_of_cart(customer: str) -> str:
-    """Sent with a delay."""
+    """A job that is enqueued with a delay."""
     with on_record():
         await asyncio.sleep(0.1)
         return f"reminded {customer}"
@@ -83,11 +83,11 @@ async def remind_of_cart(customer: str) -> str:
 
 @app.task(queue="mail")
 async def send_newsletter(reader: str, issue: str) -> None:
-    """Sent in bulk."""
+    """A job that is enqueued in bulk."""
     with on_record():
         await asyncio.sleep(between(0.02, 0.12, crc32(reader.encode())))
 
 
 def between(low: float, high: float, seed: int) -> float:
-    """A duration in seconds, the same in every run of the demo."""
+    """Return a duration in seconds, derived from ``seed`` and therefore the same in every demo."""
     return low + (high - low) * (crc32(seed.to_bytes(8, "big")) % 1000) / 1000

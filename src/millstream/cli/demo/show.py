@@ -1,4 +1,4 @@
-"""What the demo prints: events as they happen, progress that moves on a terminal, and the account at the end."""
+"""The output of the demo: events as they happen, live progress on a terminal, and the account at the end."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from millstream.cli.demo.account import Account, Row
 from millstream.cli.demo.progress import Progress
 
 WIDTH = 96
+"""Maximum number of terminal columns used."""
 BAR_LEAST = 8
-"""Columns used at most."""
+"""Minimum width of a progress bar."""
 
 PLAIN_SECONDS = 2.0
-"""Between two lines of progress where nothing can move."""
+"""Interval between progress lines if the output is not a terminal."""
 
 FIRST_APP = """\
 from millstream import Millstream
@@ -39,14 +40,14 @@ async def hello(name: str) -> str:
 
 
 class Show:
-    """Prints to one console. Enter it for the live view, which disappears when it is left."""
+    """Prints to one console. As a context manager it shows the live view, which disappears on exit."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._clock = clock
         self._began = clock()
         self._said = self._began
-        # A live view needs a terminal that can move its cursor; anything else gets lines.
+        # The live view needs a terminal that can move its cursor. Other outputs get lines.
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_interactive else None
 
     def __enter__(self) -> Show:
@@ -60,7 +61,7 @@ class Show:
             self._live.stop()
 
     def headline(self) -> None:
-        """What is about to be seen."""
+        """Print what the demo will show."""
         self._console.print()
         self._console.print(
             Text.assemble(("Millstream", "bold"), f" {__version__}  a small shop, two worker processes, one kill -9")
@@ -68,12 +69,12 @@ class Show:
         self._console.print()
 
     def event(self, *parts: str | tuple[str, str]) -> None:
-        """Something happened, just now."""
+        """Print an event with the seconds since the start."""
         moment = f"{self._clock() - self._began:6.1f} s  "
         self._console.print(_hanging(Text(moment, "dim"), Text.assemble(*parts)))
 
     def progress(self, now: Progress) -> None:
-        """Where things are: at once on a terminal, from time to time elsewhere."""
+        """Show the progress: immediately on a terminal, as a line every PLAIN_SECONDS elsewhere."""
         if self._live is not None:
             self._live.update(_moving(now, self._console.width), refresh=True)
         elif self._clock() - self._said >= PLAIN_SECONDS:
@@ -81,7 +82,7 @@ class Show:
             self.event(f"{now.ended:,} of {now.accepted:,} jobs ended, {now.running} running")
 
     def account(self, account: Account) -> None:
-        """What became of every job."""
+        """Print how every job ended."""
         self._console.print()
         self._console.print(_table(account))
         total = account.total()
@@ -94,24 +95,26 @@ class Show:
             self._letter(letter)
 
     def closing(self, seconds: float) -> None:
-        """It adds up; what to type next."""
+        """Print that every job is accounted for, and the next steps for the user."""
         python, millstream = commands()
         ask = """-c "from tasks import hello; print(hello.enqueue_sync('you').result_sync(timeout=10))\""""
         self._console.print()
         self._print(
-            Text.assemble(("✔ ", "bold green"), f"The account closes, after {seconds:.1f} s. The demo left nothing behind.")
+            Text.assemble(
+                ("✔ ", "bold green"), f"Every job is accounted for, after {seconds:.1f} s. The demo left nothing behind."
+            )
         )
         self._console.print()
-        self._print(Text("What to type next. Save this as tasks.py:", "bold"))
+        self._print(Text("Now write your own app. Save this as tasks.py:", "bold"))
         self._console.print()
         self._print(Text(FIRST_APP, "cyan"), indent=5)
-        self._print(Text("Then start a worker, and in another terminal send it a job:", "bold"))
+        self._print(Text("Start a worker. Then enqueue a job from another terminal:", "bold"))
         self._console.print()
         self._print(Text(f"{millstream} worker tasks:app\n{python} {ask}", "cyan"), indent=5)
         self._console.print()
 
     def failure(self, complaints: Sequence[str], log: Path) -> None:
-        """It does not add up: what is missing, and where to look."""
+        """Print the inconsistencies, and where the worker's log is."""
         self._console.print()
         for complaint in complaints:
             self._console.print(_hanging(Text(" ✘ ", "bold red"), Text(complaint, "bold red")))
@@ -119,7 +122,7 @@ class Show:
         self._print(Text(f"The demo failed. The worker's log: {log}"))
 
     def interrupted(self) -> None:
-        """Stopped from outside."""
+        """Print that the demo was interrupted."""
         self._print(Text("Stopped. The demo left nothing behind."))
 
     def _letter(self, letter: DeadJob) -> None:
@@ -130,7 +133,7 @@ class Show:
         self._print(Text(letter.traceback.rstrip(), "dim"), indent=5)
 
     def _print(self, text: Text, indent: int = 1) -> None:
-        """Text to be copied: lines stay as long as they are."""
+        """Print text without wrapping its lines, so that it can be copied."""
         for line in text.split(allow_blank=True):
             self._console.print(Text(" " * indent) + line if line.plain else line, soft_wrap=True)
 
@@ -139,7 +142,7 @@ class Show:
 
 
 def make_console() -> Console:
-    """Standard output; characters that it cannot show become question marks, not errors."""
+    """Return a console on stdout. Characters that stdout cannot encode become question marks."""
     stdout: Any = sys.stdout
     if hasattr(stdout, "reconfigure"):
         stdout.reconfigure(errors="replace")
@@ -150,7 +153,7 @@ def make_console() -> Console:
 
 
 def commands() -> tuple[str, str]:
-    """How this Python and this ``millstream`` are called from here."""
+    """Return the commands that start this Python and this ``millstream`` from the current folder."""
     here = Path.cwd()
     python = Path(sys.executable)
     beside = python.with_name("millstream")
@@ -160,7 +163,7 @@ def commands() -> tuple[str, str]:
 
 
 def _hanging(head: Text, body: Text) -> Table:
-    """A head, and beside it a text that wraps in its own column."""
+    """Return a grid of a head and a body that wraps in its own column."""
     grid = Table.grid()
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
@@ -169,7 +172,7 @@ def _hanging(head: Text, body: Text) -> Table:
 
 
 def _moving(now: Progress, width: int) -> RenderableType:
-    bar_width = min(30, width - 79)  # what the columns of text leave; a narrow terminal has no bars
+    bar_width = min(30, width - 79)  # 79 columns are for text; a narrow terminal shows no bars
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
     table.add_column("task")
     if bar_width >= BAR_LEAST:
@@ -221,9 +224,9 @@ def _recovery(account: Account) -> str:
     assert account.kill is not None
     seconds = account.recoveries()
     if not seconds:
-        return f"process {account.kill.pid} was killed, and nothing that it ran had to run again"
+        return f"process {account.kill.pid} was killed, and no job had to run again"
     jobs = "1 job" if len(seconds) == 1 else f"{len(seconds)} jobs"
     return (
-        f"process {account.kill.pid} was killed while it was running {jobs}. They run again in other processes, "
-        f"the first {seconds[0]:.2f} s after the kill, the last {seconds[-1]:.2f} s; no other job ran twice"
+        f"process {account.kill.pid} was killed while it was running {jobs}. They restarted in other processes: "
+        f"the first {seconds[0]:.2f} s after the kill, the last {seconds[-1]:.2f} s. No other job ran twice"
     )

@@ -1,4 +1,4 @@
-"""The stage: a folder, a server and a worker that exist for one demo, and are gone after it, however it ends."""
+"""The stage: a folder, a server and a worker for one demo. All are removed afterwards, however the demo ends."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ APP = "millstream.cli.demo.shop:app"
 PROCESSES = 2
 
 STOP_SECONDS = 10.0
-"""How long a worker that was told to stop may take."""
+"""How long the worker may take to exit after SIGTERM."""
 
 
 class Stage:
-    """Enter it, start what is needed, leave it: nothing remains but, if ``keep_log`` was said, the worker's log."""
+    """A context manager that stops the server and the worker and deletes the folder. ``keep_log`` keeps the worker's log."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="millstream-demo-")).resolve()
@@ -35,7 +35,7 @@ class Stage:
         self.record = self.folder / "record"
         self.record.touch()
         self.pids: set[int] = set()
-        """The worker's processes, as far as they became known."""
+        """The pids of the worker processes seen so far."""
         self.worker: subprocess.Popen[bytes] | None = None
         self._keep_log = False
 
@@ -43,11 +43,12 @@ class Stage:
         return self
 
     def start_server(self) -> None:
-        """Returns when it answers."""
+        """Start the server and return when it answers."""
         ensure_server(self.folder / "data")
 
     def start_worker(self) -> int:
-        """A worker as anyone would start it, in a session of its own: Ctrl-C is for the demo alone. Its pid."""
+        """Start a worker with the usual command and return its pid. It has its own session, so that Ctrl-C reaches only the
+        demo."""
         command = [sys.executable, "-m", "millstream", "worker", APP, "--processes", str(PROCESSES)]
         environment = {**os.environ, "MILLSTREAM_URL": self.url, PATH_VARIABLE: str(self.record)}
         with self.log.open("wb") as log:
@@ -63,7 +64,7 @@ class Stage:
         return self.worker.pid
 
     def stop_worker(self) -> int | None:
-        """Stop it as an operator would; its exit code, None if it goes on."""
+        """Stop the worker with SIGTERM. Return its exit code, or None if it is still running after STOP_SECONDS."""
         assert self.worker is not None
         self.worker.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -71,7 +72,7 @@ class Stage:
         return self.worker.returncode
 
     def keep_log(self) -> None:
-        """Leave the worker's log behind."""
+        """Keep the worker's log after the demo."""
         self._keep_log = True
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -86,13 +87,13 @@ class Stage:
         if self.worker is None:
             return
         if self.worker.poll() is None:
-            # Once: finish what runs. Twice: now. Then there is nothing left to ask.
+            # The first SIGTERM lets running jobs finish, the second interrupts them, and SIGKILL is the last resort.
             for number, patience in ((signal.SIGTERM, 1.0), (signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, None)):
                 self.worker.send_signal(number)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self.worker.wait(patience)
                     break
-        # Its processes end with it; if it was killed, they find out and end themselves.
+        # The worker processes end with their supervisor. If it was killed, they notice and exit.
         deadline = time.monotonic() + STOP_SECONDS
         while any(map(_is_alive, self.pids)) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -113,6 +114,6 @@ class Stage:
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except OSError:  # gone, or its number is somebody else's by now
+    except OSError:  # it has exited, or another user's process has its pid
         return False
     return True
