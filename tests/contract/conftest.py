@@ -1,4 +1,4 @@
-"""Fixtures for stories told on each server, in a queue and in a group."""
+"""Fixtures that run a story on each server, in a queue and in a group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stories told on a real server: a backend, and the server as another program sees it."""
+"""Stories: test bodies that run on a real server. A story gets a backend, and the server as another program sees it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millstream.testing.topic import TOPIC
 
 
 class Server:
-    """The keys of one address, and what the server says it has done."""
+    """The keys of one address, and the statistics of the server."""
 
     def __init__(self, broker: RedisBroker, namespace: str, address: Address) -> None:
         self.call = broker._commands.call
@@ -24,15 +24,15 @@ class Server:
         self.topic = topic_keys(namespace, TOPIC)
 
     async def left(self, *words: str) -> list[str]:
-        """Those of the keys that are there."""
+        """Return those of the keys that exist."""
         return [word for word in words if await self.call("EXISTS", self.keys[word])]
 
     async def lose(self, word: str) -> None:
-        """Delete a key that is there."""
+        """Delete an existing key."""
         assert await self.call("DEL", self.keys[word]) == 1
 
     async def scripts(self) -> int:
-        """How many scripts it has run."""
+        """Return the number of scripts that the server has run."""
         told: bytes = await self.call("INFO", "commandstats")
         found = re.search(rb"cmdstat_evalsha:calls=(\d+)", told)
         return int(found[1]) if found else 0
@@ -40,11 +40,11 @@ class Server:
 
 Story = Callable[[BackendUnderTest, Server], Coroutine[Any, Any, None]]
 Tell = Callable[[Story], None]
-"""Plays a story on a server, at an address of its own namespace."""
+"""Runs a story on a server, at an address in a new namespace."""
 
 
 def teller(url: str, address: Address) -> Tell:
-    """Tells stories on this server, at this address."""
+    """Return a function that runs stories on this server, at this address."""
 
     def play(story: Story) -> None:
         namespace = f"test-{uuid.uuid4().hex}"

@@ -1,4 +1,4 @@
-"""What a server does for one call: it does not grow with what happened before, nor with how many others there are."""
+"""The server's cost of one call does not grow with past calls or with the number of consumers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.contract.stories import Server, Tell
 
 @pytest.mark.parametrize("address", ["q"], indirect=True)
 @pytest.mark.parametrize("lost", [False, True], ids=["gap", "lost_mark"])
-def test_after_a_gap_in_its_serials_a_sender_needs_one_script_per_publish_again(tell: Tell, lost: bool) -> None:
+def test_a_sender_with_a_gap_in_its_serials_needs_one_script_per_publish(tell: Tell, lost: bool) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.send("s", 1)
         if lost:
@@ -37,7 +37,7 @@ def test_after_a_gap_in_its_serials_a_sender_needs_one_script_per_publish_again(
 
 @pytest.mark.parametrize("address", ["q"], indirect=True)
 @pytest.mark.parametrize("lost", [False, True], ids=["gap", "lost_mark"])
-def test_after_a_gap_in_its_serials_a_sender_of_events_needs_one_script_per_publish_again(tell: Tell, lost: bool) -> None:
+def test_a_sender_of_events_with_a_gap_in_its_serials_needs_one_script_per_publish(tell: Tell, lost: bool) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await begin(backend, "a")
         await emit_serials(backend, "s", 1)
@@ -57,7 +57,7 @@ def test_after_a_gap_in_its_serials_a_sender_of_events_needs_one_script_per_publ
 
 
 @pytest.mark.parametrize("address", ["q"], indirect=True)
-def test_after_its_topic_was_full_a_sender_needs_one_script_per_publish_again(tell: Tell) -> None:
+def test_a_sender_needs_one_script_per_publish_after_its_topic_was_full(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await begin(backend, "a")
         await emit_serials(backend, "s", 1, max_length=1)
@@ -81,7 +81,7 @@ def test_no_script_of_a_worker_lists_all_consumers(name: str, of_group: bool) ->
     assert not re.search(r"'XINFO', 'CONSUMERS'|'XPENDING', [\w.\[\]]+, [\w.\[\]]+\)", text)
 
 
-def test_many_leases_lapse_as_fast_as_one(tell: Tell) -> None:
+def test_250_leases_lapse_as_fast_as_one(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.join("living", lease=1e6)
         await backend.join(*[f"dead{n}" for n in range(250)], lease=10)
@@ -94,7 +94,7 @@ def test_many_leases_lapse_as_fast_as_one(tell: Tell) -> None:
     tell(story)
 
 
-def test_what_many_lapsed_consumers_held_is_taken_over_by_claims_that_follow_at_once(tell: Tell) -> None:
+def test_messages_of_150_dead_consumers_are_taken_over_without_a_pause(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.publish(*[f"n{n}" for n in range(300)])
         for n in range(150):
@@ -114,7 +114,7 @@ def test_what_many_lapsed_consumers_held_is_taken_over_by_claims_that_follow_at_
     tell(story)
 
 
-def test_a_blameless_leave_with_much_in_hand_takes_several_scripts_and_counts_no_crash(tell: Tell) -> None:
+def test_a_blameless_leave_with_many_messages_takes_several_scripts_and_counts_no_crash(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         names = [f"n{n}" for n in range(450)]
         await backend.publish(*names)
@@ -129,7 +129,7 @@ def test_a_blameless_leave_with_much_in_hand_takes_several_scripts_and_counts_no
     tell(story)
 
 
-def test_entries_that_others_trimmed_become_dead_letters_some_at_a_time(tell: Tell) -> None:
+def test_entries_trimmed_by_another_program_become_dead_letters_in_batches(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.join("c", "d", lease=1e6)
         await backend.publish(*[f"n{n}" for n in range(1000)])
@@ -147,8 +147,8 @@ def test_entries_that_others_trimmed_become_dead_letters_some_at_a_time(tell: Te
     tell(story)
 
 
-def test_turns_whose_messages_others_trimmed_are_all_passed_on(tell: Tell) -> None:
-    """More of them than a script may give to one command."""
+def test_every_turn_whose_message_was_trimmed_by_another_program_is_passed_on(tell: Tell) -> None:
+    """There are more turns than a script may pass to one command."""
 
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.join("c", "d", lease=1e6)
@@ -170,7 +170,7 @@ def test_turns_whose_messages_others_trimmed_are_all_passed_on(tell: Tell) -> No
 
 
 @pytest.mark.parametrize("status", ["scheduled", "blocked"])
-def test_a_listing_passes_over_lost_bodies_some_at_a_time(tell: Tell, status: Listed) -> None:
+def test_a_list_of_jobs_skips_lost_bodies_in_batches(tell: Tell, status: Listed) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         first = await begin_key(backend, "1", "2")
         key, member = "blocked", KEY + b"\0\0" + b"0" * 40 + b"lost"
@@ -189,7 +189,7 @@ def test_a_listing_passes_over_lost_bodies_some_at_a_time(tell: Tell, status: Li
 
 
 @pytest.mark.parametrize("setting", [("min-replicas-to-write", "1", "0"), ("maxmemory", "1", "0")], ids=["no_replica", "full"])
-def test_a_server_that_refuses_writes_can_be_looked_at(tell: Tell, setting: tuple[str, str, str]) -> None:
+def test_a_server_that_refuses_writes_can_be_inspected(tell: Tell, setting: tuple[str, str, str]) -> None:
     name, on, off = setting
 
     async def story(backend: BackendUnderTest, server: Server) -> None:

@@ -1,4 +1,4 @@
-"""All was flushed under a producer, and no worker is there: what it publishes to is known again."""
+"""A producer publishes after the server was flushed, while no worker runs: its queues and topics are declared again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tell(request: pytest.FixtureRequest) -> Callable[[Story], None]:
             await broker.open()
 
             async def flush() -> None:
-                """As FLUSHALL would, but of this test's namespace alone."""
+                """Delete the keys of this test's namespace, as FLUSHALL would delete all."""
                 keys = await broker._commands.call("KEYS", f"*{namespace}*")
                 await broker._commands.call("DEL", *keys)
 
@@ -51,7 +51,7 @@ def numbered(*serials: int, **fields: Any) -> list[Post]:
 
 
 @pytest.mark.parametrize("delay", [0.0, 60.0])
-def test_a_queue_is_known_again(tell: Callable[[Story], None], delay: float) -> None:
+def test_a_publish_after_a_flush_declares_the_queue_again(tell: Callable[[Story], None], delay: float) -> None:
     async def story(broker: RedisBroker, flush: Callable[[], Coroutine[Any, Any, None]]) -> None:
         await broker.declare(Address("q"))
         await broker.publish(Address("q"), numbered(1, 2, delay=delay), sender="s")
@@ -63,7 +63,7 @@ def test_a_queue_is_known_again(tell: Callable[[Story], None], delay: float) -> 
     tell(story)
 
 
-def test_a_queue_is_known_again_though_the_reply_was_lost(
+def test_a_publish_after_a_flush_declares_the_queue_even_if_its_reply_is_lost(
     tell: Callable[[Story], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(broker: RedisBroker, flush: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -89,7 +89,7 @@ def test_a_queue_is_known_again_though_the_reply_was_lost(
     tell(story)
 
 
-def test_a_queue_with_shards_has_them_again(tell: Callable[[Story], None]) -> None:
+def test_a_publish_after_a_flush_restores_the_number_of_shards(tell: Callable[[Story], None]) -> None:
     async def story(broker: RedisBroker, flush: Callable[[], Coroutine[Any, Any, None]]) -> None:
         shard = Address("q").at_shard(1)
         await broker.note_shards(Address("q"), 2)
@@ -102,7 +102,7 @@ def test_a_queue_with_shards_has_them_again(tell: Callable[[Story], None]) -> No
     tell(story)
 
 
-def test_a_topic_is_known_again_with_its_groups(tell: Callable[[Story], None]) -> None:
+def test_a_publish_after_a_flush_restores_the_topic_and_its_groups(tell: Callable[[Story], None]) -> None:
     async def story(broker: RedisBroker, flush: Callable[[], Coroutine[Any, Any, None]]) -> None:
         await broker.open_topic("t", {"g": BEGINNING})
         await broker.emit("t", numbered(1), sender="s")

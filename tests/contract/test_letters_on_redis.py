@@ -1,4 +1,4 @@
-"""Dead letters whose handler failed, when other hands delete or change what is noted of them."""
+"""Dead letters whose handler failed, when another program deletes or changes the data stored about them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from millstream.testing.topic import A, begin
 from tests.contract.stories import Server, Tell
 
 LOOK = 3
-"""Seconds after which the next claim looks around."""
+"""Seconds after which the next claim searches for lost data."""
 
 pytestmark = pytest.mark.parametrize("address", [DEAD], ids=["letters"], indirect=True)
 
 
 async def start(backend: BackendUnderTest, *event_ids: str) -> list[Entry]:
-    """Letters that are claimed."""
+    """Make dead letters and claim them."""
     await begin(backend, "a")
     await make_dead(backend, *event_ids)
     await backend.join("c", lease=1e6, queue=DEAD)
@@ -26,11 +26,11 @@ async def start(backend: BackendUnderTest, *event_ids: str) -> list[Entry]:
 
 
 async def all_claimed(backend: BackendUnderTest) -> list[Entry]:
-    """Claimed in several goes, since what is found needs some."""
+    """Claim several times, because restored dead letters may need several claims."""
     return [entry for _ in range(5) for entry in await claimed(backend)]
 
 
-def test_letters_whose_times_were_lost_are_due_but_not_those_that_are_claimed_or_marked(tell: Tell) -> None:
+def test_dead_letters_whose_due_times_were_lost_are_due_unless_claimed_or_marked(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         waits, marked, held, _ = await start(backend, "waits", "marked", "held", "first")
         await give_up(backend, [marked])
@@ -45,7 +45,7 @@ def test_letters_whose_times_were_lost_are_due_but_not_those_that_are_claimed_or
     tell(story)
 
 
-def test_letters_whose_attempts_were_lost_begin_with_their_first_one(tell: Tell) -> None:
+def test_dead_letters_whose_attempts_were_lost_start_with_attempt_1(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await fail(backend, await start(backend, "1"), delay=10.0)
         await server.lose("handling")
@@ -55,7 +55,7 @@ def test_letters_whose_attempts_were_lost_begin_with_their_first_one(tell: Tell)
     tell(story)
 
 
-def test_notes_that_cannot_be_read_change_nothing_but_what_they_said(tell: Tell) -> None:
+def test_unreadable_records_of_attempts_and_marks_are_tolerated(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         waits, marked = await start(backend, "waits", "marked")
         await give_up(backend, [marked])
@@ -70,7 +70,7 @@ def test_notes_that_cannot_be_read_change_nothing_but_what_they_said(tell: Tell)
     tell(story)
 
 
-def test_a_consumer_group_that_is_made_again_gives_neither_what_is_marked_nor_what_waits(tell: Tell) -> None:
+def test_a_recreated_consumer_group_delivers_no_marked_or_scheduled_dead_letters(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         marked, waits, handled, _ = await start(backend, "marked", "waits", "handled", "held")
         await give_up(backend, [marked])
@@ -87,7 +87,7 @@ def test_a_consumer_group_that_is_made_again_gives_neither_what_is_marked_nor_wh
     tell(story)
 
 
-def test_nothing_is_left_of_letters_that_were_handled_replayed_or_purged(tell: Tell) -> None:
+def test_handled_replayed_or_purged_dead_letters_leave_nothing_behind(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         entries = await start(backend, "1", "2", "3", "4")
         await give_up(backend, entries[:1])

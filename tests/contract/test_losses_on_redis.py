@@ -1,4 +1,4 @@
-"""Keys that other hands delete, or a server evicts: what they held goes on if it can, and is told if it cannot."""
+"""Keys that another program deletes or a server evicts: affected jobs continue if they can, or become dead letters."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from millstream.testing.keyed import KEY, begin, dead, finish_all, send, take_al
 from tests.contract.stories import Server, Tell
 
 LOOK = 3
-"""Seconds after which the next claim looks around."""
+"""Seconds after which the next claim searches for lost data."""
 
 
-# -- who holds what --------------------------------------------------------------------------------------------------------
+# -- leases ----------------------------------------------------------------------------------------------------------------
 
 
-def test_what_ran_when_the_leases_were_lost_is_taken_over_by_the_next_consumer(tell: Tell) -> None:
+def test_running_messages_are_taken_over_after_all_leases_were_deleted(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.join("c", lease=1e6)
         await send(backend, "1", "2", key=None)
@@ -34,7 +34,7 @@ def test_what_ran_when_the_leases_were_lost_is_taken_over_by_the_next_consumer(t
     tell(story)
 
 
-def test_what_one_held_whose_lease_was_deleted_is_taken_over(tell: Tell) -> None:
+def test_messages_of_a_consumer_whose_lease_was_deleted_are_taken_over(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.join("c", "d", lease=1e6)
         await send(backend, "1", key=None)
@@ -48,7 +48,7 @@ def test_what_one_held_whose_lease_was_deleted_is_taken_over(tell: Tell) -> None
 
 
 @pytest.mark.parametrize("blameless", [False, True])
-def test_one_whose_lease_was_deleted_leaves_what_it_held_to_others(tell: Tell, blameless: bool) -> None:
+def test_a_consumer_whose_lease_was_deleted_can_still_leave(tell: Tell, blameless: bool) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.join("c", "d", lease=1e6)
         await send(backend, "1", key=None)
@@ -62,7 +62,7 @@ def test_one_whose_lease_was_deleted_leaves_what_it_held_to_others(tell: Tell, b
 
 
 @pytest.mark.parametrize("how", ["left", "released", "suspect"])
-def test_what_waits_to_be_taken_over_when_the_lapsed_names_are_lost_is_taken_over(tell: Tell, how: str) -> None:
+def test_abandoned_messages_are_taken_over_after_the_lapsed_names_were_deleted(tell: Tell, how: str) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.join("c", "d", lease=1e6)
         await send(backend, "1", key=None)
@@ -85,10 +85,10 @@ def test_what_waits_to_be_taken_over_when_the_lapsed_names_are_lost_is_taken_ove
     tell(story)
 
 
-# -- what waits ------------------------------------------------------------------------------------------------------------
+# -- scheduled and blocked messages ----------------------------------------------------------------------------------------
 
 
-def test_what_was_scheduled_when_the_moments_were_lost_is_due(tell: Tell) -> None:
+def test_scheduled_messages_are_due_after_the_due_times_were_deleted(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.join("c", lease=1e6)
         await send(backend, "1", key=None)
@@ -101,7 +101,7 @@ def test_what_was_scheduled_when_the_moments_were_lost_is_due(tell: Tell) -> Non
 
 
 @pytest.mark.parametrize("address", ["t/g"], indirect=True)
-def test_what_was_delayed_when_the_moments_of_the_topic_were_lost_is_published(tell: Tell) -> None:
+def test_delayed_events_are_published_after_the_due_times_of_the_topic_were_deleted(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.join("c", lease=1e6)
         await send(backend, "1", key=None, delay=1000)
@@ -112,7 +112,7 @@ def test_what_was_delayed_when_the_moments_of_the_topic_were_lost_is_published(t
     tell(story)
 
 
-def test_what_was_blocked_when_the_order_was_lost_follows_in_order(tell: Tell) -> None:
+def test_blocked_messages_run_in_order_after_their_index_was_deleted(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         first = await begin(backend, "1", "2", "3")
         await server.lose("blocked")
@@ -125,7 +125,7 @@ def test_what_was_blocked_when_the_order_was_lost_follows_in_order(tell: Tell) -
 
 
 @pytest.mark.parametrize("key", [b"k", b"a\0b", b"\0"])
-def test_what_was_blocked_when_the_turns_were_lost_goes_on(tell: Tell, key: bytes) -> None:
+def test_blocked_messages_run_after_the_turns_were_deleted(tell: Tell, key: bytes) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         first = await begin(backend, "1", "2", "3", key=key)
         await server.lose("turns")
@@ -137,7 +137,7 @@ def test_what_was_blocked_when_the_turns_were_lost_goes_on(tell: Tell, key: byte
 
 
 @pytest.mark.parametrize("address", ["q"], indirect=True)
-def test_a_key_goes_on_although_the_job_that_has_its_turn_is_known_as_dead(tell: Tell) -> None:
+def test_a_key_continues_if_the_job_with_its_turn_is_indexed_as_dead(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await begin(backend, "1", "2", "3")
         await server.call("HSET", server.keys["index"], "1", "d5-5")
@@ -147,7 +147,7 @@ def test_a_key_goes_on_although_the_job_that_has_its_turn_is_known_as_dead(tell:
     tell(story)
 
 
-def test_a_key_goes_on_although_the_bodies_of_many_that_were_blocked_are_lost(tell: Tell) -> None:
+def test_a_key_continues_after_the_bodies_of_many_blocked_messages_were_deleted(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         first = await begin(backend, "1", *[f"n{n}" for n in range(90)])
         await server.lose("held")
@@ -167,7 +167,7 @@ def test_a_key_goes_on_although_the_bodies_of_many_that_were_blocked_are_lost(te
 
 
 async def stop(backend: BackendUnderTest, *names: str, key: bytes = KEY) -> None:
-    """The first of these messages is dead and has stopped its key; the others died of it."""
+    """Publish messages whose first one dies and stops the key; the others die of the stopped key."""
     await backend.broker.join(backend.queue, "c", 1e6, order=OrderRules(stop=True))
     await send(backend, *names, key=key)
     assert await backend.settle("c", await take_all(backend), Kind.DEAD) == 1
@@ -176,7 +176,7 @@ async def stop(backend: BackendUnderTest, *names: str, key: bytes = KEY) -> None
 
 
 @pytest.mark.parametrize("key", [b"k", b"a\0b", b"\0"])
-def test_a_key_that_was_stopped_when_the_turns_were_lost_is_stopped_again(tell: Tell, key: bytes) -> None:
+def test_a_stopped_key_is_stopped_again_after_the_turns_were_deleted(tell: Tell, key: bytes) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await stop(backend, "1", "2", key=key)
         await server.lose("turns")
@@ -191,12 +191,12 @@ def test_a_key_that_was_stopped_when_the_turns_were_lost_is_stopped_again(tell: 
     tell(story)
 
 
-def test_what_is_blocked_of_a_stopped_key_when_the_turns_are_lost_dies_of_it(tell: Tell) -> None:
+def test_blocked_messages_of_a_stopped_key_die_after_the_turns_were_deleted(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await stop(backend, "1")
         await server.lose("turns")
         await send(backend, "2", "3", "4")
-        running = await take_all(backend)  # before the next look
+        running = await take_all(backend)  # before the next search for lost data
         assert ids(running) == ["2"]
         backend.at(LOOK)
         assert await take_all(backend) == []
@@ -209,7 +209,7 @@ def test_what_is_blocked_of_a_stopped_key_when_the_turns_are_lost_dies_of_it(tel
     tell(story)
 
 
-def test_all_keys_that_were_stopped_when_the_turns_were_lost_are_stopped_again(tell: Tell) -> None:
+def test_700_stopped_keys_are_stopped_again_after_the_turns_were_deleted(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         keys = [b"k%d" % n for n in range(700)]
         await stop(backend, "1")
@@ -223,10 +223,10 @@ def test_all_keys_that_were_stopped_when_the_turns_were_lost_are_stopped_again(t
 
 
 @pytest.mark.parametrize("lost", ["turns", "messages"])
-def test_no_search_for_what_was_lost_passes_on_the_turn_of_a_stopped_key(
+def test_the_search_for_lost_data_never_passes_on_the_turn_of_a_stopped_key(
     tell: Tell, lost: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There are so many keys that claims come between the looks."""
+    """There are so many keys that claims run between the searches."""
     monkeypatch.setattr("millstream.backends.redis.broker.LOOKS", 1)
 
     async def story(backend: BackendUnderTest, server: Server) -> None:
@@ -253,7 +253,7 @@ def test_no_search_for_what_was_lost_passes_on_the_turn_of_a_stopped_key(
 
 
 @pytest.mark.parametrize("replay", [False, True])
-def test_a_key_that_was_stopped_when_the_turns_were_lost_can_be_cleared_at_once(tell: Tell, replay: bool) -> None:
+def test_a_stopped_key_can_be_cleared_immediately_after_the_turns_were_deleted(tell: Tell, replay: bool) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await stop(backend, "1", "2")
         await server.lose("turns")
@@ -266,7 +266,7 @@ def test_a_key_that_was_stopped_when_the_turns_were_lost_can_be_cleared_at_once(
     tell(story)
 
 
-def test_a_clear_after_the_turns_were_lost_waits_for_the_message_that_runs(tell: Tell) -> None:
+def test_messages_replayed_by_a_clear_after_the_turns_were_deleted_wait_for_the_running_one(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await stop(backend, "1", "2")
         await server.lose("turns")
@@ -281,7 +281,7 @@ def test_a_clear_after_the_turns_were_lost_waits_for_the_message_that_runs(tell:
     tell(story)
 
 
-def test_dead_letters_of_a_key_that_was_stopped_when_the_turns_were_lost_are_not_replayed_one_by_one(tell: Tell) -> None:
+def test_dead_letters_of_a_stopped_key_are_not_replayed_after_the_turns_were_deleted(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await stop(backend, "1", "2")
         await server.lose("turns")
@@ -291,11 +291,11 @@ def test_dead_letters_of_a_key_that_was_stopped_when_the_turns_were_lost_are_not
     tell(story)
 
 
-# -- jobs that are gone ----------------------------------------------------------------------------------------------------
+# -- lost jobs -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("address", ["q"], indirect=True)
-def test_ready_jobs_that_others_trimmed_are_dead_and_their_ids_are_forgotten_in_time(tell: Tell) -> None:
+def test_ready_jobs_trimmed_by_another_program_are_dead_and_their_ids_expire(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.join("c", lease=1e6)
         await backend.publish("gone")
@@ -313,7 +313,7 @@ def test_ready_jobs_that_others_trimmed_are_dead_and_their_ids_are_forgotten_in_
 
 
 @pytest.mark.parametrize("address", ["q"], indirect=True)
-def test_scheduled_jobs_whose_bodies_are_lost_are_dead(tell: Tell) -> None:
+def test_scheduled_jobs_whose_bodies_were_deleted_are_dead(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.join("c", lease=1e6)
         await backend.publish("gone", delay=1000)
@@ -326,7 +326,7 @@ def test_scheduled_jobs_whose_bodies_are_lost_are_dead(tell: Tell) -> None:
 
 
 @pytest.mark.parametrize("address", ["q"], indirect=True)
-def test_a_claimed_job_that_others_trimmed_is_told_once(tell: Tell) -> None:
+def test_a_claimed_job_trimmed_by_another_program_leaves_one_dead_letter(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.join("c", "d", lease=1e6)
         await backend.publish("gone")
@@ -344,7 +344,7 @@ def test_a_claimed_job_that_others_trimmed_is_told_once(tell: Tell) -> None:
 
 @pytest.mark.parametrize("address", ["q"], indirect=True)
 @pytest.mark.parametrize("claimed", [False, True])
-def test_jobs_that_others_trimmed_leave_no_more_dead_letters_than_are_kept(
+def test_dead_max_count_applies_to_jobs_trimmed_by_another_program(
     tell: Tell, claimed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
@@ -367,7 +367,7 @@ def test_jobs_that_others_trimmed_leave_no_more_dead_letters_than_are_kept(
 # -- the clock and the server ----------------------------------------------------------------------------------------------
 
 
-def test_after_the_clock_was_set_back_a_lease_from_before_ends_within_its_length(tell: Tell) -> None:
+def test_after_the_clock_was_set_back_an_earlier_lease_ends_within_its_duration(tell: Tell) -> None:
     hour_ms = 3_600_000
 
     async def story(backend: BackendUnderTest, server: Server) -> None:
@@ -386,7 +386,7 @@ def test_after_the_clock_was_set_back_a_lease_from_before_ends_within_its_length
     tell(story)
 
 
-def test_leases_lapse_also_behind_a_proxy_that_leads_to_several_servers(tell: Tell) -> None:
+def test_leases_lapse_behind_a_proxy_to_several_servers(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.join("dead", lease=10)
         await send(backend, "1", key=None)

@@ -1,4 +1,4 @@
-"""The memory backend keeps the contract, from any thread."""
+"""The memory backend keeps the contract, and is thread-safe."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TestMemoryBroker(InMemory, BrokerContract):
 
 
 class TestGroupInMemory(InMemory, QueueContract):
-    """A group is a queue."""
+    """A group keeps the contract of a queue."""
 
     queue, other_queue = Address("t/g"), Address("t/h")
 
@@ -42,7 +42,7 @@ def broker(**options: Any) -> MemoryBroker:
 
 
 def in_a_thread(coroutine: Callable[[], Coroutine[Any, Any, Any]]) -> Future[Any]:
-    """Run a coroutine in an event loop and thread of its own."""
+    """Run a coroutine in its own event loop and thread."""
     future: Future[Any] = Future()
 
     def run() -> None:
@@ -70,7 +70,7 @@ def test_a_publish_in_one_thread_ends_a_wait_in_another() -> None:
     assert working.result(PATIENCE) == b"body"
 
 
-def test_an_ending_in_one_thread_is_told_in_another() -> None:
+def test_a_waiter_receives_an_ending_from_another_thread() -> None:
     backend = broker()
 
     async def work() -> None:
@@ -88,7 +88,7 @@ def test_an_ending_in_one_thread_is_told_in_another() -> None:
     assert asyncio.run(ask()) == DONE_ENDING
 
 
-def test_many_threads_lose_and_double_nothing() -> None:
+def test_many_threads_neither_lose_nor_duplicate_a_job() -> None:
     backend = broker()
     total = 400
 
@@ -115,7 +115,7 @@ def test_many_threads_lose_and_double_nothing() -> None:
     assert sorted(done) == sorted(f"s{s}-{n}".encode() for s in range(4) for n in range(1, total // 4 + 1))
 
 
-def test_a_wait_in_a_loop_that_was_closed_harms_nobody() -> None:
+def test_a_wait_in_a_closed_event_loop_does_not_affect_a_publish() -> None:
     backend = broker()
 
     async def abandon() -> None:
@@ -129,20 +129,20 @@ def test_a_wait_in_a_loop_that_was_closed_harms_nobody() -> None:
     assert asyncio.run(backend.inspector.status(Address("q"), "a")) == "ready"
 
 
-def test_brokers_of_one_name_and_namespace_share_their_queues() -> None:
+def test_brokers_with_the_same_name_and_namespace_share_their_queues() -> None:
     one, same, elsewhere = MemoryBroker("n"), MemoryBroker("n"), MemoryBroker("n", namespace="other")
     asyncio.run(one.publish(Address("q"), [Post("a", b"")]))
     assert asyncio.run(same.inspector.status(Address("q"), "a")) == "ready"
     assert asyncio.run(elsewhere.inspector.status(Address("q"), "a")) == "unknown"
 
 
-def test_brokers_without_a_name_are_each_alone() -> None:
+def test_brokers_without_a_name_share_nothing() -> None:
     one, other = MemoryBroker(), MemoryBroker()
     asyncio.run(one.publish(Address("q"), [Post("a", b"")]))
     assert asyncio.run(other.inspector.status(Address("q"), "a")) == "unknown"
 
 
-def test_queues_go_with_the_last_broker_of_their_name() -> None:
+def test_queues_are_deleted_with_the_last_broker_of_their_name() -> None:
     one = MemoryBroker("transient")
     asyncio.run(one.publish(Address("q"), [Post("a", b"")]))
     del one
@@ -150,7 +150,7 @@ def test_queues_go_with_the_last_broker_of_their_name() -> None:
     assert asyncio.run(MemoryBroker("transient").inspector.status(Address("q"), "a")) == "unknown"
 
 
-def test_a_clock_that_was_passed_in_rules_everything() -> None:
+def test_the_given_clock_is_used_for_every_time() -> None:
     now = 1000.0
     backend = MemoryBroker(id_ttl=50, clock=lambda: now)
 
@@ -171,7 +171,7 @@ def test_a_clock_that_was_passed_in_rules_everything() -> None:
     assert asyncio.run(backend.publish(Address("q"), [Post("a", b"")])) == [Receipt.CREATED]
 
 
-def test_what_has_expired_takes_no_room_for_ever() -> None:
+def test_the_memory_of_expired_records_is_freed() -> None:
     now = 0.0
     backend = MemoryBroker(id_ttl=1, clock=lambda: now)
 

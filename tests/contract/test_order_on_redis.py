@@ -1,4 +1,4 @@
-"""Order per key, as only a server can show it: what is left behind, what takes several goes, and what other hands destroy."""
+"""Order per key on a real server: no keys left behind, changes in several calls, and data destroyed by other programs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from millstream.testing.keyed import KEY, begin, dead, finish_all, retry, send, 
 from tests.contract.stories import Server, Tell
 
 ORDER = ("turns", "blocked", "keyed", "stopped", "stopped_letters", "sweeps")
-"""The words of the keys that are there for order alone."""
+"""The names of the keys that exist only for order."""
 
 MANY = 1200
-"""More than one go may move."""
+"""More messages than one call may move."""
 
 
 async def send_many(backend: BackendUnderTest, count: int) -> list[str]:
@@ -33,7 +33,7 @@ async def letters(backend: BackendUnderTest, reason: str) -> list[str]:
     return found
 
 
-def test_keys_whose_messages_have_all_ended_leave_nothing_behind(tell: Tell) -> None:
+def test_ordering_keys_whose_messages_have_all_ended_leave_nothing_behind(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         first = await begin(backend, *"12345678")
         await send(backend, "other", key=b"other")
@@ -51,7 +51,7 @@ def test_keys_whose_messages_have_all_ended_leave_nothing_behind(tell: Tell) -> 
     tell(story)
 
 
-def test_a_key_that_was_stopped_and_cleared_leaves_nothing_behind(tell: Tell) -> None:
+def test_a_stopped_and_cleared_key_leaves_nothing_behind(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         for replay in (True, False):
             await backend.broker.join(backend.queue, "c", 30, order=OrderRules(stop=True))
@@ -66,7 +66,7 @@ def test_a_key_that_was_stopped_and_cleared_leaves_nothing_behind(tell: Tell) ->
 
 
 @pytest.mark.parametrize("address", ["t/g"], indirect=True)
-def test_a_removed_group_leaves_no_key_of_its_order(tell: Tell) -> None:
+def test_a_removed_group_leaves_no_ordering_data_behind(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.broker.join(backend.queue, "c", 30, order=OrderRules(stop=True))
         for key in (b"x", b"y"):
@@ -82,7 +82,7 @@ def test_a_removed_group_leaves_no_key_of_its_order(tell: Tell) -> None:
     tell(story)
 
 
-def test_many_that_wait_for_a_key_that_stops_die_in_their_order(tell: Tell) -> None:
+def test_many_blocked_messages_of_a_stopped_key_die_in_order(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.broker.join(backend.queue, "c", 30, order=OrderRules(stop=True))
         names = await send_many(backend, MANY)
@@ -99,7 +99,7 @@ def test_many_that_wait_for_a_key_that_stops_die_in_their_order(tell: Tell) -> N
 
 
 @pytest.mark.parametrize("swept", [True, False])
-def test_many_that_died_of_a_stopped_key_come_back_in_their_order(tell: Tell, swept: bool) -> None:
+def test_many_dead_letters_of_a_stopped_key_are_replayed_in_order(tell: Tell, swept: bool) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.broker.join(backend.queue, "c", 30, order=OrderRules(stop=True))
         names = await send_many(backend, MANY)
@@ -117,7 +117,7 @@ def test_many_that_died_of_a_stopped_key_come_back_in_their_order(tell: Tell, sw
     tell(story)
 
 
-def test_a_turn_whose_message_others_destroyed_goes_on(tell: Tell) -> None:
+def test_the_turn_of_a_claimed_message_trimmed_by_another_program_is_passed_on(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await begin(backend, "1", "2", "3")
         await backend.broker.leave(backend.queue, "c")
@@ -133,13 +133,13 @@ def test_a_turn_whose_message_others_destroyed_goes_on(tell: Tell) -> None:
     tell(story)
 
 
-# -- other hands -----------------------------------------------------------------------------------------------------------
+# -- other programs --------------------------------------------------------------------------------------------------------
 
 
-def test_a_turn_whose_ready_message_others_deleted_goes_on(tell: Tell) -> None:
+def test_the_turn_of_a_ready_message_trimmed_by_another_program_is_passed_on(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         first = await begin(backend, "1", "2", "3")
-        await backend.settle("c", [first])  # "2" is ready, with the turn
+        await backend.settle("c", [first])  # "2" is ready and has the turn
         await server.call("XTRIM", server.keys["stream"], "MAXLEN", 0)
         backend.at(3)
         assert await finish_all(backend) == ["3"]
@@ -147,7 +147,7 @@ def test_a_turn_whose_ready_message_others_deleted_goes_on(tell: Tell) -> None:
     tell(story)
 
 
-def test_letters_of_a_key_that_is_stopped_are_bounded_like_all(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_max_count_limits_the_dead_letters_of_a_stopped_key(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         monkeypatch.setattr(backend.broker, "_dead_max_count", 50)
         await backend.broker.join(backend.queue, "c", 1e6, order=OrderRules(stop=True))
@@ -166,7 +166,7 @@ async def write(server: Server, *fields: str) -> None:
     await server.call("XADD", server.keys.get("log", server.keys["stream"]), "*", *fields)
 
 
-def test_what_others_write_twice_under_one_id_is_given_one_at_a_time(tell: Tell) -> None:
+def test_foreign_entries_with_the_same_id_are_delivered_one_at_a_time(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.join("c", lease=1e6)
         for _ in range(2):
@@ -179,7 +179,7 @@ def test_what_others_write_twice_under_one_id_is_given_one_at_a_time(tell: Tell)
     tell(story)
 
 
-def test_a_place_that_others_write_strands_nothing(tell: Tell) -> None:
+def test_an_invalid_position_in_a_foreign_entry_strands_no_message(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await backend.join("c", lease=1e6)
         await write(server, "d", "1", "k", "k", "i", "1", "o", "anywhere")

@@ -43,7 +43,7 @@ class TestOnRedis(OnRedis, BrokerContract):
 
 
 class Group(QueueContract):
-    """A group is a queue."""
+    """A group keeps the contract of a queue."""
 
     queue, other_queue = Address("t/g"), Address("t/h")
 

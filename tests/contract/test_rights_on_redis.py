@@ -1,4 +1,4 @@
-"""Users with few rights: what still works for them, and what they are told."""
+"""Redis users with few permissions: what still works for them, and which warnings they get."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 def user(url: str, *rules: str) -> str:
-    """The URL of a new user, who may do everything but for these rules."""
+    """Create a user with all permissions except these rules. Returns the URL of the user."""
     name = f"user-{secrets.token_hex(4)}"
     with redis.Redis.from_url(url) as operator:
         operator.execute_command("ACL", "SETUSER", name, "on", ">secret", "~*", "&*", "+@all", *rules)
@@ -64,27 +64,29 @@ def warnings(caplog: pytest.LogCaptureFixture, about: str) -> int:
 
 
 @looped
-async def test_a_user_without_dangerous_commands_serves_and_is_told_what_is_lost(
+async def test_a_worker_without_dangerous_commands_runs_jobs_and_warns_about_the_limits(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = app_at(user(url, "-@dangerous"), new_namespace())
     async with app, app.worker():
         double = app.tasks["double"]
         assert await (await double.enqueue(1)).result(timeout=PATIENCE) == 2
-        # The worker sleeps by now, and is to be woken when this is due.
+        # The worker is idle by now and must wake up when this job is due.
         assert await (await double.options(delay=0.9).enqueue(2)).result(timeout=PATIENCE) == 4
     assert warnings(caplog, "may not run INFO") >= 1
     assert warnings(caplog, "grant +client|unblock") == 1
 
 
 @looped
-async def test_the_version_is_known_to_a_user_who_may_ask_for_nothing(url: str) -> None:
+async def test_the_server_version_is_known_without_the_permission_to_run_info(url: str) -> None:
     async with brokers(new_namespace(), url, user(url, "-info", "-client", "-config")) as (free, bound):
         assert bound.capabilities.server == free.capabilities.server
 
 
 @looped
-async def test_eviction_is_warned_about_where_the_settings_may_not_be_read(url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_eviction_is_warned_about_without_the_permission_to_run_config(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with redis.Redis.from_url(url) as operator:
         operator.config_set("maxmemory-policy", "allkeys-lru")
         try:
@@ -95,7 +97,7 @@ async def test_eviction_is_warned_about_where_the_settings_may_not_be_read(url: 
 
 
 @looped
-async def test_a_caller_who_may_not_subscribe_gets_results_and_one_warning(url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_caller_that_may_not_subscribe_gets_results_and_one_warning(url: str, caplog: pytest.LogCaptureFixture) -> None:
     namespace = new_namespace()
     worker, caller = app_at(url, namespace), app_at(user(url, "resetchannels"), namespace)
     async with worker, worker.worker(), caller:
@@ -105,7 +107,7 @@ async def test_a_caller_who_may_not_subscribe_gets_results_and_one_warning(url: 
 
 
 @looped
-async def test_jobs_end_completely_where_the_worker_may_not_publish(
+async def test_jobs_end_and_waiters_get_results_if_the_worker_may_not_publish(
     url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(results, "LOOK_SECONDS", 0.05)
@@ -124,7 +126,7 @@ async def test_jobs_end_completely_where_the_worker_may_not_publish(
 
 
 @looped
-async def test_users_with_and_without_the_right_to_ask_who_the_server_is_let_leases_lapse(url: str) -> None:
+async def test_leases_lapse_if_only_some_workers_may_run_info(url: str) -> None:
     async with brokers(new_namespace(), url, user(url, "-info")) as (free, bound):
         now = 1_000_000.0
         for broker in (free, bound):
@@ -144,7 +146,7 @@ async def test_users_with_and_without_the_right_to_ask_who_the_server_is_let_lea
 
 
 @looped
-async def test_results_are_pushed_to_all_who_wait_if_the_namespace_has_a_blank_in_it(
+async def test_results_are_pushed_to_all_waiters_if_the_namespace_contains_a_space(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(results, "LOOK_SECONDS", 3600.0)

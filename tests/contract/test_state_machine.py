@@ -1,6 +1,6 @@
-"""Two backends walk through the same random histories, and after every step look the same.
+"""Two backends run through the same random histories and must look the same after every step.
 
-``MILLSTREAM_MODEL_STEPS`` is how many steps to walk at least; ``MILLSTREAM_MODEL_SERVER=redis`` walks on Redis, not Valkey.
+``MILLSTREAM_MODEL_STEPS`` is the minimum number of steps. ``MILLSTREAM_MODEL_SERVER=redis`` uses Redis instead of Valkey.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tests.contract.machine.queue import TwoBackends
 from tests.contract.machine.topic import TwoTopics
 from tests.contract.machine.walk import walk
 
-# steps in all, unless the environment says otherwise
+# total number of steps, unless the environment sets another
 TOTAL_STEPS = 1500
 
-# steps after which a planted bug should have been found
+# number of steps within which a planted bug must be found
 ENOUGH = 30_000
 
 OPTIONS: dict[str, Any] = {"id_ttl": 1e6, "dead_max_age": 60.0, "dead_max_count": 4}
@@ -53,10 +53,10 @@ def test_the_redis_backend_behaves_as_the_memory_backend(histories: str, request
 
     steps = int(os.environ.get("MILLSTREAM_MODEL_STEPS", TOTAL_STEPS))
     walked = walk(memory, redis, steps, HISTORIES[histories])
-    assert walked >= steps, server  # a difference between the two raises on the way
+    assert walked >= steps, server  # a difference between the two raises before this line
 
 
-# -- the machine finds what is planted -------------------------------------------------------------------------------------
+# -- planted bugs ----------------------------------------------------------------------------------------------------------
 
 IN_QUEUES = (
     bugs.Unfenced,
@@ -85,7 +85,7 @@ def test_a_planted_bug_is_found(rules: type[MemoryQueue]) -> None:
 
 
 @pytest.mark.parametrize("rules", [bugs.Crowded, bugs.Level, bugs.Backward], ids=lambda rules: rules.__name__)
-def test_a_bug_planted_where_owners_are_is_found(rules: type[MemoryQueue]) -> None:
+def test_a_planted_bug_in_the_ownership_of_shards_is_found(rules: type[MemoryQueue]) -> None:
     class Buggy(MemoryBroker):
         _rules = rules
 
@@ -94,7 +94,7 @@ def test_a_bug_planted_where_owners_are_is_found(rules: type[MemoryQueue]) -> No
 
 
 @pytest.mark.parametrize("rules", [bugs.Crowded, bugs.Backward], ids=lambda rules: rules.__name__)
-def test_what_must_never_be_is_seen_without_another_backend_to_compare(rules: type[MemoryQueue]) -> None:
+def test_the_invariants_of_ownership_find_a_bug_without_a_second_backend(rules: type[MemoryQueue]) -> None:
     class Buggy(MemoryBroker):
         _rules = rules
 
@@ -103,7 +103,7 @@ def test_what_must_never_be_is_seen_without_another_backend_to_compare(rules: ty
 
 
 @pytest.mark.parametrize("rules", [bugs.Oblivious, bugs.Clinging], ids=lambda rules: rules.__name__)
-def test_an_id_that_is_free_too_early_or_too_late_is_seen_without_another_backend(rules: type[MemoryQueue]) -> None:
+def test_an_id_that_is_free_too_early_or_too_late_is_found_without_a_second_backend(rules: type[MemoryQueue]) -> None:
     class Buggy(MemoryBroker):
         _rules = rules
 
@@ -112,7 +112,7 @@ def test_an_id_that_is_free_too_early_or_too_late_is_seen_without_another_backen
 
 
 @pytest.mark.parametrize("topics", [bugs.Impatient, bugs.Partial, bugs.Forgetful], ids=lambda topics: topics.__name__)
-def test_a_bug_planted_in_a_topic_is_found(topics: type[MemoryTopic]) -> None:
+def test_a_planted_bug_in_a_topic_is_found(topics: type[MemoryTopic]) -> None:
     class Buggy(MemoryBroker):
         _topics = topics
 

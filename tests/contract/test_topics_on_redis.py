@@ -1,4 +1,4 @@
-"""What happens to a topic by other hands: places destroyed, everything flushed, foreign entries, other programs' groups."""
+"""Topics that another program changes: destroyed consumer groups, flushed servers, foreign entries, foreign groups."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Story = Callable[[BackendUnderTest, "Log"], Coroutine[Any, Any, None]]
 
 
 class Log:
-    """The log itself, as another program sees it."""
+    """The log as another program sees it."""
 
     def __init__(self, broker: RedisBroker, namespace: str) -> None:
         self.key = topic_keys(namespace, TOPIC)["log"]
         self.namespace = namespace
         self.call = broker._commands.call
 
-    async def destroy_place(self, group: str) -> None:
+    async def destroy_consumer_group(self, group: str) -> None:
         assert await self.call("XGROUP", "DESTROY", self.key, group) == 1
 
     async def write(self, *fields: str) -> None:
@@ -41,7 +41,7 @@ class Log:
 
 @pytest.fixture(params=["valkey_server", "redis_server"])
 def tell(request: pytest.FixtureRequest) -> Callable[[Story], None]:
-    """Plays a story on each server."""
+    """Runs a story on each server."""
     url = request.getfixturevalue(request.param)
 
     def play(story: Story) -> None:
@@ -60,10 +60,12 @@ def tell(request: pytest.FixtureRequest) -> Callable[[Story], None]:
 Tell = Callable[[Story], None]
 
 
-# -- a place that was destroyed --------------------------------------------------------------------------------------------
+# -- destroyed consumer groups and flushed servers -------------------------------------------------------------------------
 
 
-def test_a_group_whose_place_was_destroyed_goes_on_from_its_note(tell: Tell, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_group_whose_consumer_group_was_destroyed_continues_at_its_stored_position(
+    tell: Tell, caplog: pytest.LogCaptureFixture
+) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await begin(backend, "a", "b")
         await emit(backend, "1", "2", "3", "4")
@@ -72,7 +74,7 @@ def test_a_group_whose_place_was_destroyed_goes_on_from_its_note(tell: Tell, cap
         backend.at(2)
         await claim(backend, "b", 0)
         noted = (await take(backend, "b", 2))[-1].ref.decode().removeprefix("L")
-        await log.destroy_place("a")
+        await log.destroy_consumer_group("a")
         await emit(backend, "5")
         assert ids(await take(backend, "a")) == ["3", "4", "5"]
         assert ids(await take(backend, "b")) == ["3", "4", "5"]
@@ -82,11 +84,11 @@ def test_a_group_whose_place_was_destroyed_goes_on_from_its_note(tell: Tell, cap
     tell(story)
 
 
-def test_what_a_group_without_its_place_was_not_given_stays(tell: Tell) -> None:
+def test_events_stay_in_the_log_for_a_group_whose_consumer_group_was_destroyed(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await begin(backend, "a", "b")
         await emit(backend, "1", "2", "3")
-        await log.destroy_place("a")
+        await log.destroy_consumer_group("a")
         await finish(backend, "b")
         for second in (2, 4):
             backend.at(second)
@@ -96,18 +98,18 @@ def test_what_a_group_without_its_place_was_not_given_stays(tell: Tell) -> None:
     tell(story)
 
 
-def test_a_group_that_began_at_the_end_and_lost_its_place_goes_on_there(tell: Tell) -> None:
+def test_a_group_that_started_at_the_end_continues_there_after_its_consumer_group_was_destroyed(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await emit(backend, "1")
         await begin(backend, "a", start=END)
-        await log.destroy_place("a")
+        await log.destroy_consumer_group("a")
         await emit(backend, "2")
         assert ids(await take(backend, "a")) == ["2"]
 
     tell(story)
 
 
-def test_a_deleted_log_whose_clock_went_back_is_given_from_its_beginning_to_every_group(
+def test_every_group_reads_a_deleted_log_from_the_beginning_after_the_clock_was_set_back(
     tell: Tell, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
@@ -132,20 +134,20 @@ def test_a_deleted_log_whose_clock_went_back_is_given_from_its_beginning_to_ever
 
 
 @pytest.mark.parametrize("to", [END, "9000000000000-0"])
-def test_a_group_that_was_moved_forward_and_loses_its_place_is_given_again_what_it_held(tell: Tell, to: str) -> None:
+def test_a_group_moved_forward_receives_its_held_events_again_if_its_consumer_group_is_destroyed(tell: Tell, to: str) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await begin(backend, "a", keep_count=10)
         await emit(backend, "1", "2", "3", "4", "5")
         one, *_ = await take(backend, "a", 3)
         await end(backend, "a", [one])
         await backend.broker.seek(A, to)
-        await log.destroy_place("a")
+        await log.destroy_consumer_group("a")
         assert ids(await take(backend, "a")) == ["2", "3", "4", "5"]
 
     tell(story)
 
 
-def test_a_claim_that_finds_its_place_destroyed_takes_retries_too(tell: Tell) -> None:
+def test_a_claim_that_recreates_a_destroyed_consumer_group_takes_retries_too(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await begin(backend, "a")
         await backend.join("left", queue=A)
@@ -156,37 +158,37 @@ def test_a_claim_that_finds_its_place_destroyed_takes_retries_too(tell: Tell) ->
         await backend.broker.leave(A, "left")
         backend.at(2)
         await claim(backend, "a", 0)
-        await log.destroy_place("a")
+        await log.destroy_consumer_group("a")
         assert sorted(ids(await take(backend, "a"))) == ["orphaned", "retried"]
 
     tell(story)
 
 
-def test_a_group_without_its_place_can_be_moved(tell: Tell) -> None:
+def test_a_group_whose_consumer_group_was_destroyed_can_be_moved(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await begin(backend, "a")
         await emit(backend, "1", "2")
         await take(backend, "a")
-        await log.destroy_place("a")
+        await log.destroy_consumer_group("a")
         assert await backend.broker.seek(A, BEGINNING)
         assert ids(await take(backend, "a")) == ["1", "2"]
 
     tell(story)
 
 
-def test_a_group_without_its_place_is_seen(tell: Tell) -> None:
+def test_a_group_whose_consumer_group_was_destroyed_is_listed(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await begin(backend, "a")
         await emit(backend, "1")
         position = (await group_state(backend, "a")).position
-        await log.destroy_place("a")
+        await log.destroy_consumer_group("a")
         seen = await group_state(backend, "a")
         assert (seen.position, seen.lag, seen.consumers) == (position, None, 1)
 
     tell(story)
 
 
-def test_after_everything_was_flushed_a_consumer_joins_again_and_goes_on(tell: Tell) -> None:
+def test_a_consumer_can_join_again_after_a_flush(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await begin(backend, "a", "b")
         await emit(backend, "1", "2")
@@ -209,7 +211,7 @@ async def names_of_groups(backend: BackendUnderTest) -> list[str]:
 
 
 @pytest.mark.parametrize("others_first", [True, False])
-def test_after_everything_was_flushed_who_joins_first_makes_all_it_knew_of_the_topic(tell: Tell, others_first: bool) -> None:
+def test_the_first_join_after_a_flush_restores_everything_the_broker_knew_of_the_topic(tell: Tell, others_first: bool) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await begin(backend, "a", keep_count=2)
         await begin(backend, "b", start=END)
@@ -232,7 +234,7 @@ def test_after_everything_was_flushed_who_joins_first_makes_all_it_knew_of_the_t
     tell(story)
 
 
-def test_after_everything_was_flushed_who_opens_the_topic_again_makes_all_it_knew_of_it(tell: Tell) -> None:
+def test_opening_a_topic_after_a_flush_restores_everything_the_broker_knew_of_it(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await begin(backend, "a", start=END)
         await log.call("FLUSHALL")
@@ -243,12 +245,12 @@ def test_after_everything_was_flushed_who_opens_the_topic_again_makes_all_it_kne
     tell(story)
 
 
-def test_a_group_that_was_removed_is_not_made_again_with_the_others(tell: Tell) -> None:
+def test_a_removed_group_is_not_restored_after_a_flush(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await begin(backend, "a", "b", "c")
         await (await backend.another()).remove_group(B)
         await backend.broker.leave(A, "a")
-        await backend.join("a", queue=A)  # nothing was flushed: it concerns this group alone
+        await backend.join("a", queue=A)  # nothing was flushed, so only this group is joined
         assert await names_of_groups(backend) == ["a", "c"]
         await backend.broker.remove_group(B)
         await log.call("FLUSHALL")
@@ -258,7 +260,7 @@ def test_a_group_that_was_removed_is_not_made_again_with_the_others(tell: Tell) 
     tell(story)
 
 
-def test_a_group_by_prefix_that_others_declare_is_theirs_to_make_again(tell: Tell) -> None:
+def test_a_prefix_group_is_restored_only_by_the_process_that_declares_it(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await (await backend.another()).open_prefix(TOPIC, "audit", BEGINNING)
         await begin(backend, "a")
@@ -274,7 +276,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
 
 
-def test_what_was_flushed_is_told_once_of_each_group_also_if_others_made_it_first(
+def test_a_flush_is_reported_once_per_group_even_if_another_process_restored_it(
     tell: Tell, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
@@ -295,7 +297,7 @@ def test_what_was_flushed_is_told_once_of_each_group_also_if_others_made_it_firs
 
 @pytest.mark.parametrize("other", [True, False])
 @pytest.mark.parametrize("letters", [True, False])
-def test_a_consumer_group_that_a_join_makes_again_is_told(
+def test_a_consumer_group_recreated_by_a_join_is_reported(
     tell: Tell, caplog: pytest.LogCaptureFixture, letters: bool, other: bool
 ) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
@@ -312,7 +314,7 @@ def test_a_consumer_group_that_a_join_makes_again_is_told(
     tell(story)
 
 
-def test_a_group_that_was_removed_and_is_joined_anew_was_not_lost(tell: Tell, caplog: pytest.LogCaptureFixture) -> None:
+def test_joining_a_removed_group_reports_no_loss(tell: Tell, caplog: pytest.LogCaptureFixture) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await begin(backend, "a")
         await backend.join("letters", queue=A.dead)
@@ -333,7 +335,7 @@ async def taken_by_prefix(backend: BackendUnderTest, topic: str) -> list[str]:
     return ids(await backend.take(f"c-{topic}", queue=address))
 
 
-def test_a_prefix_begins_where_it_says_also_if_others_open_topics_at_that_moment(
+def test_a_prefix_group_starts_at_its_position_despite_topics_opened_at_the_same_time(
     tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
@@ -361,7 +363,7 @@ def test_a_prefix_begins_where_it_says_also_if_others_open_topics_at_that_moment
     tell(story)
 
 
-def test_a_prefix_that_is_removed_leaves_no_group_also_if_others_open_topics_at_that_moment(
+def test_a_removed_prefix_leaves_no_group_despite_topics_opened_at_the_same_time(
     tell: Tell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
@@ -385,7 +387,7 @@ def test_a_prefix_that_is_removed_leaves_no_group_also_if_others_open_topics_at_
     tell(story)
 
 
-def test_a_prefix_that_was_flushed_gets_all_of_the_topics_that_came_since(tell: Tell) -> None:
+def test_a_prefix_group_receives_every_event_of_topics_opened_after_a_flush(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await backend.broker.open_prefix("orders.", "audit", END)
         await log.call("FLUSHALL")
@@ -400,7 +402,7 @@ def test_a_prefix_that_was_flushed_gets_all_of_the_topics_that_came_since(tell: 
 # -- a long log ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_one_go_cannot_remove_from_a_long_log_the_next_claims_remove_without_a_pause(tell: Tell) -> None:
+def test_consecutive_claims_trim_a_long_log_without_a_pause(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await begin(backend, "a")
         for first in range(1, 25_000, 1_000):
@@ -416,10 +418,10 @@ def test_what_one_go_cannot_remove_from_a_long_log_the_next_claims_remove_withou
     tell(story)
 
 
-# -- foreign hands ---------------------------------------------------------------------------------------------------------
+# -- entries and groups of other programs ----------------------------------------------------------------------------------
 
 
-def test_foreign_entries_come_as_raw_ones_and_the_rest_goes_on(tell: Tell) -> None:
+def test_foreign_entries_are_delivered_raw_and_do_not_block_events(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await begin(backend, "a", "b")
         await emit(backend, "1")
@@ -438,7 +440,7 @@ def test_foreign_entries_come_as_raw_ones_and_the_rest_goes_on(tell: Tell) -> No
     tell(story)
 
 
-def test_a_foreign_entry_survives_a_crash(tell: Tell) -> None:
+def test_a_foreign_entry_is_redelivered_after_a_crash(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await begin(backend, "a")
         await backend.join("next", queue=A)
@@ -451,7 +453,7 @@ def test_a_foreign_entry_survives_a_crash(tell: Tell) -> None:
     tell(story)
 
 
-def test_an_event_that_was_deleted_while_it_was_held_leaves_a_letter_if_its_holder_dies(tell: Tell) -> None:
+def test_an_event_deleted_while_it_runs_leaves_a_dead_letter_if_its_consumer_dies(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await begin(backend, "a")
         await backend.join("next", queue=A)
@@ -466,7 +468,7 @@ def test_an_event_that_was_deleted_while_it_was_held_leaves_a_letter_if_its_hold
     tell(story)
 
 
-def test_the_group_of_another_program_holds_the_log_and_is_not_ours_to_remove(tell: Tell) -> None:
+def test_the_group_of_another_program_keeps_the_log_and_cannot_be_removed(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         await begin(backend, "a")
         await log.call("XGROUP", "CREATE", log.key, "theirs", "0")
@@ -486,7 +488,7 @@ def test_the_group_of_another_program_holds_the_log_and_is_not_ours_to_remove(te
     tell(story)
 
 
-# -- what is left behind ---------------------------------------------------------------------------------------------------
+# -- nothing is left behind ------------------------------------------------------------------------------------------------
 
 
 def test_a_removed_group_leaves_no_key(tell: Tell) -> None:
@@ -497,7 +499,7 @@ def test_a_removed_group_leaves_no_key(tell: Tell) -> None:
         await end(backend, "a", [dead], Kind.DEAD)
         await end(backend, "a", [retried], Kind.RETRY, delay=60)
         await backend.broker.pause(A)
-        await backend.join("c", "left", queue=A.dead)  # a consumer of the dead letters, one that left some, and a token
+        await backend.join("c", "left", queue=A.dead)  # a consumer, one that leaves messages behind, and a wake-up token
         await backend.broker.resume(A)
         await backend.take("left", queue=A.dead)
         await backend.broker.leave(A.dead, "left")
@@ -526,7 +528,7 @@ def test_a_long_log_is_trimmed_in_a_few_claims(tell: Tell) -> None:
     tell(story)
 
 
-# -- those who follow, when the log is not what it was ---------------------------------------------------------------------
+# -- followers of a lost or changed log ------------------------------------------------------------------------------------
 
 
 async def read(backend: BackendUnderTest, after: Position, count: int = 1000) -> tuple[list[str], int, Position]:
@@ -540,7 +542,7 @@ async def begin_to_follow(backend: BackendUnderTest) -> Position:
 
 @pytest.mark.parametrize("seen_empty", [True, False])
 @pytest.mark.parametrize("flushed", [True, False])
-def test_after_the_log_was_lost_who_follows_is_told_and_reads_the_new_one(tell: Tell, flushed: bool, seen_empty: bool) -> None:
+def test_a_follower_notices_a_lost_log_and_reads_the_new_one(tell: Tell, flushed: bool, seen_empty: bool) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         at = await begin_to_follow(backend)
         await emit(backend, "1", "2", "3")
@@ -559,7 +561,7 @@ def test_after_the_log_was_lost_who_follows_is_told_and_reads_the_new_one(tell: 
     tell(story)
 
 
-def test_a_new_log_that_is_longer_than_the_old_one_is_told_from_it(tell: Tell) -> None:
+def test_a_follower_recognises_a_new_log_that_is_longer_than_the_old_one(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         at = await begin_to_follow(backend)
         await emit(backend, "1")
@@ -574,7 +576,7 @@ def test_a_new_log_that_is_longer_than_the_old_one_is_told_from_it(tell: Tell) -
     tell(story)
 
 
-def test_a_flushed_log_whose_clock_went_back_is_read_from_its_beginning(tell: Tell) -> None:
+def test_a_follower_reads_a_flushed_log_from_the_beginning_after_the_clock_was_set_back(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         backend.at(10)
         at = await begin_to_follow(backend)
@@ -589,7 +591,7 @@ def test_a_flushed_log_whose_clock_went_back_is_read_from_its_beginning(tell: Te
     tell(story)
 
 
-def test_a_deleted_log_whose_clock_went_back_is_a_gap_that_nobody_can_count(tell: Tell) -> None:
+def test_a_follower_of_a_deleted_log_misses_an_unknown_number_after_the_clock_was_set_back(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         backend.at(10)
         at = await begin_to_follow(backend)
@@ -606,7 +608,7 @@ def test_a_deleted_log_whose_clock_went_back_is_a_gap_that_nobody_can_count(tell
     tell(story)
 
 
-def test_a_log_that_lost_its_end_is_not_read_again(tell: Tell) -> None:
+def test_a_follower_does_not_read_a_log_again_that_lost_its_end(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         at = await begin_to_follow(backend)
         await emit(backend, "1", "2")
@@ -620,7 +622,7 @@ def test_a_log_that_lost_its_end_is_not_read_again(tell: Tell) -> None:
         backend.at(2)
         await emit(backend, "5", "6", "7")
         assert (await read(backend, later))[:2] == (["5", "6", "7"], 0)
-        found, missed, later = await read(backend, at, 1)  # one who looks only now
+        found, missed, later = await read(backend, at, 1)  # a follower that reads only now
         assert (found, missed) == (["5"], 0)
         found, missed, later = await read(backend, later)
         assert (found, missed) == (["6", "7"], UNKNOWN)
@@ -628,7 +630,7 @@ def test_a_log_that_lost_its_end_is_not_read_again(tell: Tell) -> None:
     tell(story)
 
 
-def test_who_follows_counts_what_another_program_deleted(tell: Tell) -> None:
+def test_a_follower_counts_events_deleted_by_another_program_as_missed(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         at = await begin_to_follow(backend)
         await emit(backend, *"123456")
@@ -643,7 +645,7 @@ def test_who_follows_counts_what_another_program_deleted(tell: Tell) -> None:
     tell(story)
 
 
-def test_a_flushed_topic_is_known_to_be_followed_once_someone_has_read_on(tell: Tell) -> None:
+def test_a_flushed_topic_is_followed_again_after_the_next_follow(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         at = await begin_to_follow(backend)
         await log.call("FLUSHALL")
@@ -653,7 +655,7 @@ def test_a_flushed_topic_is_known_to_be_followed_once_someone_has_read_on(tell: 
     tell(story)
 
 
-def test_a_foreign_entry_is_read_by_who_follows_as_a_raw_one(tell: Tell) -> None:
+def test_a_follower_reads_a_foreign_entry_raw(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         at = await begin_to_follow(backend)
         await log.write("user", "7")
@@ -663,7 +665,7 @@ def test_a_foreign_entry_is_read_by_who_follows_as_a_raw_one(tell: Tell) -> None
     tell(story)
 
 
-def test_looking_for_topics_again_brings_only_what_is_new(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_a_prefix_again_transfers_only_new_topics(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         assert isinstance(backend.broker, RedisBroker)
         names = [f"orders.{n:04d}" for n in range(1500)]

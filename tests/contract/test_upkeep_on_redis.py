@@ -1,4 +1,4 @@
-"""How much a server works for the upkeep of a topic, and what consumers leave there: it does not grow with their number."""
+"""The server's work for the upkeep of a topic, and the traces of consumers there, do not grow with the number of consumers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from millstream.testing.topic import TOPIC, A, begin, claim, emit, finish, state
 
 SECONDS = 5
 SWEEPS = ("xtrim", "xinfo|groups", "xrange")
-"""What trimming a log takes, and nothing else does."""
+"""Commands that only the trimming of a log uses."""
 
 
 class Server:
-    """What a server says it has done, and the names it knows."""
+    """The command statistics of a server, and the names it stores."""
 
     def __init__(self, broker: RedisBroker, namespace: str) -> None:
         self._call = broker._commands.call
@@ -39,7 +39,7 @@ class Server:
         return counted
 
     async def consumers(self) -> set[str]:
-        """Every consumer's name, in the log and in the group's own stream."""
+        """Return the names of all consumers, in the log and in the group's own stream."""
         log = topic_keys(self._namespace, TOPIC)["log"]
         told = [*await self._call("XINFO", "CONSUMERS", log, "a")]
         told += await self._call("XINFO", "CONSUMERS", queue_keys(self._namespace, A)["stream"], GROUP)
@@ -72,7 +72,7 @@ def tell(request: pytest.FixtureRequest) -> Callable[[Story], Any]:
 Tell = Callable[[Story], Any]
 
 
-def test_forty_consumers_do_not_sweep_more_often_than_one(tell: Tell) -> None:
+def test_forty_consumers_do_not_trim_more_often_than_one(tell: Tell) -> None:
     async def sweep(backend: BackendUnderTest, server: Server, consumers: int) -> Counter[str]:
         names = [f"c{n}" for n in range(consumers)]
         await begin(backend, "a", "b")
@@ -94,7 +94,7 @@ def test_forty_consumers_do_not_sweep_more_often_than_one(tell: Tell) -> None:
     assert together["xtrim"] <= 2 * SECONDS and together["xrange"] <= SECONDS
 
 
-def test_what_lapsed_is_taken_over_by_one_call_however_many_look(tell: Tell) -> None:
+def test_messages_of_a_lapsed_consumer_are_taken_over_by_one_call(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         names = [f"c{n}" for n in range(40)]
         await begin(backend, "a")
@@ -116,7 +116,7 @@ def test_what_lapsed_is_taken_over_by_one_call_however_many_look(tell: Tell) -> 
     tell(story)
 
 
-def test_nothing_to_do_is_looked_for_without_touching_a_single_entry(tell: Tell) -> None:
+def test_a_claim_with_nothing_to_do_reads_no_entry(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         names = [f"c{n}" for n in range(40)]
         await begin(backend, "a")
@@ -134,7 +134,7 @@ def test_nothing_to_do_is_looked_for_without_touching_a_single_entry(tell: Tell)
     tell(story)
 
 
-def test_no_name_of_a_consumer_outlives_it(tell: Tell) -> None:
+def test_the_name_of_a_consumer_is_deleted_when_it_leaves_or_lapses(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         await begin(backend, "a")
         await backend.join("clean", lease=1e6, queue=A)
@@ -155,12 +155,12 @@ def test_no_name_of_a_consumer_outlives_it(tell: Tell) -> None:
     tell(story)
 
 
-def test_workers_that_fell_silent_leave_the_registry_though_nobody_reads_it(tell: Callable[[Story], Any]) -> None:
+def test_expired_workers_are_removed_from_the_registry_even_if_nobody_reads_it(tell: Callable[[Story], Any]) -> None:
     async def story(backend: BackendUnderTest, server: Server) -> None:
         for n in range(200):
             await backend.broker.register(WorkerInfo(f"gone-{n}", "host", n, "0.1", ["q"], 1.5, {}), 0.001)
         await asyncio.sleep(0.002)
-        # each call looks at eight of them, by chance
+        # each call checks eight random entries
         for _ in range(1000):
             await backend.broker.register(WorkerInfo("alive", "host", 1, "0.1", ["q"], 1.5, {}), 30.0)
             if await server.registered() == {"alive"}:

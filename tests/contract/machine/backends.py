@@ -1,4 +1,4 @@
-"""Two backends, and what they answer without what each names in its own way."""
+"""A pair of backends, and their answers without the names that each backend chooses itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from millstream.testing.backend import DEAD_ENDING, DONE_ENDING, LETTER, START, 
 
 LISTED: tuple[Listed, ...] = ("blocked", "scheduled", "ready", "running")
 
-# how far back a choice among what happened goes: 0 is the latest
+# how many steps back a choice goes: 0 is the latest
 recent = st.integers(0, 5)
 some = st.lists(st.integers(0, 9), min_size=1, max_size=5)
 seconds = st.sampled_from([0.5, 1.0, 1.5, 2.0, 5.0, 12.0])
@@ -34,7 +34,7 @@ max_lengths = st.sampled_from([None, None, None, None, 3, 8])
 BackendUnderTest = MemoryBroker | RedisBroker
 MakeBackend = Callable[[], BackendUnderTest]
 Verb = Callable[[BackendUnderTest, int], Coroutine[Any, Any, Any]]
-"""A call to one backend; the number is its side."""
+"""A call to one backend. The number is its side, 0 or 1."""
 
 LOST, CHANGED, IN_USE = "lease lost", "shards changed", "shards in use"
 REFUSALS: dict[type[Exception], str] = {LeaseLost: LOST, ShardsChanged: CHANGED, ShardsInUse: IN_USE}
@@ -42,7 +42,7 @@ REFUSALS: dict[type[Exception], str] = {LeaseLost: LOST, ShardsChanged: CHANGED,
 
 @dataclass(frozen=True)
 class Claimed:
-    """One delivery, as each backend named it."""
+    """One delivery, with the entry of each backend."""
 
     consumer: str
     id: str
@@ -51,7 +51,7 @@ class Claimed:
 
 @dataclass(frozen=True)
 class Way:
-    """How a delivery is to end."""
+    """The planned outcome of a delivery."""
 
     kind: Kind
     delay: float
@@ -75,7 +75,7 @@ class Way:
         )
 
     def in_bulk(self, given: bool) -> bool:
-        """Such ends pass turns on before the others of their batch do."""
+        """Return whether the outcome is settled in bulk. Such outcomes pass turns on before the others of their batch."""
         return self.kind is Kind.DONE and not self.kept and not given
 
 
@@ -83,7 +83,7 @@ ways = st.builds(Way, st.sampled_from(Kind), delays, st.booleans())
 
 
 class Seen(NamedTuple):
-    """A claim, without what backends name differently."""
+    """A claim, without the names that each backend chooses itself."""
 
     entries: list[tuple[bytes | None, int, int]]
     now_ms: int
@@ -99,7 +99,7 @@ def seen(answer: Claim | str) -> Seen | str:
 
 
 async def claim(backend: BackendUnderTest, queue: Address, consumer: str, count: int, **options: Any) -> Claim:
-    """Claim until nothing is to be found at once: how far one claim reads on behind blocked ones is each backend's own."""
+    """Claim until no more messages are available now. How many blocked messages one claim reads differs between backends."""
     found = await backend.claim(queue, consumer, count, **options)
     entries = found.entries
     while found.next_due == 0 and len(entries) < count:
@@ -113,13 +113,13 @@ def plain(entries: Iterable[Entry]) -> list[tuple[bytes | None, int, int]]:
 
 
 def pairs(answers: tuple[Any, Any], consumer: str) -> list[Claimed]:
-    """What both backends gave a consumer."""
+    """Pair the entries that both backends delivered to a consumer."""
     found = zip(answers[0].entries, answers[1].entries, strict=True)
     return [Claimed(consumer, (pair[0].body or b"").partition(b"#")[0].decode(), pair) for pair in found]
 
 
 def seen_letter(dead: DeadLetter) -> tuple[Any, ...]:
-    """A dead letter; how its death by the order of its key is worded is each backend's own."""
+    """Return the fields of a dead letter. The text of an OrderError is left out, because it differs between backends."""
     died_of = cause(dead)
     if died_of.error.type == "OrderError":
         died_of = msgspec.structs.replace(died_of, error=msgspec.structs.replace(died_of.error, message=""))
@@ -127,13 +127,13 @@ def seen_letter(dead: DeadLetter) -> tuple[Any, ...]:
 
 
 def claimed_letters(entries: Iterable[Entry]) -> list[tuple[Any, ...]]:
-    """Dead letters that were claimed, without what backends name differently."""
+    """Return claimed dead letters, without the names that each backend chooses itself."""
     messages = [(entry, decode_message(entry.body or b"")) for entry in entries]
     return [(seen_letter(decode_letter(message.args)), message.attempt, entry.crashes) for entry, message in messages]
 
 
 async def listed(backend: BackendUnderTest, queue: Address, status: Listed) -> list[tuple[Any, ...]]:
-    """All jobs of one state, read in pages, without what backends name differently."""
+    """Return all jobs in one state, read in pages, without the names that each backend chooses itself."""
     found: list[JobView] = []
     while page := await backend.inspector.jobs(queue, status, after=found[-1].cursor if found else "", limit=7):
         found += page
@@ -141,7 +141,7 @@ async def listed(backend: BackendUnderTest, queue: Address, status: Listed) -> l
 
 
 class BackendPair(RuleBasedStateMachine):
-    """Two backends that are asked the same. A subclass says which; ``walked`` counts the steps of all its runs."""
+    """Two backends that get the same calls. A subclass chooses them. ``walked`` counts the steps of all its runs."""
 
     make_backends: tuple[MakeBackend, MakeBackend]
     walked = 0
@@ -164,7 +164,7 @@ class BackendPair(RuleBasedStateMachine):
         self.runner.close()
 
     def both(self, verb: Verb) -> tuple[Any, Any]:
-        """What both backends answer; a refusal is an answer too."""
+        """Return the answers of both backends. A refusal counts as an answer."""
 
         async def ask(backend: BackendUnderTest, side: int) -> Any:
             try:

@@ -1,4 +1,4 @@
-"""Bugs that are planted in the memory backend, to see that the histories find them."""
+"""Bugs planted in the memory backend, to check that the histories find them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from millstream.model.outcome import Outcome
 
 
 class Unfenced(MemoryQueue):
-    """Late outcomes count."""
+    """Outcomes are accepted after the lease was lost."""
 
     def settle(self, consumer: str, outcomes: Sequence[Outcome], now: Moment, keeping: Keeping) -> int:
         leased = consumer in self._leases
@@ -34,7 +34,7 @@ class Unfenced(MemoryQueue):
 
 
 class Hasty(MemoryQueue):
-    """One look is enough to lapse a lease."""
+    """A single check lapses a lease."""
 
     def _check_leases(self, now_ms: int) -> None:
         for lease in self._leases.values():
@@ -43,7 +43,7 @@ class Hasty(MemoryQueue):
 
 
 class Resentful(MemoryQueue):
-    """A hand-back counts as a crash."""
+    """A release counts as a crash."""
 
     def _hand_back(self, jobs: list[Job]) -> int:
         for job in jobs:
@@ -52,7 +52,7 @@ class Resentful(MemoryQueue):
 
 
 class Presumptuous(MemoryQueue):
-    """A skipped serial is taken for accepted."""
+    """A skipped serial counts as accepted."""
 
     def _accept(self, post: Post, sender: Sender, max_length: int | None, now: Moment) -> Receipt:
         sender.gaps.clear()
@@ -60,7 +60,7 @@ class Presumptuous(MemoryQueue):
 
 
 class Grudging(MemoryQueue):
-    """One that has expired keeps the turn."""
+    """An expired message keeps the turn."""
 
     def _settle_expired(self, job: Job, outcome: Outcome, now: Moment, keeping: Keeping) -> None:
         key, job.key = job.key, None
@@ -86,7 +86,7 @@ class LastFirst(Order):
 
 
 class Backward(MemoryQueue):
-    """The last of those that wait has the next turn."""
+    """The last blocked message gets the next turn."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
@@ -99,7 +99,7 @@ class AlwaysFull(Order):
 
 
 class Narrow(MemoryQueue):
-    """Not more may wait behind one that runs than behind a retry."""
+    """``max_pending`` also limits the messages behind a running one."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
@@ -107,7 +107,7 @@ class Narrow(MemoryQueue):
 
 
 class Amnesiac(MemoryQueue):
-    """What is replayed has lost its place."""
+    """A replayed message loses its position."""
 
     def replay(self, job_ids: Sequence[str], now: Moment) -> list[str]:
         for job_id in job_ids:
@@ -117,7 +117,7 @@ class Amnesiac(MemoryQueue):
 
 
 class Generous(MemoryQueue):
-    """A dead job frees its id, if its ``id_ttl`` is 0."""
+    """A dead job with ``id_ttl=0`` frees its id."""
 
     def _end(
         self, job: Job, ending: bytes | None, ttl: float, given: bool, now: Moment, keeping: Keeping, *, dead: bool = False
@@ -126,28 +126,28 @@ class Generous(MemoryQueue):
 
 
 class Clinging(MemoryQueue):
-    """An ended job keeps its id, also if its ``id_ttl`` is 0."""
+    """An ended job with ``id_ttl=0`` keeps its id."""
 
     def _free(self, job_id: str, known: Given, now: Moment) -> None:
         pass
 
 
 class Unforgiving(MemoryQueue):
-    """A purged job keeps its id, also if its ``id_ttl`` is 0."""
+    """A purged job with ``id_ttl=0`` keeps its id."""
 
     def purge(self, job_ids: Sequence[str], now: Moment) -> list[str]:
         return [dead.id for dead in self._take_dead(job_ids)]
 
 
 class Oblivious(MemoryQueue):
-    """An id is taken to be free, if its ``id_ttl`` is 0."""
+    """An id with ``id_ttl=0`` always counts as free."""
 
     def _find_given(self, post: Post, now: Moment) -> Receipt | None:
         return None if post.id_ttl == 0 else super()._find_given(post, now)
 
 
 class Crowded(MemoryQueue):
-    """A consumer joins while a lease is overdue, at the first look."""
+    """A consumer may join as soon as a lease is overdue, at the first check."""
 
     def join(self, consumer: str, lease: float, max_consumers: int | None, order: OrderRules | None, now: Moment) -> int:
         overdue = sum(held.deadline_ms <= now.ms for held in self._leases.values())
@@ -155,7 +155,7 @@ class Crowded(MemoryQueue):
 
 
 class Level(MemoryQueue):
-    """An owner has the number of the one before it."""
+    """A new owner gets the number of the previous one."""
 
     def join(self, consumer: str, lease: float, max_consumers: int | None, order: OrderRules | None, now: Moment) -> int:
         self._joins -= bool(self._joins) and max_consumers is not None and not self._leases
@@ -163,14 +163,14 @@ class Level(MemoryQueue):
 
 
 class Impatient(MemoryTopic):
-    """An event leaves the log when every group was given it, settled or not."""
+    """An event leaves the log when it was delivered to every group, settled or not."""
 
     def _settled(self, group: MemoryGroup) -> int:
         return self._position(group.position)
 
 
 class Partial(MemoryTopic):
-    """Only one group holds the log."""
+    """Only one group keeps events in the log."""
 
     def trim(self, now_ms: int) -> None:
         groups = self.groups
@@ -180,7 +180,7 @@ class Partial(MemoryTopic):
 
 
 class Forgetful(MemoryTopic):
-    """What left the log before it was read was never there."""
+    """Events that left the log before they were read are not counted as missed."""
 
     def follow(self, after: Position | None, count: int, now_ms: int) -> Followed:
         return msgspec.structs.replace(super().follow(after, count, now_ms), missed=0)

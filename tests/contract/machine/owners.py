@@ -1,7 +1,7 @@
-"""Random histories of something with shards: members, owners of shards, what is published to it, and what becomes of it.
+"""Random histories of sharded queues and topics: members, owners of shards, and published messages.
 
-Beside that both backends answer the same: of a shard at most one consumer has a lease, its number is larger than all before it,
-and of each key messages are given for the first time in the order in which they were published.
+Besides equal answers, three invariants are checked. At most one consumer holds a lease of a shard. Its number is larger than
+all earlier ones. The messages of a key are first delivered in the order of publishing.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from tests.contract.machine.backends import (
 )
 
 SHARDS = 3
-"""How many there are at most."""
+"""Maximum number of shards."""
 WORKERS = ("w0", "w1", "w2")
 KEYS = (b"a", b"b")
 
 shards = st.sampled_from([0, 0, 0, 1, 2])
 workers = st.sampled_from(WORKERS)
-# of how many shards publishers say that one is: mostly the same
+# the number of shards that publishers assume: mostly the same
 numbers = st.sampled_from([2, 2, 2, 2, 2, 3])
 some_keys = st.lists(st.sampled_from(KEYS), min_size=1, max_size=4)
 
 
 @dataclass
 class Owner:
-    """A consumer that joined, and what it was given there."""
+    """A consumer that joined a shard, and the messages it holds."""
 
     shard: int
     consumer: str
@@ -55,31 +55,31 @@ class Owner:
 
 
 class TwoOwners(BackendPair):
-    """A queue with shards, each of which has one owner."""
+    """A sharded queue. Each shard has one owner."""
 
     base_queue = Address("mail")
-    """Where its number of shards is noted."""
+    """Address of the number of shards."""
     base = Address("mail")
-    """Where those join_members who share them."""
+    """Address of the members that share the shards."""
 
     def __init__(self) -> None:
         super().__init__()
         self.sent = 0
         self.joined = 0
         self.owners: list[Owner] = []
-        """All there ever were; the last of a shard may still be its owner."""
+        """All owners so far. The last one of a shard may still own it."""
         self.first_given: dict[tuple[int, bytes], int] = {}
-        """By shard and key: the number of the latest message that was given."""
+        """By shard and key: the number of the latest message delivered."""
         self.keys: dict[str, bytes] = {}
 
-    # -- what a topic does another way -------------------------------------------------------------------------------------
+    # -- differs for a topic -----------------------------------------------------------------------------------------------
 
     def shard(self, number: int) -> Address:
-        """Where messages of a shard are claimed."""
+        """Return the address at which messages of a shard are claimed."""
         return self.base_queue.at_shard(number)
 
     def fenced(self, number: int) -> Address:
-        """Where they are published, as fences name it."""
+        """Return the address of a shard for publishing and fencing."""
         return self.base_queue.at_shard(number)
 
     async def accept(self, backend: BackendUnderTest, shard: int, posts: Sequence[Post], of: int) -> list[Receipt]:
@@ -123,7 +123,7 @@ class TwoOwners(BackendPair):
             self.join_within(shard, lease, None)
 
     def owner(self, shard: int, back: int) -> Owner | None:
-        """The latest owner of a shard, or an earlier one that does not know that it is none any more."""
+        """Return the latest owner of a shard, or an earlier one that does not know that it lost the shard."""
         found = [owner for owner in self.owners if owner.shard == shard]
         return found[-1 - back % len(found)] if found else None
 
@@ -135,7 +135,7 @@ class TwoOwners(BackendPair):
         how=st.lists(ways, min_size=1, max_size=4),
     )
     def work(self, shard: int, new: list[bytes], back: int, count: int, how: list[Way]) -> None:
-        """An owner claims, and ends some of what it holds."""
+        """Let an owner claim messages and settle some of those it holds."""
         owner = self.owner(shard, back)
         if owner is None:
             return
@@ -161,7 +161,7 @@ class TwoOwners(BackendPair):
         owner.held = [each for each in owner.held if each not in [end[0] for end in ends]]
 
     def check_order(self, shard: int, claimed: Claimed) -> None:
-        """A message is given for the first time after all of its key that were published before it, and none of them again."""
+        """Check that no earlier message of the key is delivered after this one."""
         number, at = int(claimed.id.removeprefix("n-")), (shard, self.keys[claimed.id])
         assert number >= self.first_given.get(at, 0)
         self.first_given[at] = number
@@ -187,7 +187,7 @@ class TwoOwners(BackendPair):
     def clear_key(self, shard: int, key: bytes) -> None:
         self.same(lambda backend, _: backend.clear_key(self.shard(shard), key, replay=False))
 
-    # -- who shares the shards ---------------------------------------------------------------------------------------------
+    # -- members -----------------------------------------------------------------------------------------------------------
 
     @rule(worker=workers, lease=leases)
     def join_members(self, worker: str, lease: float) -> None:
@@ -202,7 +202,7 @@ class TwoOwners(BackendPair):
     def leave_the_table(self, worker: str) -> None:
         self.same(lambda backend, _: backend.leave(self.base, worker))
 
-    # -- how many shards there are -----------------------------------------------------------------------------------------
+    # -- number of shards --------------------------------------------------------------------------------------------------
 
     @rule(of=numbers, anew=st.booleans())
     def note_shards(self, of: int, anew: bool) -> None:
@@ -216,7 +216,7 @@ class TwoOwners(BackendPair):
     def reshard(self, of: int) -> None:
         self.same(lambda backend, _: backend.reshard(self.base_queue, of))
 
-    # -- what is seen ------------------------------------------------------------------------------------------------------
+    # -- inspection --------------------------------------------------------------------------------------------------------
 
     @invariant()
     def both_backends_look_the_same(self) -> None:
@@ -235,7 +235,7 @@ class TwoOwners(BackendPair):
 
 
 class TwoTopicOwners(TwoOwners):
-    """A topic with shards, and one group."""
+    """A sharded topic with one group."""
 
     base_queue = Address.of_topic("orders")
     base = Address.of_group("orders", "g")

@@ -1,4 +1,4 @@
-"""Random histories of one queue: what is published, claimed, ended, stopped and steered, with and without keys."""
+"""Random histories of one queue: messages with and without keys are published, claimed, settled, stopped and operated on."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ suspect_afters = st.sampled_from([2, 2, 2, 1, 3])
 
 palettes = st.sampled_from([(None,), (b"k",), (None, b"a", b"b"), (b"", b"\0", b"a", b"a\0"), (b"k", b"k", None)])
 a_key = st.integers(0, 5)
-"""A number that the palette makes a key of, or none."""
+"""A number that selects a key, or None, from the palette."""
 new_keys = st.lists(a_key, max_size=3)
 some_keys = st.lists(a_key, min_size=1, max_size=4)
 rules_of_order = st.sampled_from(
@@ -52,7 +52,7 @@ rules_of_order = st.sampled_from(
 
 
 class TwoBackends(BackendPair):
-    """The histories of a queue. Hypothesis leaves rules out of most of them, so important moves are part of several rules."""
+    """Histories of a queue. Hypothesis omits some rules from most histories, so important steps are part of several rules."""
 
     queue = QUEUE
 
@@ -64,9 +64,9 @@ class TwoBackends(BackendPair):
         self.consumers: list[str] = []
         self.leased: list[str] = []
         self.ids: dict[str, bool] = {}
-        """Every id that was ever sent, and whether a caller gave it."""
+        """Every id ever sent, and whether a caller gave it."""
         self.marks = dict.fromkeys(SENDERS, 0)
-        """The highest serial each sender has used."""
+        """The highest serial that each sender has used."""
         self.accepted: set[str] = set()
         """Generated ids that were accepted."""
         self.claimed: list[Claimed] = []
@@ -77,7 +77,7 @@ class TwoBackends(BackendPair):
         """The ``id_ttl`` with which each given id was last created."""
 
     def consumer(self, back: int) -> str:
-        """One of those that have their lease, or, for the highest number, of all there ever were."""
+        """Return a consumer that holds its lease, or, if ``back`` is 5, one of all consumers that ever joined."""
         if not self.leased:
             self.join_within(10.0, None, None)
         names = self.consumers if back == 5 else self.leased
@@ -88,7 +88,7 @@ class TwoBackends(BackendPair):
             self.leased.remove(consumer)
 
     def pick(self, backs: Iterable[int]) -> list[Claimed]:
-        """Some of the latest deliveries, whoever has them now."""
+        """Return some of the latest deliveries, of any consumer."""
         return [self.claimed[-1 - back % len(self.claimed)] for back in backs] if self.claimed else []
 
     def held(self, consumer: str, backs: Iterable[int]) -> list[Claimed]:
@@ -131,7 +131,7 @@ class TwoBackends(BackendPair):
         return Post(job_id, body, task, serial, at=self.now + delay, expires_at=expires_at, key=self.key(key))
 
     def fill(self, new: Sequence[int]) -> None:
-        """Some new jobs, by their keys."""
+        """Publish new jobs with these keys."""
         self.publish_serials("s0", [(1, key) for key in new], 0.0, 0.0, None)
 
     @rule(new=some_keys, delay=delays, expires=delays, absolute=st.booleans(), max_length=max_lengths)
@@ -144,8 +144,7 @@ class TwoBackends(BackendPair):
     @precondition(lambda self: self.ids)
     @rule(at=some, task=st.sampled_from(["t", "another"]), key=a_key, max_length=max_lengths)
     def publish_known_ids(self, at: list[int], task: str, key: int, max_length: int | None) -> None:
-        # a generated id that was refused would be a second job of that id once it is accepted: in earnest, names of senders
-        # are never used by others
+        # A refused generated id would name a second job once it is accepted. In practice nobody else uses a sender's name.
         names = [name for name, given in self.ids.items() if given or name in self.accepted]
         if names:
             picked = [names[-1 - back % len(names)] for back in at]
@@ -163,7 +162,7 @@ class TwoBackends(BackendPair):
     def reuse_an_id(
         self, number: int, terms: list[tuple[float | None, str, bool]], key: int, back: int, how: Way, verb: str
     ) -> None:
-        """A job with one of a few ids ends in some way, or not, and its id is given again."""
+        """End a job that has one of a few ids, or leave it, and publish a job with the same id."""
         job_id = f"o-{number}"
         self.publish_with_id_ttl(job_id, key, *terms[0])
         if verb == "cancel":
@@ -187,12 +186,12 @@ class TwoBackends(BackendPair):
         assert receipt is not Receipt.CREATED or not taken
 
     def is_free(self, job_id: str) -> bool:
-        """Whether an id must be free: it was created with ``id_ttl=0``, and its job is done, cancelled or expired."""
+        """Return whether an id must be free: it was created with ``id_ttl=0``, and its job is done, cancelled or expired."""
         status = self.same(lambda backend, _: backend.inspector.status(self.queue, job_id))
         return self.id_ttls.get(job_id) == 0 and status in ("done", "cancelled", "expired")
 
     def is_taken(self, job_id: str) -> bool:
-        """Whether an id must not be free: a job has it, alive or dead."""
+        """Return whether an id must be in use: it belongs to a job that has not ended, or to a dead one."""
         status = self.same(lambda backend, _: backend.inspector.status(self.queue, job_id))
         letters = self.both(lambda backend, _: backend.inspector.dead_letter(self.queue, job_id))
         return status in LISTED or letters[0] is not None
@@ -211,7 +210,7 @@ class TwoBackends(BackendPair):
     def publish_serials(
         self, sender: str, steps: list[tuple[int, int]], delay: float, expires: float, max_length: int | None
     ) -> None:
-        """Mostly one after the other, with gaps, repeats, and serials that come late; each with its key."""
+        """Publish serials, mostly consecutive, with gaps, repeats and late ones. Each has its own key."""
         serials, serial = [], self.marks[sender]
         for step, key in steps:
             serial = max(1, serial + step)
@@ -244,7 +243,7 @@ class TwoBackends(BackendPair):
         self.join_within(lease, max_consumers, order)
 
     def join_within(self, lease: float, max_consumers: int | None, order: OrderRules | None) -> None:
-        # names rise and fall, so that the order of joining is not the order of names
+        # names alternate, so that the order of joins is not the order of names
         name = f"c{len(self.consumers) * 37 % 100:02}-{len(self.consumers)}"
         self.consumers.append(name)
         if self.same(lambda backend, _: backend.join(self.queue, name, lease, max_consumers=max_consumers, order=order)):
@@ -284,7 +283,7 @@ class TwoBackends(BackendPair):
             self.dead += [claimed.id for claimed, way in ends if way.kind is Kind.DEAD]
 
     def settle_and_remember(self, consumer: str, ends: Sequence[tuple[Claimed, Way]]) -> None:
-        # one end each: a batch that says two things of one delivery means nothing
+        # one outcome each: two outcomes of one delivery in a batch are undefined
         ends = list({claimed.entries[0].ref: (claimed, way) for claimed, way in ends}.values())
         ends.sort(key=lambda end: not end[1].in_bulk(self.ids[end[0].id]))
         if ends:
@@ -294,7 +293,7 @@ class TwoBackends(BackendPair):
 
     @rule(new=new_keys, back=recent, count=st.integers(1, 5), alone=st.booleans(), how=st.lists(ways, max_size=5))
     def work(self, new: list[int], back: int, count: int, alone: bool, how: list[Way]) -> None:
-        """Claim, and settle some of it."""
+        """Claim messages and settle some of them."""
         self.fill(new)
         consumer = self.consumer(back)
         claimed = self.claim(consumer, count)
@@ -315,7 +314,7 @@ class TwoBackends(BackendPair):
             self.same(
                 lambda backend, side: backend.release(self.queue, consumer, [claimed.entries[side].ref for claimed in picked])
             )
-            # backends may rely on it: nobody settles what he gave back
+            # backends may rely on this: no consumer settles a message that it has released
             given_back = {claimed.entries[0].ref for claimed in picked}
             self.claimed = [c for c in self.claimed if c.consumer != consumer or c.entries[0].ref not in given_back]
 
@@ -347,7 +346,7 @@ class TwoBackends(BackendPair):
 
     @rule(new=new_keys, count=st.integers(1, 4), lives=st.integers(1, 3), blameless=st.sampled_from([False, False, True]))
     def die_holding(self, new: list[int], count: int, lives: int, blameless: bool) -> None:
-        """A new consumer claims, and goes; several times."""
+        """A new consumer claims messages and leaves. Repeat this ``lives`` times."""
         self.fill(new)
         for _ in range(lives):
             self.join_within(10.0, None, None)
@@ -360,7 +359,7 @@ class TwoBackends(BackendPair):
 
     @rule(back=recent, first=seconds, second=seconds)
     def look_twice(self, back: int, first: float, second: float) -> None:
-        """One consumer keeps its lease and looks at the others'."""
+        """One consumer renews its lease and checks those of the others."""
         watcher = self.consumer(back)
         for passed in (first, second):
             self.time_passes(passed)
@@ -409,7 +408,7 @@ class TwoBackends(BackendPair):
         replay=st.sampled_from([None, True, False]),
     )
     def fail(self, new: list[int], back: int, order: OrderRules | None, how: list[Way], replay: bool | None) -> None:
-        """Of some new jobs those whose turn it is die, those behind them wait or die too, and the keys are cleared."""
+        """Let new jobs with the turn die. Those behind them wait or die too, and the first key may be cleared."""
         self.join_within(10.0, None, order)
         self.fill([*new, *new])
         consumer = self.consumer(0)
@@ -421,7 +420,7 @@ class TwoBackends(BackendPair):
         if replay is not None:
             self.clear(self.key(new[0]), replay)
 
-    # -- what is seen ------------------------------------------------------------------------------------------------------
+    # -- inspection --------------------------------------------------------------------------------------------------------
 
     @invariant()
     def both_backends_look_the_same(self) -> None:
@@ -443,6 +442,6 @@ class TwoBackends(BackendPair):
 
 @dataclass(frozen=True)
 class Found:
-    """Entries, as a claim has them."""
+    """Entries in the shape of a claim."""
 
     entries: list[Entry]

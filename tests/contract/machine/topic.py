@@ -1,4 +1,4 @@
-"""The same histories in a group of a topic, to which everything is emitted, beside another group that works too."""
+"""Random histories of a group: those of a queue, published as events to a topic that has a second, working group."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _followed(answer: Followed) -> tuple[Any, ...]:
 
 
 class TwoTopics(TwoBackends):
-    """The same histories in a group of a topic, to which everything is emitted, beside another group that works too."""
+    """Histories of a queue in a group of a topic. A second group works on the same events."""
 
     queue = Address.of_group(TOPIC, "g")
     other = Address.of_group(TOPIC, "h")
@@ -57,17 +57,17 @@ class TwoTopics(TwoBackends):
     def __init__(self) -> None:
         super().__init__()
         self.blurred = False
-        """A group was moved to where a server cannot tell how many events come after."""
+        """The group was moved to a position after which a server cannot count the events."""
         self.moved = False
-        """The group was moved: it may be given again what a consumer holds."""
+        """The group was moved, so it may receive events that a consumer still holds."""
         self.positions: list[str] = []
         self.following: list[tuple[str, list[Position]]] = []
-        """Those who follow: a topic, and where they are in each backend."""
+        """The followers: a topic, and the position in each backend."""
         self.emitted = 0
         self.handlers = 0
-        """How many consumers there ever were of the dead letters."""
+        """Number of consumers of the dead letters so far."""
         self.handled: list[tuple[Entry, Entry]] = []
-        """The dead letters that the last of them holds, as each backend named them."""
+        """The dead letters that the current handler holds, as one entry per backend."""
 
     async def accept(
         self, backend: BackendUnderTest, posts: Sequence[Post], sender: str, max_length: int | None
@@ -83,7 +83,7 @@ class TwoTopics(TwoBackends):
         self.same(lambda backend, _: backend.join(self.other, "other", 1e6))
         self.join_as_handler()
 
-    # -- dead letters in the hands of code ---------------------------------------------------------------------------------
+    # -- handlers of dead letters ------------------------------------------------------------------------------------------
 
     @property
     def handler(self) -> str:
@@ -96,7 +96,7 @@ class TwoTopics(TwoBackends):
 
     @rule(new=new_keys, count=st.integers(0, 5), alone=st.sampled_from([False, False, True]), how=st.lists(ways, max_size=5))
     def handle_letters(self, new: list[int], count: int, alone: bool, how: list[Way]) -> None:
-        """Some events die; claim some letters, and settle some of those that are held."""
+        """Let events die, claim dead letters, and settle some of those that are held."""
         self.work(new, 0, 2, False, [DIES, DIES])
         left, right = self.both(lambda backend, _: claim(backend, self.letters, self.handler, count, alone=alone))
         assert claimed_letters(left.entries) == claimed_letters(right.entries)
@@ -149,13 +149,13 @@ class TwoTopics(TwoBackends):
 
     def claim(self, consumer: str, count: int, alone: bool = False, suspect_after: int = 2) -> list[Claimed]:
         noted = super().claim(consumer, count, alone, suspect_after)
-        if self.moved:  # what another had, and found again by a recover, is now given to this consumer
+        if self.moved:  # this consumer now has entries that another one had recovered
             given = {claimed.entries[0].ref for claimed in noted}
             self.claimed = [c for c in self.claimed if c.consumer == consumer or c.entries[0].ref not in given]
         return noted
 
     def settle_and_remember(self, consumer: str, ends: Sequence[tuple[Claimed, Way]]) -> None:
-        # an event given again may be beside its retry: which of the two ends first is for no backend to say
+        # An event that is read again may run beside its retry. The order of their ends is undefined.
         super().settle_and_remember(consumer, list({claimed.id: (claimed, way) for claimed, way in ends}.values()))
 
     @rule()
@@ -201,7 +201,7 @@ class TwoTopics(TwoBackends):
     def move(self, to: LogPosition) -> None:
         self.same(lambda backend, _: backend.seek(self.queue, to))
         self.moved = True
-        # what is given again belongs to whoever gets it: nobody settles what he was given before
+        # Events that are read again belong to their new consumer: nobody settles an earlier delivery.
         self.claimed = [claimed for claimed in self.claimed if not claimed.entries[0].ref.startswith(b"L")]
         self.again.clear()
 
@@ -216,13 +216,13 @@ class TwoTopics(TwoBackends):
             unknown = [msgspec.structs.replace(group, lag=None, ready=0) for group in topic.groups]
             topic = msgspec.structs.replace(topic, groups=unknown)
         letters = await backend.inspector.queue(self.letters)
-        # a server does not know how many were never given, and forgets later which of those handed back are gone
+        # A server cannot count dead letters that were never delivered, and notices later that released ones are gone.
         letters = msgspec.structs.replace(letters, ready=0, suspects=0)
         return state, topic, letters, await backend.inspector.topic(FOLLOWED), *rest
 
 
 def _ended(entry: Entry, way: Way) -> Outcome:
-    """How the handling of a dead letter ended."""
+    """Return the outcome of handling a dead letter."""
     message = without_letter(decode_message(entry.body or b""))
     body = encode_message(msgspec.structs.replace(message, attempt=message.attempt + 1))
     letter = LETTER if way.kind is Kind.DEAD and way.kept else None

@@ -1,4 +1,4 @@
-"""Walking through histories until enough steps are made."""
+"""Runs random histories until enough steps are made."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.contract.machine.backends import BackendPair, MakeBackend
 
-# steps in one history
+# number of steps in one history
 STEPS = 60
 
 
 def walk(left: MakeBackend, right: MakeBackend, steps: int, histories: type[BackendPair], **options: Any) -> int:
-    """Walk at least so many steps; how many it were."""
+    """Run at least this many steps. Returns the number of steps made."""
 
     class Backends(histories):  # type: ignore[misc, valid-type]
         make_backends = (left, right)
