@@ -117,7 +117,7 @@ def test_the_app_of_a_factory_is_served_with_the_grace_and_the_log_level_of_the_
     ledger.until_started()
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 4, worker.log
-    assert " INFO " not in worker.log and "the grace period is over" in worker.log
+    assert " INFO " not in worker.log and "at the end of the grace period" in worker.log
 
 
 def test_an_app_that_configures_logging_itself_has_its_own_format_on_every_line(workers: Workers, server: Server) -> None:

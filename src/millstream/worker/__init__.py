@@ -1,1 +1,1 @@
-"""The worker: serves queues in one process (``worker``), and the supervisor that keeps several such processes."""
+"""The worker, which serves queues in one process (``worker``), and the supervisor, which runs several such processes."""

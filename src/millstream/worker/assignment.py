@@ -1,4 +1,4 @@
-"""What an app gives one of its workers to do."""
+"""The assignment: everything that an app passes to one of its workers."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from millstream.reporting.observers import Observers
 
 @dataclass(frozen=True, kw_only=True)
 class Assignment:
-    """Where a worker serves, which handlers it runs there, and how many at once."""
+    """The addresses that a worker serves, the handlers that it runs, and its concurrency."""
 
     settings: AppSettings
     queues: Sequence[Address]
-    """The addresses that it serves."""
+    """The addresses that the worker serves."""
     serving: Sequence[Serving] = ()
-    """How it joins them. An address that is not here has no shards, and no limit of consumers."""
+    """How the worker joins these addresses. An address that is not listed has no shards and no limit on consumers."""
     tasks: Mapping[str, Task[..., Any]] = field(default_factory=dict[str, Task[..., Any]])
     subscriptions: Mapping[Address, GroupHandler] = field(default_factory=dict[Address, GroupHandler])
-    """What handles events and dead letters, by address."""
+    """Handlers of events and dead letters, by address."""
     prefixes: Mapping[Address, PrefixSubscription] = field(default_factory=dict[Address, PrefixSubscription])
     broadcasts: Sequence[Broadcast] = ()
     concurrency: int
-    """How many coroutines it runs at once."""
+    """Maximum number of coroutines that run at the same time."""
     threads: int
-    """How many functions it runs at once, each in a thread."""
+    """Maximum number of plain functions that run at the same time, each in a thread."""
     lifespan: Callable[[], AbstractAsyncContextManager[Any]] = nullcontext
     """Entered when the worker starts, left when it stops."""
     observers: Observers | None = None
     where: str = ""
-    """Where the queues are, for the log."""
+    """The server's location, for the log."""

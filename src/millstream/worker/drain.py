@@ -1,4 +1,4 @@
-"""The drain: what becomes of running jobs when their worker stops."""
+"""The drain: ends running jobs when their worker stops."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ log = logs.logger("millstream.worker")
 
 
 class Drain:
-    """Waits for running jobs to end, then stops those that still run, then abandons those that do not stop."""
+    """Waits for running jobs to end, then stops the remaining jobs, then abandons threads that do not return."""
 
     def __init__(self, hold: Hold, runner: Runner, settler: Settler) -> None:
         self.interrupted: list[InFlight] = []
-        """Jobs that the grace period was too short for."""
+        """Jobs that were still running when the grace period ended."""
         self.abandoned: list[InFlight] = []
-        """Of these, threads that did not return."""
+        """The interrupted jobs whose threads did not return."""
         self._hold = hold
         self._runner = runner
         self._settler = settler
@@ -31,7 +31,7 @@ class Drain:
         self._hurried.set()
 
     async def until_quiet(self) -> None:
-        """The grace period: until nothing runs any more, or until ``hurry``."""
+        """Wait until no job is running, or until ``hurry`` ends the grace period."""
         waits = [asyncio.ensure_future(self._hold.until_quiet()), asyncio.ensure_future(self._hurried.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -40,22 +40,24 @@ class Drain:
                 wait.cancel()
 
     def stop_moves(self) -> None:
-        """Stop what moves dead letters to a topic: it may wait because that is full, and is begun again elsewhere."""
+        """Stop jobs that move dead letters to a topic: they may wait because the topic is full. Another worker starts them
+        again."""
         for job in [job for job in self._hold.running if job.lane.letters == "moved"]:
             self._runner.stop_job(job, SHUTDOWN)
 
     def interrupt(self) -> None:
-        """The grace period is over: stop all that still runs."""
+        """Stop all jobs that are still running when the grace period ends."""
         self.interrupted = list(self._hold.running)
         for job in self.interrupted:
-            log.warning("%r is stopped: the grace period is over", job)
+            log.warning("%r was still running at the end of the grace period and is stopped", job)
             self._runner.stop_job(job, SHUTDOWN)
 
     def abandon(self) -> None:
-        """Leave threads that did not return. A job of theirs that may run at most once is dead now, since it had started."""
+        """Abandon threads that did not return. A job in such a thread that may run at most once (``max_crashes=0``) is settled
+        as dead, because it had started."""
         self.abandoned = list(self._hold.running)
         for job in self.abandoned:
-            log.error("%r did not stop; it runs until this process ends", job)
+            log.error("%r did not stop: its thread runs until this process ends", job)
             if job.handler.settings.max_crashes == 0 and job.stop != FENCED:
                 job.stop = FENCED
                 self._settler.add(job.lane, self._runner.judge.interrupted(job, 0.0))

@@ -1,4 +1,4 @@
-"""Finding what a command line names: an app, or a strategy of its own, as ``module:attribute``."""
+"""Importing an app or a user's scaling strategy that the command line names as ``module:attribute``."""
 
 from __future__ import annotations
 
@@ -15,37 +15,43 @@ if TYPE_CHECKING:
 
 
 def find_strategy(path: str) -> Strategy:
-    """The app's own strategy, at ``module:attribute``; a class is called without arguments. UsageError says what is wrong."""
+    """Return the user's strategy at ``module:attribute``. A class is called without arguments.
+
+    Raises UsageError if the path does not lead to a strategy.
+    """
     found = find(path, "a strategy")
     strategy = found() if isinstance(found, type) else found
     if not callable(strategy):
-        raise UsageError(f"{path!r} is a {type(strategy).__name__}, not a strategy: a function of Metrics")
+        raise UsageError(
+            f"{path!r} is a {type(strategy).__name__}, not a strategy: write a function that takes Metrics and returns "
+            "the number of processes"
+        )
     return cast("Strategy", strategy)
 
 
 def find_app(path: str, *, factory: bool = False) -> Millstream:
-    """The app at ``module:attribute``, its ``include`` imported too; with ``factory``, what the function there returns.
+    """Return the app at ``module:attribute`` and import the modules of its ``include``.
 
-    UsageError says what is wrong.
+    With ``factory``, the path names a function that returns the app. Raises UsageError if the path does not lead to an app.
     """
     from millstream.app import Millstream
 
     app = find(path, "a factory" if factory else "an app")
     if factory:
         if not callable(app):
-            raise UsageError(f"{path!r} is a {type(app).__name__}, not a function that returns an app: leave out --factory")
+            raise UsageError(f"{path!r} is a {type(app).__name__}, not a function that returns an app: omit --factory")
         app = app()
         if not isinstance(app, Millstream):
             raise UsageError(f"{path}() returned a {type(app).__name__}, not a Millstream app")
     elif not isinstance(app, Millstream):
-        hint = f": if {path}() returns one, add --factory" if callable(app) else ""
+        hint = f": if {path}() returns an app, add --factory" if callable(app) else ""
         raise UsageError(f"{path!r} is a {type(app).__name__}, not a Millstream app{hint}")
     app.load()
     return app
 
 
 def find(path: str, what: str) -> object:
-    """What is at ``module:attribute``."""
+    """Return the object at ``module:attribute``. ``what`` describes it in the error."""
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute:
         raise UsageError(f"{path!r} does not name {what}: write module:attribute, for example tasks:app")
@@ -55,11 +61,13 @@ def find(path: str, what: str) -> object:
         found: object = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and module_name.startswith(error.name):
-            raise UsageError(f"there is no module {module_name!r} here or on the Python path") from error
+            raise UsageError(
+                f"module {module_name!r} was not found in the working directory or on the Python path"
+            ) from error
         raise
     for name in attribute.split("."):
         try:
             found = getattr(found, name)
         except AttributeError:
-            raise UsageError(f"module {module_name!r} has no {attribute!r}") from None
+            raise UsageError(f"module {module_name!r} has no attribute {attribute!r}") from None
     return found

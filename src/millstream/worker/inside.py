@@ -1,4 +1,4 @@
-"""A worker inside the user's own process: run until a signal or a word."""
+"""A worker inside the user's own process, which runs until a signal or a call stops it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ log = logs.logger("millstream.worker")
 async def run_until_stopped(
     make: Callable[[], Awaitable[Worker]], stops: set[Callable[[], None]], grace: float, until: Awaitable[Any] | None = None
 ) -> Summary:
-    """Make a worker and serve until SIGTERM, SIGINT, a call of the function in ``stops``, or until ``until`` is done.
+    """Make a worker and serve until SIGTERM, SIGINT, a call of the function added to ``stops``, or the end of ``until``.
 
-    Each of these also ends connecting and starting. A second signal ends the grace period, and cancellation stops the worker,
-    too. Raises the worker's error if it could not go on.
+    Each of these also interrupts connecting and starting. A second signal ends the grace period. Cancellation stops the worker,
+    too. Raises the worker's error if the worker failed.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -30,7 +30,7 @@ async def run_until_stopped(
 
     def signalled() -> None:
         if not stop.is_set():
-            log.info("stopping; the same signal again to stop now")
+            log.info("stopping: waiting for running jobs to end; send the signal again to interrupt them now")
             stop.set()
         elif worker is not None:
             worker.hurry()
@@ -67,12 +67,12 @@ async def run_until_stopped(
 def _stopped_by(
     signalled: Callable[[], None], stops: set[Callable[[], None]], stop_from_anywhere: Callable[[], None]
 ) -> Generator[None]:
-    """Inside the block SIGTERM and SIGINT call ``signalled``, and ``stops`` has ``stop_from_anywhere``."""
+    """Inside the block, SIGTERM and SIGINT call ``signalled``, and ``stops`` contains ``stop_from_anywhere``."""
     loop = asyncio.get_running_loop()
     stops.add(stop_from_anywhere)
     caught: list[signal.Signals] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        # Outside the main thread, or where the loop cannot: the caller's own signals stay as they are.
+        # Outside the main thread, or if the loop does not support signals, the caller's own handlers stay in place.
         with contextlib.suppress(ValueError, NotImplementedError, RuntimeError):
             loop.add_signal_handler(number, signalled)
             caught.append(number)

@@ -1,4 +1,4 @@
-"""Work that ends early when the worker is told to stop: connecting and starting, which may wait for a server or a lifespan."""
+"""Cancelling work when the worker is asked to stop: connecting and starting may wait for a server or a lifespan."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ T = TypeVar("T")
 
 
 class StoppedEarly(Exception):
-    """The worker was told to stop before it served."""
+    """The worker was asked to stop before it served."""
 
 
 async def unless_stopped(work: Awaitable[T], stops: Collection[asyncio.Future[Any]]) -> T:
-    """Await ``work`` in this task, and cancel it when one of ``stops`` is done. StoppedEarly if it was cancelled.
+    """Await ``work`` in the current task, and cancel it when one of ``stops`` is done. Raises StoppedEarly if it was cancelled.
 
-    The task does not change, because a lifespan must be left by the task that entered it. Work that completes in spite of the
-    cancellation returns its result.
+    The work stays in the current task, because a lifespan must be left by the task that entered it. Work that completes despite
+    the cancellation returns its result.
     """
     limit = asyncio.timeout(None)
 

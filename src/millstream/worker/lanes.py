@@ -1,4 +1,4 @@
-"""A worker's lanes: made from its assignment, and which of them are full."""
+"""Makes a worker's lanes from its assignment, and finds the addresses that have no free slot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from millstream.worker.services.ownership import SharedAddress
 
 
 def lanes_of(assignment: Assignment) -> tuple[list[Lane], list[SharedAddress]]:
-    """The lanes of all that is claimed (prefixes and broadcasts are not), and those that are shared among workers."""
+    """Return a lane for each address or shard that is claimed, and the addresses that workers share among themselves.
+
+    Prefixes and broadcasts are not claimed and get no lanes.
+    """
     elsewhere = {*assignment.prefixes, *(broadcast.address for broadcast in assignment.broadcasts)}
     asked = {each.address: each for each in assignment.serving}
     found: list[Lane] = []
@@ -34,14 +37,16 @@ def lanes_of(assignment: Assignment) -> tuple[list[Lane], list[SharedAddress]]:
 
 
 def make_lanes(serving: Serving, tasks: Mapping[str, Task[..., Any]], subscription: GroupHandler | None) -> list[Lane]:
-    """One lane, or one for each shard, that fits the tasks which are sent to this queue by default; others may come, and find
-    slots too."""
+    """Return one lane, or one for each shard, sized for the tasks whose default queue this is.
+
+    Other tasks may be enqueued to the same queue: their jobs find slots, too.
+    """
     handlers: list[Handler] = [task for task in tasks.values() if task.settings.queue == serving.address.base]
     if subscription is not None:
         handlers = [subscription]
     mine = [handler.settings for handler in handlers]
     kinds = {ASYNC if handler.is_async else THREAD for handler in handlers}
-    # On its last allowed crash a job runs alone, so that it dies for its own crashes only.
+    # A job with only one allowed crash left runs alone, so that only its own crash can make it dead.
     limits = [settings.max_crashes for settings in mine if settings.max_crashes > 0]
     make = partial(
         Lane,
@@ -57,7 +62,8 @@ def make_lanes(serving: Serving, tasks: Mapping[str, Task[..., Any]], subscripti
 
 
 def full_addresses(lanes: Sequence[Lane], hold: Hold) -> list[str]:
-    """The addresses of which a worker can start nothing more now. One shard with a free slot is enough to start."""
+    """Return the addresses of which this worker cannot start another job now. A base address counts as free if one of its
+    shards has a free slot."""
     free = {
         lane.queue.base
         for lane in lanes

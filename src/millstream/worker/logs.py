@@ -1,4 +1,4 @@
-"""What a worker started from the command line prints."""
+"""Logging of a worker that was started from the command line."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from contextlib import contextmanager
 
 
 def configure_logging(level: str) -> None:
-    """Log to stderr, from this level on."""
+    """Log to stderr, at this level and above."""
     with app_may_configure_logging(level):
         pass
 
 
 @contextmanager
 def app_may_configure_logging(level: str) -> Generator[None]:
-    """Log to stderr, from this level on, unless what is imported inside configures logging itself.
+    """Log to stderr, at this level and above, unless code that is imported inside the block configures logging itself.
 
-    The root logger gets its handler at the end: ``logging.basicConfig`` does nothing where there is one. Until then the handler
-    is the one that Python uses for want of others.
+    The root logger gets the handler at the end of the block, because ``logging.basicConfig`` does nothing if the root logger
+    already has one. Until then the handler is Python's handler of last resort.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-8s %(message)s"))

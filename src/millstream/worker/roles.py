@@ -1,6 +1,6 @@
-"""What each process of a worker is to do.
+"""The role of each process of a worker: supervisor or child process.
 
-It travels in the environment, so that the command line is one that a person knows: ``ps`` shows ``millstream worker tasks:app``
+The role is passed in an environment variable, so that command lines stay readable: ``ps`` shows ``millstream worker tasks:app``
 for the supervisor and ``millstream worker tasks:app child`` for its child processes.
 """
 
@@ -12,31 +12,31 @@ import sys
 from pathlib import Path
 
 PLAN = "_MILLSTREAM_PLAN"
-"""Of a supervisor: its Plan."""
+"""Environment variable with the Plan of a supervisor."""
 
 ORDERS = "_MILLSTREAM_ORDERS"
-"""Of a child process: its Orders."""
+"""Environment variable with the Orders of a child process."""
 
 
 def command(app: str, *more: str) -> list[str]:
-    """The command line of a process of this app's worker."""
+    """Return the command line for a process of this app's worker."""
     return [sys.executable, "-m", "millstream", "worker", app, *more]
 
 
 def take(variable: str) -> str:
-    """What this process is to do. Processes that it starts do not inherit it."""
+    """Return the variable's value and remove it from the environment, so that processes started from here do not inherit it."""
     return os.environ.pop(variable)
 
 
 def play() -> bool:
-    """Do what the environment says, until the process ends; False if it says nothing."""
+    """Run the role that the environment assigns, until the process ends. Return False if the environment assigns none."""
     if PLAN in os.environ:
         from millstream.worker.supervisor.supervisor import main
     elif ORDERS in os.environ:
         from millstream.worker.child.process import main
     else:
         return False
-    with contextlib.suppress(OSError):  # Linux only: the short name, as top shows it, would be that of Python
+    with contextlib.suppress(OSError):  # Linux only: otherwise top shows "python"
         Path("/proc/self/comm").write_text("millstream")
     main()
     return True

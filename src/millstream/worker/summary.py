@@ -1,4 +1,4 @@
-"""How a worker ended: of one process, or of a supervisor and all its processes together."""
+"""How a worker ended: one process, or a supervisor with all its processes."""
 
 from __future__ import annotations
 
@@ -13,35 +13,38 @@ if TYPE_CHECKING:
     from millstream.worker.supervisor.children.child import Child
 
 NOTHING: Mapping[str, int] = {"done": 0, "retried": 0, "dead": 0, "refused": 0}
-"""What a worker that settled nothing has settled."""
+"""The totals of a worker that settled nothing."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """How a worker ended. What was counted before a deadline or a kill is in it, too."""
+    """How a worker ended. Includes the outcomes counted before the grace period ended or a process was killed."""
 
     totals: Mapping[str, int] = field(default_factory=lambda: dict(NOTHING))
-    """done, retried, dead, refused: outcomes that were settled, or could not be."""
+    """Settled outcomes: done, retried, dead. ``refused`` counts outcomes that the server did not accept."""
     interrupted: int = 0
-    """Running handlers that were cancelled or abandoned at the deadline, or by a second signal."""
+    """Running handlers that were cancelled or abandoned, at the end of the grace period or by a second signal."""
     abandoned: int = 0
-    """Of these, threads that did not return. In a process of one's own their leases were not given up, since they may still be
-    running; under a supervisor they ended with their process."""
+    """Interrupted handlers whose threads did not return. Inside the user's own process, their leases were not given up, because
+    they may still be running. Under a supervisor, they ended with their process."""
     error: BaseException | None = None
-    """The first: of the worker itself, of its outcomes, or of a handler whose work is not tried again."""
+    """The first error of the worker itself, of settling an outcome, or of a handler whose job is not retried."""
     crashed: int = 0
-    """Worker processes that died without having been told to stop."""
+    """Worker processes that died without having been asked to stop."""
     killed: int = 0
-    """Worker processes that hung, and were killed at the deadline or by a second signal."""
+    """Worker processes that hung and were killed, at the end of the grace period or by a second signal."""
     reason: int = codes.OK
-    """The exit code that says why it ended, if nobody told it to."""
+    """The exit code that says why the worker ended on its own. `codes.OK` if it was asked to stop."""
     cut_off: int = 0
-    """Of those that were killed, those that had something in their hands, and were killed because the worker stopped."""
+    """Worker processes that held messages when they were killed because the worker was stopping."""
 
     @property
     def exit_code(self) -> int:
-        """For ``sys.exit``: 0 all that ran finished; 1 the worker failed; 2 usage; 3 server; 4 a running handler was cancelled
-        or killed; 5 worker processes died as soon as they were started."""
+        """The code for ``sys.exit``.
+
+        0: all running jobs finished. 1: the worker failed. 2: usage error. 3: server unreachable. 4: a running handler was
+        cancelled or killed. 5: worker processes died right after their start.
+        """
         if self.reason:
             return self.reason
         return codes.INTERRUPTED if self.interrupted or self.cut_off else codes.OK
@@ -57,12 +60,12 @@ class Summary:
         if self.killed:
             parts.append(f"{_processes(self.killed)} killed")
         if self.error is not None:
-            parts.append(f"the first error: {type(self.error).__name__}: {self.error}")
+            parts.append(f"first error: {type(self.error).__name__}: {self.error}")
         return "; ".join(parts)
 
 
 def added(totals: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Totals of several workers as one."""
+    """Return the sum of the totals of several workers."""
     summed = dict(NOTHING)
     for each in totals:
         for name, count in each.items():
@@ -79,10 +82,13 @@ class Tally:
         self._error: BaseException | None = None
 
     def add(self, child: Child, code: int, died: str, *, held: int | None, stopping: bool) -> None:
-        """One ended. What it reported counts, also if it was killed; ``died``: how, if not as it should; ``held``: how many
-        jobs it had in its hands, None: not known."""
+        """Add a child that ended. Its reported totals count even if it was killed.
+
+        ``died`` says how the child ended if its end was unexpected. ``held`` is the number of jobs that it held, or None if
+        that is unknown.
+        """
         self._totals = added([self._totals, child.totals])
-        if stopping:  # what a reload interrupts is begun anew
+        if stopping:  # jobs that a reload interrupts are started again
             self._interrupted += max(child.interrupted, int(code == codes.INTERRUPTED))
             self._abandoned += 0 if child.bye is None else child.bye.abandoned
         self._killed += child.killed
@@ -94,11 +100,11 @@ class Tally:
             self._error = self._error or WorkerCrashed(died)
 
     def totals(self, living: Iterable[Child] = ()) -> dict[str, int]:
-        """What was settled by those that ended, and by these."""
+        """Return the totals of all children that ended, plus those of ``living``."""
         return added([self._totals, *(child.totals for child in living)])
 
     def summary(self, reason: int) -> Summary:
-        """Of all of them. ``reason``: why the worker ended, if nobody told it to."""
+        """Return the summary of all children. ``reason``: why the worker ended on its own."""
         counts = self._interrupted, self._abandoned, self._error, self._crashed, self._killed
         return Summary(self._totals, *counts, reason, self._cut_off)
 

@@ -645,7 +645,7 @@ def test_an_app_that_a_function_returns_needs_factory(
     monkeypatch.setenv("MILLSTREAM_URL", "memory://")
     words = [*command.split(), "-A", app_file.replace(":app", ":create_app")]
     assert run(words) == 2
-    assert "create_app() returns one, add --factory" in capsys.readouterr().err
+    assert "create_app() returns an app, add --factory" in capsys.readouterr().err
     run([*words, "--factory"])
     assert "factory" not in capsys.readouterr().err
 

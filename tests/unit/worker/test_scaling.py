@@ -535,5 +535,5 @@ def test_the_exit_code_says_why_it_ended_or_that_something_was_interrupted() -> 
     assert Summary(interrupted=1, reason=codes.FAILED).exit_code == codes.FAILED
     said = str(Summary({"done": 1200, "retried": 0, "dead": 1}, 2, error=ValueError("no"), crashed=1, killed=2))
     assert said == (
-        "1,200 done, 0 retried, 1 dead, 2 interrupted; 1 process crashed; 2 processes killed; the first error: ValueError: no"
+        "1,200 done, 0 retried, 1 dead, 2 interrupted; 1 process crashed; 2 processes killed; first error: ValueError: no"
     )
