@@ -591,7 +591,7 @@ def test_on_receive_the_server_has_it_before_the_handler_and_no_error_brings_it_
         async with app:
             await topic.publish_many([1, 2, 3] if batch else [1])
             async with app.worker():
-                await until(lambda: "failed after its end was settled" in caplog.text)
+                await until(lambda: "failed after its outcome had been decided" in caplog.text)
                 await until_idle(app, Address("numbers/g"))
             state = await app.inspector.queue("numbers/g")
         assert done == ([3] if batch else [1])

@@ -87,4 +87,4 @@ def test_a_topic_that_was_flushed_is_told_as_a_gap_that_nobody_can_count(
     ledger.until_ended(20)
     (events,) = given(ledger).values()
     assert events == [f"{price}/{-1 if price == 10 else 0}" for price in range(20)]
-    assert "broadcast 'prices//refresh' may have missed events: topic 'prices' lost its log" in worker.log
+    assert "broadcast 'prices//refresh' may have missed events: the log of topic 'prices' was deleted" in worker.log

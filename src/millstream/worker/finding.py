@@ -61,9 +61,7 @@ def find(path: str, what: str) -> object:
         found: object = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and module_name.startswith(error.name):
-            raise UsageError(
-                f"module {module_name!r} was not found in the working directory or on the Python path"
-            ) from error
+            raise UsageError(f"module {module_name!r} was not found in the working directory or on the Python path") from error
         raise
     for name in attribute.split("."):
         try:

@@ -400,7 +400,7 @@ def test_the_log_has_the_traceback_of_the_first_failure_and_says_in_the_end_that
     assert [record.getMessage() for record in told] == [
         f"{what.format(1)} runs again in 0.0 s: ValueError: boom",
         f"{what.format(2)} runs again in 0.0 s: ValueError: boom",
-        f"{what.format(3)} gives up, exhausted, and the letter stays in the list, marked unhandled ({show}): ValueError: boom",
+        f"{what.format(3)} gave up, exhausted; the dead letter stays stored, marked as unhandled ({show}): ValueError: boom",
     ]
     assert [record.levelname for record in told] == ["WARNING", "WARNING", "ERROR"]
     assert [record.exc_info is not None for record in told] == [True, False, True]

@@ -255,7 +255,7 @@ async def test_an_explicit_end_wins_over_what_the_handler_does_then(caplog: pyte
         (dead,) = await orders.group("explicit").dead.list()
     assert sorted(seen) == [(1, 1), (2, 1), (3, 1), (3, 2)]
     assert (dead.reason, dead.error) == ("rejected", "spoilt")
-    assert "failed after its end was settled or said" in caplog.text
+    assert "failed after its outcome had been decided" in caplog.text
 
 
 @looped
@@ -298,7 +298,7 @@ async def test_on_receive_an_event_is_acknowledged_before_its_handler_and_never_
     async with app:
         await orders.publish(Order(1))
         async with app.worker():
-            await until(lambda: "failed after its end was settled" in caplog.text)
+            await until(lambda: "failed after its outcome had been decided" in caplog.text)
         state = await app.inspector.queue("orders/lossy")
     assert held == [0]
     assert (state.ready, state.running, state.scheduled, state.dead) == (0, 0, 0, 0)

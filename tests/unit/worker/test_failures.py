@@ -90,7 +90,8 @@ async def test_a_worker_that_died_with_a_job_is_one_of_its_failed_attempts() -> 
             with pytest.raises(JobFailed):
                 await job.result(PATIENCE)
         crash, last = (await letter_of(app, job.id)).failures
-    assert (crash.error_type, crash.error) == ("WorkerCrashed", "the worker that held it died or was cut off")
+    died = "the worker that held it died or lost the connection to the server"
+    assert (crash.error_type, crash.error) == ("WorkerCrashed", died)
     assert (crash.worker, crash.number) == ("", 1)
     assert (last.error_type, last.error, last.number) == ("ValueError", "no", 1)
 

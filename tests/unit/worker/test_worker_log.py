@@ -34,7 +34,7 @@ async def test_the_first_failure_of_a_job_is_logged_with_its_traceback_and_later
     first, second, dead = lines(caplog)
     assert "runs again" in first and "Traceback" in first and "in fail" in first
     assert "runs again" in second and "Traceback" not in second
-    assert second.endswith(f"ValueError: attempt 2 (more: millstream jobs show {job.id})")
+    assert second.endswith(f"ValueError: attempt 2 (details: millstream jobs show {job.id})")
     assert "is dead, exhausted" in dead and "Traceback" in dead
 
 

@@ -1,4 +1,4 @@
-"""The hot path: claim a batch, run one asyncio task per job, settle a batch, all three overlapping.
+"""The hot path: claim a batch, run one asyncio task per job, settle a batch. All three overlap.
 
-What is clever about speed lives here and nowhere else, with its measured gain beside it.
+Optimisations belong in this package and nowhere else. A comment beside each gives its measured gain.
 """

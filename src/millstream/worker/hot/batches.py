@@ -1,4 +1,4 @@
-"""Batches: what is gathered for handlers that take many events at once."""
+"""Batches: gathers events for handlers that take many events in one call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from millstream.worker.hot.runner import Runner
 
 QUIET_PART = 0.2
-"""A batch that is not full starts when nothing came for this part of its wait."""
+"""A batch that is not full starts when no event has arrived for this part of ``Batch.wait``."""
 
 _NEVER = float("inf")
 
@@ -36,7 +36,7 @@ class BatchRun:
 
 
 class Batches:
-    """Starts what lanes have gathered: full batches at once, others when their time has come; each takes one slot."""
+    """Starts the batches of all lanes: a full batch immediately, others after their wait. Each batch takes one slot."""
 
     def __init__(self, runner: Runner, hold: Hold, loop: asyncio.AbstractEventLoop) -> None:
         self._runner = runner
@@ -44,10 +44,13 @@ class Batches:
         self._loop = loop
         self._timers: dict[Lane, asyncio.TimerHandle] = {}
         self._waiting: list[Lane] = []
-        """Whose time has come while no slot was free."""
+        """Lanes whose batch was due while no slot was free."""
 
     def gather(self, lane: Lane, *, alone: bool) -> None:
-        """Something was added to what a lane has gathered. ``alone``: start it although nothing else may start now."""
+        """Start the lane's full batches, or set the timer for a partial one. Called when events were added.
+
+        ``alone`` starts a batch although nothing else may start now.
+        """
         batch = lane.batch
         assert batch is not None
         while len(lane.gathered) >= batch.size or (alone and lane.gathered):
@@ -63,7 +66,7 @@ class Batches:
             self._timers[lane] = self._loop.call_at(soonest, self._due, lane)
 
     def pump(self) -> None:
-        """A slot may have come free."""
+        """Start batches that waited for a slot."""
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             for lane in waiting:
@@ -82,7 +85,7 @@ class Batches:
             self._waiting.append(lane)
 
     def _start(self, lane: Lane, alone: bool) -> bool:
-        """Start one batch; False if it cannot start now."""
+        """Start one batch. Return False if it cannot start now."""
         hold, batch = self._hold, lane.batch
         assert batch is not None and lane.handler is not None
         subscription = cast("Subscription", lane.handler.handler)
@@ -116,7 +119,7 @@ class Batches:
     def _submit(self, run: BatchRun) -> None:
         try:
             self._runner.threads.submit(run)
-        except RuntimeError as error:  # no thread can be started: a failed attempt, and the slot comes free
+        except RuntimeError as error:  # no thread can be started: a failed attempt, and the slot becomes free
             self._loop.call_soon(self._runner.end_together, run.jobs, THREAD, error)
 
     async def _receive(self, run: BatchRun, kind: int) -> None:

@@ -1,4 +1,4 @@
-"""The claimer: one per queue, brings work when there is capacity for it and waits for it when there is none to bring."""
+"""The claimer: one per lane. It claims messages while there is capacity, and waits on the server while there are none."""
 
 from __future__ import annotations
 
@@ -19,33 +19,36 @@ from millstream.worker.hot.runner import Runner
 log = logs.logger("millstream.worker")
 
 FIRST_CLAIM = 8
-"""The most a first claim brings: messages may be as large as max_payload_bytes, and the link slow."""
+"""Maximum number of messages of the first claim: messages may be as large as max_payload_bytes, and the connection slow."""
 
 UNSETTLED_MOST = 4 * BATCH
-"""With so many outcomes on their way to the server no batch is claimed."""
+"""Number of unsettled outcomes from which on no further batch is claimed."""
 
 WAIT_SECONDS = 1.0
-"""An idle claimer claims this often anyway: it bounds a lost wake-up, and the time a foreign entry or a pause goes unseen."""
+"""Maximum seconds between two claims of an idle claimer. Bounds the effect of a lost wake-up, and the time until an entry of
+another program or a pause is noticed."""
 
 HOLD_BACK_SECONDS = 0.25
-"""What was handed back because it could not start is not claimed again at once: others may be idle."""
+"""Seconds for which a claimer takes only messages that can start immediately, after it released some that could not. Other
+workers may be idle."""
 
 WARY_SECONDS = 5.0
-"""How long a claimer is wary after a claim that brought only unknown tasks, unless a known one comes earlier."""
+"""Seconds for which a claimer is wary after a claim that brought only unknown tasks, unless a known task comes earlier."""
 
 WARY_PAUSE = 0.1
-"""How long a wary claimer pauses before each claim, so that a worker that knows the tasks is there first. It takes no wake-up
-either."""
+"""Seconds that a wary claimer pauses before each claim, so that a worker that knows the tasks comes first. For the same reason
+a wary claimer takes no wake-up."""
 
 WARY_CLAIM = 8
-"""The most its first claim brings; each one that brings only unknown tasks doubles it, since known ones may be behind them."""
+"""Maximum number of messages of a wary claimer's first claim. Each claim that brings only unknown tasks doubles the maximum,
+because known tasks may be queued behind them."""
 
 NUDGE_SECONDS = 0.005
-"""How soon a nudge that may have been lost is repeated."""
+"""Seconds between two nudges. A nudge is repeated because it may have been lost."""
 
 
 class Claimer:
-    """Claims for one lane until the worker is stopping; a claim in flight is always awaited, never abandoned."""
+    """Claims for one lane until the worker stops. A claim in flight is always awaited, never abandoned."""
 
     def __init__(
         self,
@@ -69,28 +72,28 @@ class Claimer:
         self._suspects = suspects
         self._waiting = False
         self._away = False
-        """An answer may be lost: compare with the server before the next claim."""
+        """A reply may be lost: compare with the server before the next claim."""
         self._failing = False
         """The last claim failed."""
         self._size = 0.0
-        """About how many bytes a message takes; 0: none was seen yet."""
+        """Estimated size of a message in bytes; 0 before the first message."""
         self._ahead_ms = 0.0
-        """Server time less loop time, as of the last claim."""
+        """Server time minus loop time in milliseconds, measured at the last claim."""
         self._careful_until = 0.0
-        """Loop time until which nothing is claimed that might not start: the last could not."""
+        """Loop time until which only messages that can start immediately are claimed, because earlier ones could not start."""
         self._past = 0
-        """How many of the last claim were handed back at once, and are in front again."""
+        """Estimated number of messages at the queue's front that cannot start here: twice as many as were just released."""
         self._wary_until = 0.0
-        """Loop time until which this claimer leaves work to others: all it got last was of tasks that are unknown here."""
+        """Loop time until which this claimer is wary: its last claim brought only tasks that this worker does not know."""
         self._wary_claim = WARY_CLAIM
         self.at_rest = True
-        """No claim is on its way, and none will be until the lane may claim."""
+        """No claim is in flight, and none starts until the lane may claim."""
         self.paused = False
         self.empty = asyncio.Event()
-        """Set while the last claim brought less than it asked for, so that nothing was left: for ``--burst``."""
+        """Set while the queue is empty: the last claim brought less than it asked for. Used by ``--burst``."""
         self.empty.set()
         self._supplied = False
-        """The last claim brought something."""
+        """The last claim brought at least one message."""
 
     async def run(self) -> None:
         """Claim until stopped."""
@@ -101,7 +104,7 @@ class Claimer:
                 await self._once()
             except BrokerUnavailable as error:
                 self._away = True
-                if self.lane.consumer == consumer:  # else its connection was closed, since its lease is gone
+                if self.lane.consumer == consumer:  # otherwise the lease is lost, and its connection was closed
                     self._failing = True
                     self._reporter.miss("read", self.lane.queue, error)
                 await backoff.wait()
@@ -109,14 +112,14 @@ class Claimer:
                 self._fenced(self.lane, consumer)
                 await backoff.wait()
             except BaseException:
-                self._away = self._failing = True  # some of what a claim brought may be in nobody's hands
+                self._away = self._failing = True  # claimed messages may not have reached the runner
                 raise
             else:
                 backoff = ServiceBackoff()
 
     @property
     def queue(self) -> Address:
-        """Its lane's address."""
+        """The address of the lane."""
         return self.lane.queue
 
     @property
@@ -124,15 +127,17 @@ class Claimer:
         return STOPPING in self._hold.shut
 
     async def stop(self) -> None:
-        """The worker is stopping, or the lane is leaving: wait no longer. What a claim in flight still brings goes to the
-        runner, which starts nothing if the worker stops."""
+        """End the current wait, because the worker is stopping or the lane is leaving.
+
+        Messages of a claim in flight still go to the runner, which starts nothing if the worker is stopping.
+        """
         self._hold.freed()
         self.lane.stirred.set()
         if self._waiting:
             try:
                 await self._broker.nudge(self.lane.queue, self.lane.consumer)
             except BrokerError:
-                log.debug("could not end the wait on queue %r", self.lane.queue)
+                log.debug("queue %r: the waiting claim could not be ended", self.lane.queue)
 
     async def _once(self) -> None:
         lane, hold = self.lane, self._hold
@@ -150,11 +155,11 @@ class Claimer:
             return
         if self._away or lane.doubtful:
             await self._recover()
-            return  # what that brought has taken some of the capacity
+            return  # the recovered messages have taken some of the capacity
         consumer, kinds, asked = lane.consumer, lane.kinds, asyncio.get_running_loop().time()
         hold.ask(kinds, capacity)
         reserved = capacity if lane.count.lanes > 1 and lane.limit is not None and lane.batch is None else 0
-        lane.active += reserved  # the lanes of other shards have the same limit
+        lane.active += reserved  # the lanes of the other shards share the limit
         try:
             claim = await self._broker.claim(lane.queue, consumer, capacity, suspect_after=lane.suspect_after)
         finally:
@@ -174,19 +179,19 @@ class Claimer:
             await self._wait(claim)
 
     async def _capacity(self) -> int:
-        """How many the next claim asks for; 0: it only checks leases."""
+        """Return how many messages the next claim asks for. With 0, the claim only checks leases."""
         lane = self.lane
         if lane.batch is not None:
             return min(await self._capacity_for_batch(lane.batch.size), self._most())
         capacity = min(await self._turn(lane.buffered), self._most())
         if lane.limit is not None:
             capacity = min(capacity, await self._below_limit(lane.limit))
-        if lane.count.supplied > 1:  # one shard alone has few keys: most of what it gave would wait its turn
+        if lane.count.supplied > 1:  # a single shard has few keys: most of its messages would wait for their turn
             capacity = -(-capacity // lane.count.supplied)
         return min(capacity, self._wary_claim) if self._wary else capacity
 
     def _note(self, brought: int, asked: int) -> None:
-        """What a claim brought of what it asked for."""
+        """Record how many messages a claim brought and how many it asked for."""
         if brought < asked:
             self.empty.set()
         else:
@@ -196,20 +201,22 @@ class Claimer:
             self.lane.count.supplied += 1 if brought else -1
 
     async def _turn(self, buffered: bool) -> int:
-        """Wait for capacity, but not for longer than anything is held back; 0 if there is none then."""
+        """Wait for capacity, at most until the careful period ends. Return 0 if there is none by then."""
         lane, left = self.lane, self._careful_until - asyncio.get_running_loop().time()
         if left > 0:
             return await self._hold.turn(lane.kinds, False, min(left, WAIT_SECONDS), True, lane.shares, self._past)
         return await self._hold.turn(lane.kinds, buffered, WAIT_SECONDS, False, lane.shares, self._past)
 
     async def _below_limit(self, limit: int) -> int:
-        """How many more this lane may hold; 0 if it was at its limit for WAIT_SECONDS: then a claim only checks leases."""
+        """Return how many more messages this lane may hold, or 0 if it was at its limit for WAIT_SECONDS. With 0, the claim
+        only checks leases."""
         lane = self.lane
         await self._while_full(lambda: lane.active >= limit)
         return max(0, limit - lane.active)
 
     async def _capacity_for_batch(self, size: int) -> int:
-        """How many more make the next batch, once there is a slot for it and what ended was settled; 0 as in _below_limit."""
+        """Wait for a slot, and until few outcomes are unsettled. Return how many messages the next batch still needs, or 0 as
+        in ``_below_limit``."""
         lane, hold = self.lane, self._hold
 
         def full() -> bool:
@@ -221,8 +228,11 @@ class Claimer:
         return 0 if full() else min(BATCH, size - len(lane.gathered))
 
     async def _while_full(self, full: Callable[[], bool]) -> None:
-        """Wait for capacity, at most WAIT_SECONDS. Whoever waits must claim every second all the same, if only to check leases:
-        otherwise the work of a dead worker is not taken over while all others are full."""
+        """Wait for capacity, at most WAIT_SECONDS.
+
+        Even a full claimer must claim every second, to check leases. Otherwise no worker takes over the jobs of a dead worker
+        while all workers are full.
+        """
         now = asyncio.get_running_loop().time
         until = now() + WAIT_SECONDS
         while full() and not self._stopping and self.lane.claims and (left := until - now()) > 0:
@@ -233,16 +243,16 @@ class Claimer:
         return asyncio.get_running_loop().time() < self._careful_until
 
     def _most(self) -> int:
-        """How many messages of the size we have seen make a batch; few before the first was seen."""
+        """Return the maximum size of a claim, from the estimated message size: FIRST_CLAIM before the first message."""
         if not self._size:
             return FIRST_CLAIM
         return BATCH if self._size * BATCH <= BATCH_BYTES else max(1, int(BATCH_BYTES / self._size))
 
     async def _wait(self, claim: Claim) -> None:
-        """Sleep until woken, and claim in the same round trip, until a claim brings all it asked for: more may be ready then.
+        """Wait on the server and claim in the same round trip, until a claim brings as many messages as it asked for.
 
-        Called after a claim that brought less than it asked for, so nothing ready was left. (Measured: without another claim
-        before the wait, which found nothing, a worker spends half the CPU time on a job that comes alone, and one key in order
+        Called after a claim that brought fewer messages than it asked for, so the queue was empty. (Measured: without another,
+        empty claim before the wait, a worker spends half the CPU time on a job that arrives alone, and a single ordering key
         handles twice as many events per second.)
         """
         lane, hold = self.lane, self._hold
@@ -252,22 +262,22 @@ class Claimer:
             and (claim.next_due != 0 or claim.paused)
         ):
             if claim.entries and lane.batch is not None:
-                return  # before the next batch is claimed, enough of the others must be settled
+                return  # before the next batch is claimed, most outcomes of earlier batches must be settled
             capacity = hold.capacity(lane.kinds, False, self._careful, lane.shares, self._past)
             if lane.batch is not None:
                 capacity = lane.batch.size - len(lane.gathered) if hold.free[lane.kinds[0]] > 0 and not hold.shut else 0
             elif lane.limit is not None:
                 capacity = min(capacity, lane.limit - lane.active)
             if capacity <= 0:
-                # Every slot is taken: claiming into the buffer would bring nothing, again and again, until one comes free.
+                # All slots are taken: claims into the buffer would find nothing, again and again, until a slot becomes free.
                 if lane.batch is None and not claim.entries:
                     await self._turn(False)
                 return
             timer = None
             if claim.next_due is not None and claim.next_due < WAIT_SECONDS and not claim.paused:
-                # The server's own block time-outs fire up to 0.1 s late, so what is due is woken for by our timer.
+                # Timeouts of the server's blocking commands fire up to 0.1 s late, so our own timer ends the wait.
                 timer = asyncio.ensure_future(self._nudge_in(claim.next_due))
-            # With one limit for several shards nobody waits with a part of it in hand: it is claimed after waking.
+            # If several shards share one limit, no waiting claim may reserve a part of it: the message is claimed after waking.
             shared = lane.limit is not None and lane.count.lanes > 1 and lane.batch is None
             count = 0 if shared else max(1, min(capacity // len(self._lanes), self._most()))
             self._waiting = True
@@ -307,7 +317,7 @@ class Claimer:
             self._ahead_ms = claim.now_ms - asyncio.get_running_loop().time() * 1000
         if claim.paused != self.paused:
             self.paused = claim.paused
-            log.info("queue %r is %s", self.lane.queue, "paused" if claim.paused else "resumed")
+            log.info("queue %r was %s", self.lane.queue, "paused" if claim.paused else "resumed")
         if claim.paused:
             await self.hand_back(0.0)
         if claim.suspects and not claim.paused and not self._stopping:
@@ -318,7 +328,7 @@ class Claimer:
         return self._wary_until > 0.0 and asyncio.get_running_loop().time() < self._wary_until
 
     def _judge(self, brought: int) -> None:
-        """Be wary if all that a claim brought is of tasks that this worker does not know."""
+        """Become wary if a claim brought only tasks that this worker does not know."""
         unknown, self.lane.unknown = self.lane.unknown, 0
         if unknown < brought:
             self._wary_until, self._wary_claim = 0.0, WARY_CLAIM
@@ -328,8 +338,11 @@ class Claimer:
         self._wary_until = asyncio.get_running_loop().time() + WARY_SECONDS
 
     def _is_ours(self, claim: Claim, consumer: str, asked: float) -> bool:
-        """Whether what a claim brought may begin. Not if the lease was lost meanwhile; nor if this process, or its loop, stood
-        still for so long since it asked that it may have been: the server is asked again then, before any of it begins."""
+        """Return whether the messages of a claim may start.
+
+        They may not if the lease was lost during the claim, or may have been lost because this process or its event loop was
+        suspended for too long. In the second case the claimer asks the server again before any message starts.
+        """
         if self.lane.consumer != consumer:
             return False
         if claim.entries and asyncio.get_running_loop().time() - asked > self._runner.trusted:
@@ -338,11 +351,12 @@ class Claimer:
         return True
 
     async def hand_back(self, older_than: float) -> None:
-        """Release what has been buffered for so many seconds: it will not start soon here, others may be idle."""
+        """Release messages that have been buffered for ``older_than`` seconds. They will not start here soon, and other workers
+        may be idle."""
         hold, lane = self._hold, self.lane
         before = asyncio.get_running_loop().time() - older_than
         refs: list[bytes] = []
-        # A batch waits for as long as it says, and not much longer.
+        # A batch may wait for its own ``wait``, plus ``older_than``.
         gathered_for = before - cast(float, lane.batch.wait) if lane.batch is not None and older_than else before
         if lane.gathered and lane.gathered[0].since <= gathered_for:
             refs += [job.ref for job in lane.gathered]
@@ -375,17 +389,19 @@ class Claimer:
             for first in range(0, len(refs), BATCH):
                 await self._broker.release(lane.queue, lane.consumer, refs[first : first + BATCH])
         except BrokerError:
-            self._away = True  # they are neither here nor handed back: the next claim finds them again
+            self._away = True  # the messages may be neither held nor released: the next claim recovers them
             raise
         finally:
             lane.releasing.difference_update(refs)
         self._hold.freed()
 
     async def _recover(self) -> None:
-        """After a lost connection or a long stop: run what the server says is ours and we do not hold, so that nothing is
-        stranded, and nothing is begun that others have taken over."""
+        """After a lost connection or a suspension, run the messages that the server lists for this consumer and we do not hold.
+
+        So no message is stranded, and no message starts that another worker has taken over.
+        """
         lane, held = self.lane, holding(self.lane, self._hold)
-        self._away = lane.doubtful = False  # what becomes doubtful from now on is not in what we hold, and not in the answer
+        self._away = lane.doubtful = False  # reset before the call: messages dropped from now on need another recovery
         consumer, asked = lane.consumer, asyncio.get_running_loop().time()
         try:
             entries = await self._broker.recover(lane.queue, consumer, held)
@@ -394,19 +410,22 @@ class Claimer:
             raise
         claim = Claim(entries, int(asyncio.get_running_loop().time() * 1000 + self._ahead_ms))
         if entries and self._is_ours(claim, consumer, asked):
-            log.debug("queue %r: %d claims were recovered whose answer was lost", lane.queue, len(entries))
+            log.debug("queue %r: recovered %d claimed messages whose reply was lost", lane.queue, len(entries))
             await self._take(claim)
 
     async def _nudge_in(self, seconds: float) -> None:
-        """End a wait when something is due. A nudge may overtake the wait that it is for, and is repeated until that is over:
-        unrepeated, one in some 500 was lost and what was due started a second late."""
+        """End the wait when a message is due.
+
+        A nudge may reach the server before the waiting claim does. So it is repeated until the wait is over: without repeats,
+        about one in 500 was lost, and the due message started a second late.
+        """
         await asyncio.sleep(seconds)
         queue, backoff = self.lane.queue, ServiceBackoff()
         while True:
             try:
                 await self._broker.nudge(queue, self.lane.consumer)
             except BrokerError as error:
-                text = "what is due on queue %r may start up to a second late, since waking up for it failed: %s"
+                text = "due messages of queue %r may start up to 1 s late, because the worker could not be woken: %s"
                 self._reporter.fail("promote", queue, error, text, queue, error)
                 await backoff.wait()
             else:
@@ -415,7 +434,7 @@ class Claimer:
 
 
 def holding(lane: Lane, hold: Hold) -> set[bytes]:
-    """The refs of all that a lane has in its hands."""
+    """Return the refs of all messages that a lane holds."""
     held = {job.ref for job in hold.running if job.lane is lane}
     for kind in (ASYNC, THREAD):
         held.update(job.ref for job in hold.ready[kind] if job.lane is lane)

@@ -1,5 +1,7 @@
-"""The follower: one per broadcast, reads on in a topic's log and gives the handler every event. It holds no lease and settles
-nothing: what it has not begun when the worker stops is dropped."""
+"""The follower: one per broadcast, reads a topic's log continuously and passes every event to the handler.
+
+It holds no lease and settles nothing. Events that have not started when the worker stops are dropped.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,17 @@ from millstream.worker.hot.runner import Runner
 log = logs.logger("millstream.worker")
 
 WAIT_SECONDS = 2.0
-"""How long a read waits for events. Two commands each: an idle follower costs one a second."""
+"""Seconds that a read waits for events. Each read takes two commands, so an idle follower sends one command per second."""
 
 FIRST_READ = 8
-"""The most a first read brings: events may be as large as max_payload_bytes, and the link slow."""
+"""Maximum number of events of the first read: events may be as large as max_payload_bytes, and the connection slow."""
 
 GAPS_KEPT = 1000
-"""Of how many gaps it is known, beside those before events that are being handled, which event they came before."""
+"""Number of gaps that are remembered with the event that followed them, beside the gaps of events that are running."""
 
 
 class Follower:
-    """Follows one topic for one broadcast, from where it was told to begin, through outages, until the worker is stopping."""
+    """Follows one topic for one broadcast, from the position at its start, through outages, until the worker stops."""
 
     def __init__(self, broker: Consuming, broadcast: Broadcast, hold: Hold, runner: Runner, reporter: Reporter) -> None:
         self.broadcast = broadcast
@@ -43,16 +45,16 @@ class Follower:
         self._position: Position | None = None
         self._next_due: float | None = None
         self._unread: deque[Entry] = deque()
-        """Read from the log, and not yet given to the handler."""
+        """Entries that were read from the log and not yet passed to the handler."""
         self._missed = 0
-        """How many events were missed before the first of these."""
+        """Number of events missed before the first of these entries."""
         self._size = BATCH_BYTES / FIRST_READ
-        """About how many bytes an event takes."""
+        """Estimated size of an event in bytes."""
         self._ahead_ms = 0.0
-        """Server time less loop time, as of the last read."""
+        """Server time minus loop time in milliseconds, measured at the last read."""
 
     async def begin(self) -> None:
-        """Whatever is published from now on will be given to the handler."""
+        """Take the current end of the log as the starting position: every event published from now on reaches the handler."""
         self._position = (await self._broker.follow(self.broadcast.topic, None, 1)).position
 
     async def run(self) -> None:
@@ -92,7 +94,7 @@ class Follower:
     def _note(self, missed: int) -> None:
         name, topic = self.broadcast.name, self.broadcast.topic
         if missed == UNKNOWN:
-            said = f"broadcast {name!r} may have missed events: topic {topic!r} lost its log, or the end of it"
+            said = f"broadcast {name!r} may have missed events: the log of topic {topic!r} was deleted or lost its last entries"
         else:
             said = f"broadcast {name!r} missed {missed} events of topic {topic!r}: they were trimmed before it read them"
         log.warning("%s", said)
@@ -100,7 +102,7 @@ class Follower:
         self._missed = UNKNOWN if UNKNOWN in (missed, self._missed) else self._missed + missed
 
     async def _give(self) -> None:
-        """Hand over as many as may start now, or soon."""
+        """Pass as many entries to the runner as can start now or soon."""
         lane, hold, limit = self.lane, self._hold, self.broadcast.concurrency
         while lane.active >= limit and not self._stopping:
             await hold.until_freed(WAIT_SECONDS)
@@ -117,5 +119,5 @@ class Follower:
                 del lane.missed[next(iter(lane.missed))]
         active = lane.active
         self._runner.accept(lane, Claim(entries, int(asyncio.get_running_loop().time() * 1000 + self._ahead_ms)))
-        if lane.active > active:  # else it was passed over, and the next one hears of the gap
+        if lane.active > active:  # otherwise the event was skipped, and the gap is reported with the next event
             self._missed = 0

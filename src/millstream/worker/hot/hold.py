@@ -1,8 +1,8 @@
-"""What a worker process holds: slots, the buffer before them, and whose turn it is to claim.
+"""The messages that a worker process holds: its slots, the buffer in front of them, and which claimer may claim next.
 
-Held = running + buffered + unsettled, and it is bounded. The buffer is sized by the measured rate to what will start within
-BUFFER_SECONDS, so that slow handlers buffer nothing and idle neighbours are not starved. (Measured: claiming into free slots
-only drains 55-78k no-op jobs/s, with a buffer 108-132k; an unbounded hold fell to 11k.)
+Held = running + buffered + unsettled, and this sum is bounded. The buffer's size follows the measured rate: it holds what will
+start within BUFFER_SECONDS. So slow handlers buffer nothing, and idle neighbours are not starved. (Measured: claiming only into
+free slots drains 55-78k no-op jobs/s, with a buffer 108-132k; an unbounded hold dropped to 11k.)
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ if TYPE_CHECKING:
     from millstream.worker.hot.in_flight import InFlight
 
 ASYNC, THREAD = 0, 1
-"""The kinds of slots: coroutines on the loop, functions in threads."""
+"""The kinds of slots: coroutines on the event loop, plain functions in threads."""
 
 STOPPING = "the worker is stopping"
 
 BUFFER_SECONDS = 0.15
-"""How far ahead of its handlers a worker claims."""
+"""How far ahead of its handlers a worker claims, in seconds."""
 
 EVEN = (1.0, 1.0)
-"""What part of a queue's messages is of each kind while nothing is known: any may be all."""
+"""Shares of a queue of which nothing is known yet: all messages may be of either kind."""
 
 A_FEW = 4
-"""How many messages are claimed first of a mixed queue while one of its kinds has no capacity; then twice as many each time, so
-that those of the other kind behind them are found soon."""
+"""Size of the first claim from a mixed queue while one of its kinds has no capacity. Each further claim doubles the size, so
+that messages of the other kind behind them are found soon."""
 
 READ_PAST = 1_000
-"""The most messages without a slot that are buffered on the way to those behind them."""
+"""Maximum number of messages without a slot that are buffered in order to reach messages behind them."""
 
 BUFFER_MAX = 300
-"""The most it buffers per kind, however fast they are."""
+"""Maximum number of buffered messages per kind, however fast they run."""
 
 BATCH = 200
-"""The most messages one claim or settle call carries: a longer script would hold the server too long."""
+"""Maximum number of messages in one claim or settle call: a longer script would block the server for too long."""
 
 BATCH_BYTES = 256 * 1024
-"""And about the most bytes."""
+"""Approximate maximum number of bytes in one claim or settle call."""
 
 
 class Hold:
-    """Slots and turns, shared by all queues of one worker process."""
+    """The slots, and the queue of claimers that wait for them, shared by all lanes of one worker process."""
 
     def __init__(self, concurrency: int, threads: int, clock: Callable[[], float]) -> None:
         self.sizes = (concurrency, threads)
@@ -53,22 +53,22 @@ class Hold:
         self.ready: tuple[deque[InFlight], deque[InFlight]] = (deque(), deque())
         self.running: set[InFlight] = set()
         self.open = 0
-        """How many of these are deliveries that go on without their handlers."""
+        """Number of running jobs that are open deliveries whose handlers have ended."""
         self.ticked = clock()
-        """When the worker last looked at its deadlines: twenty times a second, unless it stood still."""
+        """Time of the worker's last tick. There are twenty per second, unless the process was suspended."""
         self.quiet = asyncio.Event()
-        """Set whenever the last running handler ends; whoever waits for it clears it first."""
+        """Set whenever the last running handler ends. A waiter clears it before it waits."""
         self.unsettled = 0
-        """Outcomes not yet on the server."""
+        """Number of outcomes that are not on the server yet."""
         self.shut: set[str] = set()
-        """Why no new handler starts: the server is away, a suspect runs alone, the worker is stopping."""
+        """Reasons why no new handler may start: the server is unreachable, a suspect runs alone, the worker is stopping."""
         self.low = [0, 0]
-        """With this many or fewer left in the buffer it is time to claim again."""
+        """By kind: number of buffered messages at which the claimers claim again."""
         self.started = [0, 0]
         self._bounds = tuple(size + BUFFER_MAX + 2 * BATCH for size in self.sizes)
         self._asked = [0, 0]
         self._turns: deque[tuple[asyncio.Future[None], Sequence[int]]] = deque()
-        """Who waits for capacity, and of which kinds."""
+        """Claimers that wait for capacity, and the kinds of slots that they need."""
         self._clock = clock
         self._measured_at = clock()
         self._measured = [0, 0]
@@ -76,30 +76,30 @@ class Hold:
         self._ahead = [0, 0]
 
     async def until_quiet(self, *, but_open: bool = False) -> None:
-        """Wait until nothing runs; ``but_open``: but for deliveries that go on without their handlers."""
+        """Wait until no job is running. ``but_open`` ignores open deliveries whose handlers have ended."""
         while len(self.running) > (self.open if but_open else 0):
             self.quiet.clear()
             await self.quiet.wait()
 
     @property
     def in_use(self) -> tuple[int, int]:
-        """How many slots of each kind run something."""
+        """Number of occupied slots of each kind."""
         return self.sizes[ASYNC] - self.free[ASYNC], self.sizes[THREAD] - self.free[THREAD]
 
     @property
     def idle(self) -> bool:
-        """Nothing runs, waits to run, or waits to be settled."""
+        """Whether no job is running, buffered or unsettled."""
         return not (self.running or self.ready[ASYNC] or self.ready[THREAD] or self.unsettled)
 
     def capacity(
         self, kinds: Sequence[int], buffered: bool, careful: bool = False, shares: Sequence[float] = EVEN, past: int = 0
     ) -> int:
-        """How many messages a claim may bring now, for a queue whose tasks are of these kinds.
+        """Return how many messages a claim may bring now, for a queue whose tasks need these kinds of slots.
 
-        Of what kind a message is shows only once it is claimed; ``shares`` says what part of this queue's was of each kind, so
-        that a few threads do not bound a queue of coroutines. A kind without capacity is counted on to come a few at a time;
-        ``careful``: not at all, because those that came last time could not start. ``past``: how many such are known to be
-        in front.
+        The kind of a message is known only after its claim. ``shares`` is the part of this queue's messages that needed each
+        kind, so that a small number of threads does not limit a queue of coroutines. While one kind has no capacity, a few
+        messages are still claimed at a time; with ``careful`` none are, because the last ones could not start. ``past`` is the
+        number of messages at the front of the queue that are known to have no slot.
         """
         if self.shut:
             return 0
@@ -120,7 +120,7 @@ class Hold:
         waiting = len(self.ready[kind])
         ahead = self._ahead[kind] if buffered else 0
         if waiting > ahead // 2:
-            return 0  # claim in worthwhile batches: not before half of the buffer is used up
+            return 0  # claim in worthwhile batches: only when half of the buffer is used up
         free = self.free[kind] + ahead - waiting - self._asked[kind]
         held = self.sizes[kind] - self.free[kind] + waiting + self.unsettled + self._asked[kind]
         return min(free, self._bounds[kind] - held, BATCH)
@@ -132,7 +132,7 @@ class Hold:
             return
         for kind in (ASYNC, THREAD):
             rate = (self.started[kind] - self._measured[kind]) / elapsed
-            # Falls at once, rises by halves: a burst of quick jobs must not make us hoard slow ones.
+            # Falls immediately, rises by halves: after a burst of fast jobs the worker must not hoard slow ones.
             self._rates[kind] = rate if rate < self._rates[kind] else (self._rates[kind] + rate) / 2
             self._measured[kind] = self.started[kind]
             self._ahead[kind] = min(int(self._rates[kind] * BUFFER_SECONDS), BUFFER_MAX)
@@ -140,7 +140,7 @@ class Hold:
         self._measured_at = now
 
     def ask(self, kinds: Sequence[int], count: int) -> None:
-        """A claim for ``count`` is in flight; a negative count: it is over, and what it did not bring is capacity again."""
+        """Reserve capacity for a claim of ``count`` messages in flight. A negative count ends the reservation."""
         for kind in kinds:
             self._asked[kind] += count
         if count < 0:
@@ -155,7 +155,8 @@ class Hold:
         shares: Sequence[float] = EVEN,
         past: int = 0,
     ) -> int:
-        """Wait until there is capacity and nobody who asked earlier can use it; 0 if ``patience`` seconds went by without."""
+        """Wait until there is capacity that no earlier waiter can use, and return it. Return 0 if there was none within
+        ``patience`` seconds."""
         first = all(set(kinds).isdisjoint(others) for _, others in self._turns)
         if first and (capacity := self.capacity(kinds, buffered, careful, shares, past)) > 0:
             return capacity
@@ -174,7 +175,7 @@ class Hold:
         return max(0, self.capacity(kinds, buffered, careful, shares, past))
 
     async def until_freed(self, patience: float) -> None:
-        """Wait until a slot is free somewhere, but no longer than this."""
+        """Wait until capacity may have become free, at most ``patience`` seconds."""
         await self._until_turned((), patience)
 
     async def _until_turned(self, kinds: Sequence[int], patience: float) -> None:
@@ -189,7 +190,7 @@ class Hold:
                 self._turns.remove((future, kinds))
 
     def freed(self) -> None:
-        """Capacity was made: those who wait look again, in the order they asked."""
+        """Wake all waiters, in the order in which they asked, because capacity became free."""
         if self._turns:
             turns, self._turns = self._turns, deque()
             for future, _ in turns:

@@ -1,4 +1,4 @@
-"""A message between its claim and its settling: all that a worker knows of it."""
+"""A message between claim and settle: everything that a worker knows about it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 TIMEOUT, SHUTDOWN, FENCED = "timeout", "shutdown", "fenced"
-"""Why a running job is told to stop."""
+"""Why a running job is asked to stop."""
 
 
 class InFlight(msgspec.Struct, eq=False, gc=False):
     """A claimed message and its run. Handlers see it as ``current_job()`` or as a `Delivery`.
 
-    Hot: a struct is made in half the time of a class, and not seeing it spares the garbage collector work; the one cycle it is
-    in, with its asyncio task, ends with that task.
+    Hot: creating a struct takes half the time of creating an instance of a class, and ``gc=False`` spares the garbage collector
+    work. The only reference cycle, with the job's asyncio task, ends with that task.
     """
 
     lane: Lane
@@ -33,23 +33,23 @@ class InFlight(msgspec.Struct, eq=False, gc=False):
     crashes: int
     expires_ms: int
     since: float
-    """Loop time at which it was claimed, then at which it started."""
+    """Loop time of its claim; after its start, loop time of its start."""
     ends: float = 0.0
-    """Loop time of its deadline; infinity: none."""
+    """Loop time of its timeout, or infinity if it has none."""
     running: asyncio.Task[None] | None = None
-    """The asyncio task of a coroutine; None in a thread."""
+    """The asyncio task of a coroutine. None if the job runs in a thread."""
     stop: str = ""
-    """Why it should stop: timeout, shutdown or fenced."""
+    """Why the job should stop: timeout, shutdown or fenced. Empty if it should not stop."""
     said: Said | None = None
-    """How a handler of events said that it ends."""
+    """The ack, nack or retry that an event's handler has requested. None if the handler requested nothing."""
     open: bool = False
-    """Its handler has ended, and its delivery goes on."""
+    """The handler has ended, but its delivery has not been acknowledged yet."""
     over: bool = False
-    """That has ended too, or nobody is left who could tell it how."""
+    """The delivery has ended, too, or was dropped, so that no code can acknowledge it any more."""
 
     @property
     def result_ttl(self) -> float:
-        """Seconds for which its result is kept; 0: it is not."""
+        """Seconds for which the result is kept; 0 keeps nothing."""
         overrides = self.message.overrides
         if overrides is not None and overrides.result_ttl is not None:
             return overrides.result_ttl

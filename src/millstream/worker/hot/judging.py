@@ -1,4 +1,4 @@
-"""Judging: what a handler returned, raised or said becomes an outcome, and people are told."""
+"""Judging: turns what a handler returned, raised or acknowledged into an outcome, logs it, and informs observers."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ log = logs.logger("millstream.worker")
 
 
 class Judge:
-    """Turns the end of a run into its outcome; None if there is none to settle."""
+    """Turns the end of a run into its outcome. None means that there is no outcome to settle."""
 
     def __init__(self, settler: Settler, reporter: Reporter) -> None:
         self._settler = settler
         self._reporter = reporter
         self._loop = asyncio.get_running_loop()
         self._done_tails: dict[str, bytes] = {}
-        """By task: what follows the value in the ending of a job that is done."""
+        """By task: the bytes that follow the encoded value in the ending of a done job."""
 
     def done(self, job: InFlight, value: Any) -> Outcome:
-        """Hot. Raises InvalidResult."""
+        """Hot. Return the outcome of a job that is done. Raises InvalidResult if the value cannot be stored."""
         message, task = job.message, job.handler
         settings = task.settings
         if message.overrides is None:
@@ -56,30 +56,30 @@ class Judge:
         return Outcome(DONE, job.ref, message.id, encode_done(encoded, tail, message.enqueued_ms), ttl, message.given_id)
 
     def ended(self, job: InFlight, value: Any) -> Outcome | None:
-        """What a job becomes that returned, and was told to stop or had said how it ends."""
+        """Return the outcome of a job that returned after it was asked to stop, or after an ack, nack or retry."""
         return self._stopped(job, value, None) if job.stop else self.as_said(job)
 
     def reported(self, job: InFlight, error: BaseException) -> None:
-        """A handler failed whose work is not tried again for that."""
-        log.error("%r failed; its delivery goes on without it", job, exc_info=error)
+        """Log and report the error of a handler whose delivery stays open, so that the event is not retried because of it."""
+        log.error("%r failed; its delivery stays open until it is acknowledged or times out", job, exc_info=error)
         self._tell(job, error)
         self._settler.unheard(_without_frames(error))
 
     def as_said(self, job: InFlight) -> Outcome | None:
-        """What a handler of events said wins over what it did then."""
+        """Return the outcome of an explicit ack, nack or retry. It wins over what the handler returned or raised afterwards."""
         said = job.said
         assert said is not None
         if said is SETTLED:
             return None
         if said.verb == "ack":
             return Outcome(DONE, job.ref, job.message.id, None, 0.0, job.message.given_id)
-        if job.lane.letters and said.verb == "nack":  # it stays in the list, as the log says
+        if job.lane.letters and said.verb == "nack":  # the dead letter stays stored, marked as unhandled
             message, why = without_letter(job.message), ErrorNote("Reject", said.reason)
             return verdict.dead(job.ref, message, "rejected", why, job.crashes, 0.0)
         return self._judge(job, Reject(said.reason) if said.verb == "nack" else Retry(delay=said.delay), timed_out=False)
 
     def _stopped(self, job: InFlight, value: Any, error: BaseException | None) -> Outcome | None:
-        """What a job becomes that was told to stop, now that it really has ended."""
+        """Return the outcome of a job that was asked to stop and has ended now."""
         if job.stop == FENCED:
             return None
         if job.said is not None:
@@ -96,33 +96,33 @@ class Judge:
         return None
 
     def interrupted(self, job: InFlight, result_ttl: float) -> Outcome:
-        """What a job becomes that may start only once, and is stopped by a shutdown."""
+        """Return the outcome of a job that may start only once and was interrupted by a shutdown."""
         return verdict.interrupted(
             job.ref, job.message, job.crashes, result_ttl, at=time.time(), worker=self._reporter.worker or ""
         )
 
     def failed(self, job: InFlight, error: BaseException, *, quietly: bool = False) -> Outcome | None:
-        """What a job becomes that raised."""
+        """Return the outcome of a job that raised. ``quietly``: another job already reported the same error."""
         try:
             if job.stop:
                 return self._stopped(job, None, error)
             if job.said is not None:
                 self._settler.unheard(error)
-                how = "; a broadcast is not tried again" if job.lane.broadcast else " after its end was settled or said"
+                how = "; a broadcast is not retried" if job.lane.broadcast else " after its outcome had been decided"
                 log.error("%r failed%s", job, how, exc_info=error)
                 if not quietly:
                     self._tell(job, error)
                 return self.as_said(job)
             return self._judge(job, error, timed_out=False, quietly=quietly)
         except Exception as bug:
-            # Whatever goes wrong in judging, the job must end in a visible place and its slot must come free.
-            log.exception("judging %r failed", job)
+            # Even if judging itself fails, the job must end as a visible dead letter, and its slot must become free.
+            log.exception("the error of %r could not be recorded; it becomes a dead letter. This is a bug in Millstream", job)
             self._tell(job, bug, crash=True)
-            why = ErrorNote("JudgingFailed", f"its error could not be recorded: {type(bug).__name__}; the worker's log has it")
+            why = ErrorNote("JudgingFailed", f"its error could not be recorded: {type(bug).__name__}; see the worker's log")
             return verdict.dead(job.ref, job.message, "exhausted", why, job.crashes, job.result_ttl)
 
     def _judge(self, job: InFlight, error: BaseException, *, timed_out: bool, quietly: bool = False) -> Outcome | None:
-        """``quietly``: the same was said of another one already."""
+        """Apply the retry policy to an error. ``quietly``: another job already reported the same error."""
         message = job.message
         if job.lane.letters == "moved":
             self._not_moved(job, error)
@@ -154,12 +154,12 @@ class Judge:
         if outcome.letter is not None:
             end = job.lane.describe_end(message, outcome.letter.reason)
             log.error("%s %s: %s: %s", what, end, name, said, exc_info=trace)
-        elif isinstance(error, Signal) and error.__cause__ is None:  # what a handler says on purpose needs no traceback
+        elif isinstance(error, Signal) and error.__cause__ is None:  # raised on purpose: needs no traceback
             log.warning("%s runs again in %.1f s: %s: %s", what, outcome.delay, name, said)
         elif message.attempt == 1:
             log.warning("%s runs again in %.1f s: %s: %s", what, outcome.delay, name, said, exc_info=trace)
         else:
-            more = "" if job.lane.handler is not None else f" (more: millstream jobs show {shlex.quote(message.id)})"
+            more = "" if job.lane.handler is not None else f" (details: millstream jobs show {shlex.quote(message.id)})"
             log.warning("%s runs again in %.1f s: %s: %s%s", what, outcome.delay, name, said, more)
         return outcome
 
@@ -169,15 +169,20 @@ class Judge:
         self._reporter.tell(during, job.lane.queue, error, job_id=message.id, attempt=message.attempt, crash=crash)
 
     def _not_moved(self, job: InFlight, error: BaseException) -> None:
-        """A dead letter that could not be moved is tried again without limit."""
-        log.warning("%s: %s could not be moved: %s", job.lane.queue.spoken, job.message.id, verdict.describe(error))
+        """Release a dead letter that could not be moved, so that the move is retried without limit."""
+        log.warning(
+            "%s: dead letter %s could not be moved; the move is retried: %s",
+            job.lane.queue.spoken,
+            job.message.id,
+            verdict.describe(error),
+        )
         self._tell(job, error)
         job.lane.handed_back.append(job.ref)
 
 
 def _without_frames(error: BaseException) -> BaseException:
-    """The like of an error that can be kept: its own frames hold the delivery, which may be dropped now."""
+    """Return a copy of an error that can be kept. The frames of the original would keep the delivery alive."""
     try:
         return copy.copy(error)
-    except Exception:  # one that cannot be made again
+    except Exception:  # the error cannot be copied
         return MillstreamError(f"{type(error).__name__}: {verdict.describe(error)}")

@@ -1,4 +1,4 @@
-"""A lane: one queue as one worker process serves it."""
+"""A lane: everything that one worker process holds for one queue or group."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
     from millstream.worker.hot.runner import Runner
 
 LOST_KEPT = 1000
-"""Of how many outcomes it is known why they did not reach the server."""
+"""Number of failed outcomes whose errors a lane remembers."""
 
 LEAST_SHARE = 0.02
-"""A kind that has tasks is never counted out."""
+"""Lower bound for the share of a kind of slot, so that a kind that has tasks is never ruled out."""
 
 
 class Count:
-    """What the lanes of an address's shards have together."""
+    """Counters that the lanes of all shards of an address have in common."""
 
     __slots__ = ("lanes", "supplied", "value")
 
     def __init__(self, lanes: int = 1) -> None:
         self.lanes = lanes
         self.value = 0
-        """How many run or wait, if there is a limit."""
+        """Number of running and buffered messages. Only maintained if the address has a limit."""
         self.supplied = 0
-        """How many of the lanes had something to claim when they last did."""
+        """Number of lanes whose last claim brought messages."""
 
 
 class Lane:
-    """What is in flight for one queue. ``consumer`` is the worker's present incarnation."""
+    """The state of one queue or group in one worker process. ``consumer`` is the name under which it holds its lease."""
 
     __slots__ = (
         "acks_first",
@@ -96,71 +96,71 @@ class Lane:
         count: Count | None = None,
     ) -> None:
         self.queue = queue
-        """Its address: a queue's name, a group's topic and name, or that of a group's dead letters."""
+        """The address of a queue, of a group, or of a group's dead letters. Of a sharded address: one shard."""
         self.handler: Prepared | None = None if handles is None else prepare(handles)
-        """What handles all that comes; None: each message names its task."""
+        """Handler of all messages of this lane. None: each message names its task."""
         self.limit = None if handles is None else handles.concurrency
-        """How many of it, or how many batches, run at once; None: as many as there are slots."""
+        """Maximum number of messages, or batches, that run at the same time. None: the slots are the only limit."""
         self.batch: Batch | None = None if handles is None else handles.batch
         self.gathered: list[InFlight] = []
-        """What will be the next batch."""
+        """Claimed messages that wait to become a batch."""
         self.count = count or Count()
-        """How many run or wait here, if there is a limit, and more."""
+        """Counters shared with the lanes of the other shards."""
         self.max_consumers = max_consumers
-        """How many consumers there may be over all workers, of which this is one or waits to be; None: any number."""
+        """Maximum number of consumers over all workers, this lane included. None: no maximum."""
         self.order = order
-        """What holds for messages that have a key."""
+        """Rules for messages that have an ordering key."""
         self.epoch = 0
-        """Of the lease it has: whoever joins later has the larger number."""
+        """Number of this lane's lease. A later join always gets a larger number."""
         self.leaving = False
-        """It claims nothing more, and gives its lease up when what runs has ended."""
+        """The lane claims nothing more, and gives up its lease when its running jobs have ended."""
         self.stirred = asyncio.Event()
-        """Set when it has a lease, and when the worker stops."""
+        """Set when the lane gets a lease, and when the worker stops."""
         self.acks_first = handles is not None and handles.ack == "on_receive"
-        """Settled as done before a handler is called: at most once, whatever happens to it."""
+        """Messages are settled as done before their handler is called, so each is handled at most once."""
         self.manual = handles is not None and handles.ack == "manual"
-        """A handler's delivery may go on after it, until it is told how it ends."""
+        """A delivery may stay open after its handler has ended, until it is acknowledged."""
         self.special = self.acks_first or self.manual
-        """A job here does not simply run and end."""
+        """Jobs of this lane need more than a call of their handler (``acks_first`` or ``manual``)."""
         self.foreign: Callable[[bytes], bytes] | None = None if handles is None else handles.foreign
-        """Makes a payload of the fields of another program's entry; None: that is malformed here."""
+        """Converts the fields of another program's entry into a payload. None: such an entry is malformed."""
         self.runner: Runner
-        """Runs what is claimed here."""
+        """Runs the messages that are claimed here."""
         self.keeps_expired = handles is not None and handles.keep_expired
-        """What has expired is dead, not only counted."""
+        """Expired messages become dead letters instead of only being counted."""
         self.letters: Letters = "" if handles is None else handles.letters
-        """What is done with what comes, if these are dead letters."""
+        """How claimed dead letters are processed. Empty if the messages of this lane are not dead letters."""
         self.broadcast = broadcast
-        """Every process has such a one: it has no consumer, and nothing of it is settled."""
+        """The lane is a broadcast: it exists in every process, has no consumer, and settles nothing."""
         self.missed: dict[bytes, int] = {}
-        """How many events a broadcast missed just before one, by ref."""
+        """Number of events that a broadcast missed just before an event, by the ref of that event."""
         self.lost: dict[bytes, BrokerError] = {}
-        """Why the latest outcomes that are not on the server are not, by ref."""
+        """Why the latest failed outcomes did not reach the server, by ref."""
         self.watched: dict[bytes, asyncio.Future[None]] = {}
-        """Who waits for an outcome to be on the server, by ref."""
+        """Futures that are resolved when an outcome is on the server, by ref."""
         self.consumer = ""
         self.doubtful = False
-        """Something was not begun here because others may have taken it over."""
+        """Some claimed messages were dropped before they started, because another worker may have taken them over."""
         self.kinds = kinds
-        """Which kinds of slots this queue's tasks need."""
+        """The kinds of slots that this queue's tasks need."""
         self.buffered = buffered
-        """False: a task here runs at most once, so nothing may be claimed that cannot start at once."""
+        """False: a task of this queue runs at most once, so a message may only be claimed if it can start immediately."""
         self.suspect_after = suspect_after
         self.unknown = 0
-        """How many of the last claim are of tasks that this worker does not know."""
+        """Number of messages of the last claim whose tasks this worker does not know."""
         self.shares = list(EVEN)
-        """What part of what came lately was of each kind."""
+        """The part of recently claimed messages that needed each kind of slot."""
         self.state: Any = None
-        """What the app's lifespan yielded."""
+        """The value that the app's lifespan yielded."""
         self.outcomes: list[Outcome] = []
         self.settling: list[Outcome] = []
         """The batch that is being settled now."""
         self.settling_as = ""
-        """The consumer under whose name that batch is settled: those who come after it did not claim it."""
+        """The consumer that claimed the batch. After a lost lease ``consumer`` is another one, which must not settle it."""
         self.handed_back: list[bytes] = []
-        """To be released: stopped by a shutdown, or may not wait here."""
+        """Messages to release: interrupted by a shutdown, or not allowed to wait in the buffer."""
         self.releasing: set[bytes] = set()
-        """Being released now."""
+        """Messages that are being released now."""
 
     @property
     def active(self) -> int:
@@ -172,11 +172,12 @@ class Lane:
 
     @property
     def claims(self) -> bool:
-        """Whether it may claim now."""
+        """Whether the lane may claim now."""
         return bool(self.consumer) and not self.leaving
 
     def unwatch(self, error: BrokerError, refs: Iterable[bytes] | None = None) -> None:
-        """Tell those who wait for these outcomes, or for any, that they will not be on the server; those who ask later, too."""
+        """Fail the futures of these outcomes, or of all, because the outcomes will not reach the server. The error is kept for
+        later callers."""
         for ref in list(self.watched if refs is None else refs):
             self.lost[ref] = error
             if len(self.lost) > LOST_KEPT:
@@ -184,10 +185,10 @@ class Lane:
             future = self.watched.pop(ref, None)
             if future is not None and not future.done():
                 future.set_exception(error)
-                future.exception()  # if nobody waits any more, that is not worth a line
+                future.exception()  # mark as retrieved, so that asyncio logs nothing if no code awaits the future
 
     def describe(self, message: Message) -> str:
-        """A message that came here, for the log."""
+        """Describe a message of this lane, for the log."""
         if self.handler is None:
             return f"job {message.id} (task {message.task!r})"
         if self.letters:
@@ -195,13 +196,14 @@ class Lane:
         return f"event {message.id} ({self.queue.spoken})"
 
     def describe_end(self, message: Message, reason: str) -> str:
-        """What becomes of a message that is tried no more, for the log, behind ``describe``."""
+        """Describe how a message that is not retried ends. In the log, this follows ``describe``."""
         if not self.letters:
             return f"is dead, {reason}"
         show = f"millstream dead show {shlex.quote(message.id)} --queue {shlex.quote(self.queue.owner.base)}"
-        return f"gives up, {reason}, and the letter stays in the list, marked unhandled ({show})"
+        return f"gave up, {reason}; the dead letter stays stored, marked as unhandled ({show})"
 
     def note(self, threads: int, count: int) -> None:
-        """Of ``count`` that came, so many need threads. A larger share is believed at once, a smaller one by and by."""
+        """Update the shares: ``threads`` of the ``count`` claimed messages need threads. A share rises immediately and falls
+        gradually."""
         for kind, share in ((THREAD, threads / count), (ASYNC, 1 - threads / count)):
             self.shares[kind] = max(LEAST_SHARE, share, (7 * self.shares[kind] + share) / 8)

@@ -1,4 +1,7 @@
-"""Deliveries whose handlers own their end: one may outlive its handler, and keeps the handler's slot until it has ended."""
+"""Deliveries that are acknowledged manually (``ack="manual"``).
+
+Such a delivery may outlive its handler. It occupies the handler's slot until it ends.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class Manual:
-    """Runs such handlers, and ends their deliveries: when they say how, are dropped, run out of time, or the worker stops."""
+    """Runs handlers with manual acknowledgement and ends their deliveries.
+
+    A delivery ends at its ack, nack or retry, when it is dropped, at its timeout, or when the worker stops.
+    """
 
     def __init__(self, runner: Runner, loop: asyncio.AbstractEventLoop, lease: float) -> None:
         self._runner = runner
@@ -26,7 +32,7 @@ class Manual:
         self._lease = lease
 
     async def run(self, job: InFlight) -> None:
-        """One handler, as an asyncio task."""
+        """Run one handler, in an asyncio task of its own."""
         set_current_job(job)
         error: BaseException | None = None
         args: tuple[Any, ...] = ()
@@ -36,15 +42,15 @@ class Manual:
         except BaseException as raised:
             error = raised
         finally:
-            args = ()  # whoever keeps the error keeps this frame, and it must not keep the delivery
+            args = ()  # code that keeps the error also keeps this frame, and the frame must not keep the delivery alive
             self.returned(job, ASYNC, error)
-            error = None  # nor they each other
+            error = None  # breaks the cycle between the error and this frame
 
     def returned(self, job: InFlight, kind: int, error: BaseException | None) -> None:
-        """The handler has ended; its delivery may not have."""
+        """The handler has ended. Its delivery may still be open."""
         runner = self._runner
         if job.stop and job.said is None and error is None:
-            error = asyncio.CancelledError()  # it returned, and that says nothing about its delivery
+            error = asyncio.CancelledError()  # the handler returned, but that does not acknowledge its delivery
         if job.said is not None or job.stop or isinstance(error, InvalidArguments):
             job.over = True
             outcome = runner.judge.ended(job, None) if error is None else runner.judge.failed(job, error)
@@ -55,16 +61,16 @@ class Manual:
         job.running = None
         job.open = True
         runner.opened(1)
-        if job.said is not None or job.over:  # by another thread, which may not have seen that it is open
+        if job.said is not None or job.over:  # set by another thread, which may not have seen that the delivery is open
             self.end(job)
 
     def told(self, job: InFlight) -> None:
-        """Its delivery was told how it ends, or dropped: from any thread."""
+        """The delivery was acknowledged or dropped. May be called from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed, and with it the worker
             self._loop.call_soon_threadsafe(self.end, job)
 
     def end(self, job: InFlight) -> None:
-        """End a delivery whose handler has ended."""
+        """End an open delivery whose handler has ended."""
         if not job.open:
             return
         job.open = False
@@ -77,5 +83,5 @@ class Manual:
             return self._runner.judge.failed(job, asyncio.CancelledError())
         if job.said is not None:
             return self._runner.judge.ended(job, None)
-        why = "its delivery was dropped before ack(), nack() or retry(); it comes back after the lease"
+        why = "its delivery was dropped before ack(), nack() or retry() was called; it is redelivered after the lease time"
         return self._runner.judge.failed(job, Retry(why, delay=self._lease))

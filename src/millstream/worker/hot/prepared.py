@@ -1,4 +1,4 @@
-"""Handlers as a worker runs them: each is composed once, here, when the worker starts."""
+"""Handlers as a worker runs them. Each is composed once, here, when the worker starts."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ from millstream.model.settings import TaskSettings
 
 
 class Prepared(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A handler with all that a run needs, looked up beforehand."""
+    """A handler with everything that a run needs, looked up in advance."""
 
     handler: Handler
     name: str
     settings: TaskSettings
     is_async: bool
     decode: Callable[[Payload], tuple[tuple[Any, ...], Mapping[str, Any]]]
-    """Turns what travelled into arguments; InvalidArguments if it does not fit."""
+    """Decodes the payload into arguments. Raises InvalidArguments if they do not match the function's annotations."""
     call: Callable[..., Any]
-    """What is called with them: the user's function, and all that is wrapped around it."""
+    """The user's function, with everything that is wrapped around it."""
     encode: Callable[[Any], bytes]
-    """Turns what it returned into what is kept; InvalidResult if it cannot be."""
+    """Encodes the return value. Raises InvalidResult if that is not possible."""
 
 
 def prepare(handler: Handler) -> Prepared:
-    """The one place where a handler's callable is composed. What wraps every run is wrapped around ``call`` here; where nothing
-    does, it is the user's function itself, so that a run has no frame more."""
+    """Compose a handler's callable. This is the only place that does so.
+
+    Code that wraps every run is wrapped around ``call`` here. Without any, ``call`` is the user's function itself, so that a
+    run has no extra frame.
+    """
     return Prepared(
         handler,
         handler.name,

@@ -1,4 +1,4 @@
-"""Deliveries that are acknowledged before their handlers are called: at most once, whatever happens to them then."""
+"""Deliveries that are acknowledged before their handlers run (``ack="on_receive"``): each event is handled at most once."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class Receipts:
-    """Settles as done what begins, so that a handler is called once the server has it, and not before.
+    """Settles messages as done when they start, so that a handler is called only after the server has stored that.
 
-    Not when it is claimed: what is buffered may be handed back, and must not have been acknowledged for nobody.
+    Messages are not acknowledged at the claim: a buffered message may be released, and must still be on the server then.
     """
 
     def __init__(self, settler: Settler, loop: asyncio.AbstractEventLoop) -> None:
@@ -25,7 +25,10 @@ class Receipts:
         self._loop = loop
 
     async def acknowledge(self, jobs: Sequence[InFlight]) -> None:
-        """Wait until the server has taken it. Raises if it has not, or not of all: those have not begun."""
+        """Settle these jobs as done and wait until the server has stored it.
+
+        Raises if the server did not store all of them. The remaining jobs have not started then.
+        """
         lane: Lane = jobs[0].lane
         acks = [Outcome(DONE, job.ref, job.message.id, None, 0.0, job.message.given_id) for job in jobs]
         taken = [self._loop.create_future() for _ in acks]

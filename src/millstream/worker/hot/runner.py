@@ -1,4 +1,4 @@
-"""The runner: claimed messages become jobs, jobs become outcomes."""
+"""The runner: turns claimed messages into running jobs, and ended jobs into outcomes."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 log = logs.logger("millstream.worker")
 
 TRUSTED = 2 / 3
-"""What part of a lease is left, at the least, when it was last renewed."""
+"""The part of a lease that is left at least, just before its next renewal."""
 
 _NEVER = float("inf")
 
 
 class Runner:
-    """Starts jobs while slots are free, buffers the few that come before their slot, and hands outcomes to the settler."""
+    """Starts jobs while slots are free, buffers a few jobs that wait for a slot, and passes outcomes to the settler."""
 
     def __init__(
         self,
@@ -67,32 +67,35 @@ class Runner:
         handlers = [*tasks.values(), *subscriptions]
         limits = [settings.max_payload_bytes, *(handler.settings.max_payload_bytes for handler in handlers)]
         self._look_closer_at = min((limit for limit in limits if limit is not None), default=_NEVER)
-        """A body no larger than this is within every task's limit."""
+        """Size in bytes up to which a body is within every task's limit."""
         self._longest = longest_timeout(handlers, settings)
         self._longer = longer
-        """Told of a job that may run longer than any before it."""
+        """Called with the timeout of a job that may run longer than any job before it."""
         self.trusted = TRUSTED * settings.lease
-        """For so many seconds what was claimed is surely ours."""
+        """Seconds after a claim for which this worker's lease on the claimed messages is certain."""
         settler.pump = self.pump
         self.receipts = Receipts(settler, self._loop)
         self._batches = Batches(self, hold, self._loop)
         self.manual = Manual(self, self._loop, settings.lease)
 
     def know(self, handler: Handler) -> None:
-        """Run this one too."""
+        """Take the limits of one more handler into account."""
         limit = handler.settings.max_payload_bytes
         self._look_closer_at = min(self._look_closer_at, _NEVER if limit is None else limit)
         self._may_run(handler.settings.timeout)
 
     def _may_run(self, timeout: float) -> None:
-        """A job may run so long; 0: for ever."""
+        """Report a timeout that is longer than all before. 0 means no timeout."""
         if self._longer is not None and self._longest and (timeout > self._longest or not timeout):
             self._longest = timeout
             self._longer(timeout)
 
     def accept(self, lane: Lane, claim: Claim, *, alone: bool = False) -> None:
-        """Hot. Start or buffer what a claim brought; settle at once what can never run. ``alone``: start it although nothing
-        else may start now. What may not be buffered is left in ``lane.handed_back``."""
+        """Hot. Start or buffer claimed messages. Messages that can never run are settled immediately.
+
+        ``alone`` starts a message although no other message may start now. The refs of messages that must not be buffered are
+        left in ``lane.handed_back``.
+        """
         hold, tasks, add = self._hold, self._prepared, _forget if lane.broadcast else self._settler.add
         handler, broadcast = lane.handler, lane.broadcast
         now = self._loop.time()
@@ -101,7 +104,7 @@ class Runner:
         for entry in claim.entries:
             try:
                 message = decode_message(entry.body)  # type: ignore[arg-type]
-            except Exception as error:  # whatever bytes can provoke: deep nesting is a RecursionError
+            except Exception as error:  # any error that bytes can cause, such as a RecursionError for deep nesting
                 found = self._screener.foreign(lane, entry)
                 if found is None:
                     add(lane, self._screener.malformed(lane, entry, error))
@@ -118,7 +121,7 @@ class Runner:
                 assert task is not None
             job = InFlight(lane, entry.ref, message, task, entry.crashes, entry.expires_ms, now)
             if broadcast:
-                job.said = SETTLED  # nobody settles it
+                job.said = SETTLED  # a broadcast is never settled
             if lane.batch is not None:
                 lane.gathered.append(job)
                 continue
@@ -130,7 +133,7 @@ class Runner:
                 hold.free[kind] -= 1
                 self._start(job, kind)
             elif task.settings.max_crashes == 0:
-                lane.handed_back.append(entry.ref)  # at most once: one that waits here could die without having run
+                lane.handed_back.append(entry.ref)  # at most once: a crash would make a buffered job dead although it never ran
                 continue
             else:
                 hold.ready[kind].append(job)
@@ -141,13 +144,17 @@ class Runner:
         if len(lane.kinds) > 1 and claim.entries:
             lane.note(threads, len(claim.entries))
         elif handler is None and threads != (len(claim.entries) if THREAD in lane.kinds else 0):
-            lane.kinds = (ASYNC, THREAD)  # a call may choose another queue than its task's
+            lane.kinds = (ASYNC, THREAD)  # a call may choose a queue other than its task's default
         if self._screener.taken_over:
             count, self._screener.taken_over = self._screener.taken_over, 0
-            log.warning("queue %r: %d jobs are claimed again, whose workers died or were cut off", lane.queue, count)
+            log.warning(
+                "queue %r: %d jobs are claimed again because their workers died or lost the connection to the server",
+                lane.queue,
+                count,
+            )
 
     def _declared_since(self, name: str) -> Prepared | None:
-        """A task that the app declared after the worker was made."""
+        """Return a task that the app declared after the worker was created, or None if there is no such task."""
         task = self._tasks.get(name)
         if task is None:
             return None
@@ -155,7 +162,7 @@ class Runner:
         return prepared
 
     def kind_of(self, lane: Lane, entry: Entry) -> int | None:
-        """The kind of slot that an entry needs, or ``None`` if it needs no slot because it cannot run here."""
+        """Return the kind of slot that an entry needs, or ``None`` if it needs no slot because it cannot run here."""
         handler = lane.handler
         if handler is None:
             try:
@@ -167,7 +174,7 @@ class Runner:
         return ASYNC if handler.is_async else THREAD
 
     def pump(self) -> None:
-        """Start what is buffered while slots are free."""
+        """Start buffered jobs while slots are free."""
         hold = self._hold
         self._batches.pump()
         for kind in (ASYNC, THREAD):
@@ -176,11 +183,11 @@ class Runner:
                 self._start(hold.ready[kind].popleft(), kind)
 
     def stop_job(self, job: InFlight, why: str) -> None:
-        """Tell a running job to stop; a coroutine is cancelled, a thread can only look at ``current_job().cancelled``."""
+        """Ask a running job to stop. A coroutine is cancelled; a thread can only check ``current_job().cancelled``."""
         if why == FENCED or not job.stop:
             job.stop = why
         if job.running is not None:
-            # Not before its first step: a task that is cancelled earlier never reaches the end that frees its slot.
+            # Not before the task's first step: a task that is cancelled earlier never runs the code that frees its slot.
             self._loop.call_soon(job.running.cancel)
         elif job.open:
             self.manual.end(job)
@@ -205,7 +212,7 @@ class Runner:
         job.since = now
         job.ends = now + timeout if timeout else _NEVER
         if kind == ASYNC and not lane.special:
-            # Hot: no done-callback, no timer per job; both were measured to halve the rate.
+            # Hot: no done-callback and no timer per job. Measured: both halve the rate.
             job.running = self._loop.create_task(self._run(job))
         elif lane.acks_first:
             job.running = self._loop.create_task(self._receive(job, kind))
@@ -215,18 +222,25 @@ class Runner:
             self._submit(job)
 
     def _doubt(self, job: InFlight, kind: int) -> None:
-        """What is buffered starts or is handed back within a moment. If it did not, this process stood still, and others may
-        have taken it over: its claimer asks the server before it starts."""
+        """Drop a job that was buffered for too long.
+
+        A buffered job normally starts or is released within a moment. If it did not, this process was suspended, and another
+        worker may have taken the job over. The claimer asks the server before it starts the job.
+        """
         lane = job.lane
         lane.doubtful = True
         if lane.limit is not None:
             lane.active -= 1
         self._hold.free[kind] += 1
         self.slot_freed()
-        self._loop.call_soon(self.pump)  # what is buffered behind it may be another lane's
+        self._loop.call_soon(self.pump)  # the jobs buffered behind it may belong to another lane
 
     def stood_still(self, lane: Lane) -> bool:
-        """Whether this process did, since the last tick: what a lane has gathered is doubtful then, and is gathered no more."""
+        """Return whether this process was suspended since the last tick.
+
+        If so, drop the messages that the lane has gathered for a batch. The claimer asks the server whether they are still
+        ours.
+        """
         if self._loop.time() - self._hold.ticked <= self.trusted:
             return False
         lane.gathered.clear()
@@ -237,11 +251,11 @@ class Runner:
     def _submit(self, job: InFlight) -> None:
         try:
             self.threads.submit(job)
-        except RuntimeError as error:  # no thread can be started: a failed attempt, and the slot comes free
+        except RuntimeError as error:  # no thread can be started: a failed attempt, and the slot becomes free
             self._loop.call_soon(self.finish, job, THREAD, self.judge.failed(job, error))
 
     async def _receive(self, job: InFlight, kind: int) -> None:
-        """Acknowledge, then run. An event that does not decode never reaches its handler, so it is not acknowledged either."""
+        """Acknowledge, then run. An event that does not decode never reaches its handler and is not acknowledged here."""
         try:
             cast("Subscription", job.handler.handler).arguments.event(job.message.args)
             await self.receipts.acknowledge((job,))
@@ -255,7 +269,7 @@ class Runner:
             self._submit(job)
 
     async def _run(self, job: InFlight) -> None:
-        """Hot. One job in its own asyncio task, so that context variables are its own."""
+        """Hot. Run one job in its own asyncio task, so that it has its own context variables."""
         set_current_job(job)
         task = job.handler
         outcome: Outcome | None = None
@@ -286,18 +300,18 @@ class Runner:
         self.finish(job, THREAD, outcome)
 
     def finish(self, job: InFlight, kind: int, outcome: Outcome | None) -> None:
-        """Hot. Hand over the outcome; the slot goes to the next in the buffer, or is free."""
+        """Hot. Pass the outcome to the settler. The slot goes to the next buffered job, or becomes free."""
         hold = self._hold
         hold.running.discard(job)
         lane = job.lane
         if lane.limit is not None:
             lane.active -= 1
             hold.freed()
-        job.running = None  # task, context and job would keep each other alive until the garbage collector finds them
+        job.running = None  # breaks the cycle of task, context and job, which would otherwise wait for the garbage collector
         if outcome is not None:
             self._settler.add(lane, outcome)
         elif lane.watched and job.said is not SETTLED:
-            lane.unwatch(LeaseLost(f"{job!r} was handed back, or belongs to others now"), (job.ref,))
+            lane.unwatch(LeaseLost(f"{job!r} was released, or another worker has taken it over"), (job.ref,))
         ready = hold.ready[kind]
         if ready and not hold.shut:
             self._start(ready.popleft(), kind)
@@ -308,7 +322,7 @@ class Runner:
             self.slot_freed()
 
     def slot_freed(self) -> None:
-        """A slot came free, and nothing that is buffered takes it."""
+        """A slot became free, and no buffered job takes it."""
         hold = self._hold
         self._batches.pump()
         hold.freed()
@@ -316,14 +330,14 @@ class Runner:
             hold.quiet.set()
 
     def opened(self, count: int) -> None:
-        """So many more deliveries go on without their handlers, or fewer."""
+        """Add ``count`` (negative: subtract) to the number of open deliveries whose handlers have ended."""
         self._hold.open += count
         self._hold.freed()
         if len(self._hold.running) <= self._hold.open:
             self._hold.quiet.set()
 
     def end_together(self, jobs: Sequence[InFlight], kind: int, error: BaseException | None) -> None:
-        """A batch has ended: each of it as it said, or as all did."""
+        """End the jobs of a batch, each with its own ack, nack or retry, or else with the outcome of the whole batch."""
         lane = jobs[0].lane
         if lane.limit is not None:
             lane.active -= 1
@@ -342,24 +356,25 @@ class Runner:
         self.slot_freed()
 
     def cannot_run(self, job: InFlight, error: InvalidArguments) -> None:
-        """One of a batch whose event does not decode; the others go on."""
+        """Fail one job of a batch because its event does not decode. The other jobs run."""
         outcome = self.judge.failed(job, error)
         if outcome is not None:
             self._settler.add(job.lane, outcome)
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """Where outcomes are settled."""
+        """The event loop on which outcomes are settled."""
         return self._loop
 
     def runs(self, job: InFlight) -> bool:
-        """Whether its handler has not ended."""
+        """Return whether the job's handler is still running."""
         return job in self._hold.running and not job.open
 
     def holds(self, job: InFlight) -> bool:
-        """Whether its end is not on the server yet. Raises why it never will be, if that is so."""
+        """Return whether the job's outcome is not on the server yet. Raises LeaseLost or another BrokerError if it never will
+        be."""
         if job.stop == FENCED:
-            raise LeaseLost(f"{job!r} belongs to others now: this worker had lost its lease")
+            raise LeaseLost(f"this worker lost its lease, and another worker may run {job!r} now")
         if job.ref in job.lane.lost:
             raise job.lane.lost[job.ref]
         if job in self._hold.running and job.said is not SETTLED:
@@ -367,7 +382,7 @@ class Runner:
         return any(outcome.ref == job.ref for outcome in (*job.lane.settling, *job.lane.outcomes))
 
     def settle_now(self, job: InFlight) -> None:
-        """Settle what a handler has said although it still runs."""
+        """Settle the ack, nack or retry of a handler that is still running."""
         outcome = self.judge.as_said(job)
         if outcome is not None:
             self._settler.add(job.lane, outcome)
@@ -375,17 +390,17 @@ class Runner:
 
 
 def longest_timeout(handlers: Iterable[Handler], settings: AppSettings) -> float:
-    """How long a job may run unless its call says otherwise; 0: for ever."""
+    """Return the longest default timeout of these handlers in seconds. 0 means that a job may run without a limit."""
     timeouts = [handler.settings.timeout for handler in handlers]
     return 0.0 if 0.0 in timeouts else max(timeouts, default=settings.timeout)
 
 
 def _forget(lane: Lane, outcome: Outcome) -> None:
-    """What was broadcast and cannot run here is nobody's to settle; it was logged."""
+    """Used instead of ``Settler.add`` for broadcast events that cannot run here: they are logged, and never settled."""
 
 
 def _call(job: InFlight | BatchRun) -> Any:
-    """Runs in a thread."""
+    """Decode the arguments and call the handler, in a thread."""
     if isinstance(job, BatchRun):
         value = job.call()
     else:
@@ -393,5 +408,5 @@ def _call(job: InFlight | BatchRun) -> Any:
         value = job.handler.call(*args, **kwargs)
     if value.__class__ is CoroutineType:
         value.close()
-        raise TypeError("a plain function returned a coroutine, which nobody would run: declare it with `async def`")
+        raise TypeError("a plain function returned a coroutine, which is never awaited: declare the function with `async def`")
     return value

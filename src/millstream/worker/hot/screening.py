@@ -1,4 +1,4 @@
-"""Screening: what a claim brought and can never run, or not here, or not now, becomes an outcome at once."""
+"""Screening: a claimed message that cannot run, or not here, or not now, becomes an outcome before it starts."""
 
 from __future__ import annotations
 
@@ -23,31 +23,33 @@ from millstream.worker.hot.prepared import Prepared
 log = logs.logger("millstream.worker")
 
 NO_MOMENT_MS = 2**47
-"""An entry's id that is no less was not made of a moment in milliseconds."""
+"""An entry id from this number on is not a timestamp in milliseconds."""
 
 PUT_OFF_FIRST, PUT_OFF_MOST = 0.2, 2.0
-"""Seconds until a message whose task is unknown here is ready again, for others: few at first, more when it has been unknown
-for longer. A shorter grace looks more often."""
+"""First and longest delay in seconds before a message of an unknown task is ready again, for other workers.
+
+The delay grows with the time for which the task has been unknown. A short ``unknown_task_grace`` shortens it.
+"""
 
 
 class Screener:
-    """Judges messages before they run: undecodable, expired, unknown, oversize, or claimed once too often."""
+    """Rejects messages before they run: undecodable, expired, unknown, oversize, or with more crashes than allowed."""
 
     def __init__(self, settings: AppSettings, reporter: Reporter, locate: Callable[[bytes], EntryLocation]) -> None:
         self._settings = settings
         self._reporter = reporter
         self._locate = locate
         self.taken_over = 0
-        """How many a worker that died had held, since this was last set back."""
+        """Number of claimed messages that a dead worker had held, since the last reset."""
 
     def foreign(self, lane: Lane, entry: Entry) -> Message | None:
-        """What another program wrote, as a message, where that is asked for; None: it is none."""
+        """Convert another program's entry into a message, if the handler accepts such entries. None if that is not possible."""
         if entry.body is not None or lane.foreign is None:
             return None
         try:
             payload = lane.foreign(entry.raw)
-        except Exception as error:  # whatever bytes can provoke
-            log.debug("the fields of entry %r cannot be read: %s", entry.ref, error)
+        except Exception as error:  # any error that bytes can cause
+            log.debug("the fields of entry %r could not be converted into an event: %s", entry.ref, error)
             return None
         location = self._locate(entry.ref)
         ms = location.written_ms
@@ -56,7 +58,7 @@ class Screener:
     def malformed(self, lane: Lane, entry: Entry, error: Exception) -> Outcome:
         body = entry.raw if entry.body is None else entry.body
         why = "its fields are not a Millstream message" if entry.body is None else f"its body does not decode: {error}"
-        ends = "passed over" if lane.broadcast else "dead"
+        ends = "skipped" if lane.broadcast else "dead"
         location = self._locate(entry.ref)
         log.error("entry %s of queue %r is %s, malformed: %s", location, lane.queue, ends, why)
         outcome = verdict.malformed(entry.ref, str(location), body, why, entry.crashes)
@@ -67,7 +69,7 @@ class Screener:
         return outcome
 
     def unfit(self, lane: Lane, entry: Entry, message: Message, task: Prepared | None, now_ms: int) -> Outcome | None:
-        """Why this message must not run here and now, as an outcome; None if it may."""
+        """Return the outcome of a message that must not run here and now, or None if it may run."""
         ttl = self._settings.result_ttl if task is None else task.settings.result_ttl
         if message.overrides is not None and message.overrides.result_ttl is not None:
             ttl = message.overrides.result_ttl
@@ -85,7 +87,7 @@ class Screener:
         size, limit = len(bytes(message.args)), task.settings.max_payload_bytes
         if limit is not None and size > limit:
             why = ErrorNote("PayloadTooLarge", f"its arguments take {size:,} bytes, more than max_payload_bytes={limit:,}")
-            ends = "passed over" if lane.broadcast else "dead"
+            ends = "skipped" if lane.broadcast else "dead"
             log.error("%s is %s, oversize: %s", lane.describe(message), ends, why.message)
             self._tell_of(lane, message, PayloadTooLarge(why.message))
             return verdict.dead(entry.ref, message, "oversize", why, entry.crashes, ttl)
@@ -101,7 +103,7 @@ class Screener:
             self.taken_over += 1
             if self._reporter.observed:
                 nth = f"crash {entry.crashes} of at most {task.settings.max_crashes}"
-                died = f"the worker that held it died or was cut off, {nth}; it is claimed again"
+                died = f"the worker that held it died or lost the connection to the server, {nth}; it is claimed again"
                 self._tell_of(lane, message, WorkerCrashed(died))
         return None
 
@@ -115,32 +117,30 @@ class Screener:
         grace = self._settings.unknown_task_grace
         since = message.unknown_since_ms or now_ms
         if now_ms - since >= grace * 1000:
-            why = ErrorNote(
-                "UnknownTask", f"no worker that served queue {lane.queue!r} for {grace:g} s knows task {message.task!r}"
-            )
+            why = ErrorNote("UnknownTask", f"no worker of queue {lane.queue!r} knew task {message.task!r} within {grace:g} s")
             log.error("job %s is dead, unknown_task: %s", message.id, why.message)
             self._tell_of(lane, message, UnknownTask(why.message))
             return verdict.dead(entry.ref, message, "unknown_task", why, entry.crashes, ttl)
         if not message.unknown_since_ms:
             log.warning(
-                "job %s is of task %r, which this worker does not know; it is put off for up to %g s. "
-                "Is the task imported (include=…), or does another app serve queue %r?",
+                "job %s belongs to task %r, which this worker does not know; it is retried for up to %g s. "
+                "Is the task's module imported (include=…)? Does another app serve queue %r?",
                 message.id,
                 message.task,
                 grace,
                 lane.queue,
             )
-            unknown = f"this worker knows no task {message.task!r}; the job is put off for up to {grace:g} s"
+            unknown = f"this worker does not know task {message.task!r}; the job is retried for up to {grace:g} s"
             self._tell_of(lane, message, UnknownTask(unknown))
         delay = min(PUT_OFF_MOST, max(PUT_OFF_FIRST, (now_ms - since) / 4000), max(0.05, grace / 10))
         return verdict.retry(entry.ref, message, delay, entry.expires_ms, unknown_since_ms=since)
 
 
 def after_crashes(message: Message, crashes: int) -> Message:
-    """The message with its crashes since the last attempt that ended, as one failed attempt."""
+    """Return the message with its crashes since the last completed attempt recorded as one failed attempt."""
     died = (
-        "the worker that held it died or was cut off"
+        "the worker that held it died or lost the connection to the server"
         if crashes == 1
-        else f"{crashes} workers that held it died or were cut off"
+        else f"{crashes} workers that held it died or lost the connection to the server"
     )
     return verdict.with_failure(message, "WorkerCrashed", died, time.time(), "")

@@ -1,4 +1,4 @@
-"""The settler: outcomes to the server, a batch at a time, until they are there."""
+"""The settler: sends outcomes to the server in batches, and retries until the server has stored them."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ if TYPE_CHECKING:
 
 log = logs.logger("millstream.worker")
 
-SERVER_AWAY = "the server is away"
+SERVER_AWAY = "the server is unreachable"
 
 REJECTED = "OutcomeRejected"
 
 REJECTION_LIMIT = 1_000
-"""Characters kept of the error with which the server rejected an outcome."""
+"""Maximum number of characters kept of the error with which the server rejected an outcome."""
 
 BATCH_KEPT = 100
-"""The most endings one call keeps: each costs the server more than the settling itself. With 200 of them the p99 of a call was
-2.5 to 4.1 ms, with 100 it is 1.6 to 2.1, and workers are as fast."""
+"""Maximum number of endings that one call stores: each costs the server more than the settling itself. With 200 endings the p99
+of a call was 2.5 to 4.1 ms; with 100 it is 1.6 to 2.1 ms, and workers are equally fast."""
 
 
 class Settler:
-    """Settles what lanes have finished. An outcome is kept until the server took it or said that it is not ours any more."""
+    """Settles the outcomes of all lanes. An outcome is kept until the server has stored it, or refused it because the lease is
+    lost."""
 
     def __init__(
         self, broker: Consuming, hold: Hold, lanes: Sequence[Lane], reporter: Reporter, fenced: Callable[[Lane, str], None]
@@ -48,23 +49,23 @@ class Settler:
         self._reporter = reporter
         self._fenced = fenced
         self.pump: Callable[[], None] = lambda: None
-        """Starts what is buffered, once handlers may start again."""
+        """Starts buffered jobs. Called when handlers may start again after an outage."""
         self._wake = asyncio.Event()
         self._settled = asyncio.Event()
         self._away = False
-        """The server did not answer when it was last asked."""
+        """The last call to the server failed."""
         self._suspected = 0
-        """How many outcomes are settled one by one, because the server would not take them together."""
+        """Number of outcomes that are settled one by one, because the server rejected them as a batch."""
         self.first_error: BaseException | None = None
-        """The first that concerns an outcome, or a handler whose work is not tried again."""
+        """The first error of settling an outcome, or of a handler whose job is not retried."""
         self.totals = {"done": 0, "retried": 0, "dead": 0, "refused": 0}
 
     def unheard(self, error: BaseException) -> None:
-        """Nobody but the log has heard of this error."""
+        """Keep the first error that only the log has recorded, for the summary."""
         self.first_error = self.first_error or error
 
     def add(self, lane: Lane, outcome: Outcome) -> None:
-        """Take over one outcome."""
+        """Queue one outcome for settling."""
         lane.outcomes.append(outcome)
         hold = self._hold
         hold.unsettled += 1
@@ -72,7 +73,7 @@ class Settler:
             self._wake.set()
 
     def withdraw(self, lane: Lane, outcomes: Sequence[Outcome]) -> None:
-        """Give back those of them that are not on their way yet."""
+        """Remove these outcomes, except those that are being settled already."""
         for outcome in outcomes:
             lane.watched.pop(outcome.ref, None)
             if outcome in lane.outcomes:
@@ -82,7 +83,7 @@ class Settler:
             self._settled.set()
 
     def forget(self, lane: Lane, error: BrokerError) -> None:
-        """A lane's lease is gone: what it has ended is others' to end."""
+        """Drop the outcomes of a lane that lost its lease: other workers run its jobs again."""
         lane.unwatch(error, [outcome.ref for outcome in lane.outcomes])
         self.totals["refused"] += len(lane.outcomes)
         self._hold.unsettled -= len(lane.outcomes)
@@ -97,9 +98,9 @@ class Settler:
             await self._settled.wait()
 
     async def run(self) -> None:
-        """Settle without end."""
+        """Settle until cancelled."""
         hold = self._hold
-        hold.shut.discard(SERVER_AWAY)  # set by a run that failed: the next answer tells
+        hold.shut.discard(SERVER_AWAY)  # a failed run may have set it; the next call shows whether it still holds
         while True:
             if not hold.unsettled:
                 await self._wake.wait()
@@ -110,7 +111,7 @@ class Settler:
                         await self._settle(lane)
 
     async def _settle(self, lane: Lane) -> None:
-        if not lane.settling:  # else a failed run of this service left it behind
+        if not lane.settling:  # otherwise a failed run of this service left a batch behind
             lane.settling = _take(lane.outcomes, 1 if self._suspected else BATCH)
             lane.settling_as = lane.consumer
         batch, consumer, backoff = lane.settling, lane.settling_as, ServiceBackoff()
@@ -136,7 +137,7 @@ class Settler:
         lane.settling = []
         self._suspected = max(0, self._suspected - 1)
         self._hold.unsettled -= len(batch)
-        if self._away:  # whatever the server said, it is back
+        if self._away:  # the server answered, so it is reachable again
             self._away = False
             self._reporter.reach("settle", lane.queue)
             self._hold.shut.discard(SERVER_AWAY)
@@ -146,9 +147,12 @@ class Settler:
             self._settled.set()
 
     def _rejected(self, lane: Lane, batch: list[Outcome], consumer: str, error: BrokerError) -> list[Outcome]:
-        """The server chokes on one of a batch. Those that are done with now; the others are settled one by one, and one that
-        is alone is settled in another way, so that its job does not stay among the running ones."""
-        if lane.consumer != consumer:  # they are others' now
+        """Handle a batch that the server rejects because of one of its outcomes. Return the outcomes that are finished now.
+
+        The outcomes of a larger batch are settled one by one. A single outcome is replaced by a smaller one, so that its job
+        does not stay running.
+        """
+        if lane.consumer != consumer:  # the lease was lost: other workers run these jobs now
             self._refused(lane, batch, error)
             return batch
         if len(batch) > 1:
@@ -160,7 +164,7 @@ class Settler:
         if instead is None:
             self._refused(lane, batch, error)
             return batch
-        log.error("the server rejected the outcome of %s; it ends as %s instead: %s", outcome.id, _said(instead), error)
+        log.error("the server rejected the outcome of %s, which is stored as %s instead: %s", outcome.id, _said(instead), error)
         self.unheard(error)
         self._reporter.tell("settle", lane.queue, error, job_id=outcome.id)
         lane.outcomes.insert(0, instead)
@@ -172,7 +176,7 @@ class Settler:
         self.totals["refused"] += len(batch)
         ids = ", ".join(outcome.id for outcome in batch[:5]) + (", …" if len(batch) > 5 else "")
         self.unheard(error)
-        log.error("%d outcomes were refused (%s): %s", len(batch), ids, error)
+        log.error("%d outcomes were refused by the server and are dropped (%s): %s", len(batch), ids, error)
         self._reporter.tell("settle", lane.queue, error, job_id=batch[0].id)
 
     def _count(self, batch: Sequence[Outcome]) -> None:
@@ -183,9 +187,10 @@ class Settler:
 
 
 def _instead(outcome: Outcome, error: BrokerError) -> Outcome | None:
-    """A smaller end for a job whose outcome the server rejects; None if there is none.
+    """Return a smaller outcome for a job whose outcome the server rejects, or None if there is no smaller one.
 
-    What is done stays done, without its result. Everything else is a dead letter that says so: with the message, then without.
+    A done job stays done, without its result. Any other job becomes a dead letter that names the rejection: first with its
+    message, then without it.
     """
     if outcome.kind is not Kind.RETRY and outcome.kind is not Kind.DEAD:
         return None if outcome.result is None else msgspec.structs.replace(outcome, result=None, result_ttl=0.0)
@@ -205,7 +210,7 @@ def _said(outcome: Outcome) -> str:
 
 
 def _take(outcomes: list[Outcome], count: int) -> list[Outcome]:
-    """A batch off the front, bounded in count, in endings to keep and in bytes."""
+    """Remove and return a batch from the front, bounded by count, number of endings, and bytes."""
     size = kept = 0
     for i, outcome in enumerate(outcomes[:count]):
         if outcome.result is not None or outcome.body:

@@ -1,4 +1,4 @@
-"""Threads for plain functions: daemons, so that one that never returns cannot keep the process alive."""
+"""Threads for plain functions. They are daemon threads, so that a function that never returns cannot keep the process alive."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Done = Callable[[Work, Any, BaseException | None], None]
 
 
 class Threads:
-    """Runs jobs in at most ``size`` threads, started as they are needed. Finished jobs come back to the loop in batches."""
+    """Runs jobs in at most ``size`` threads, started on demand. Finished jobs return to the event loop in batches."""
 
     def __init__(self, size: int, call: Callable[[Work], Any], done: Done) -> None:
         self._size = size
@@ -29,24 +29,24 @@ class Threads:
         self._lock = threading.Lock()
         self._finished: list[tuple[Work, Any, BaseException | None]] = []
         self._woken = False
-        """The loop was told to collect, and has not done so yet."""
+        """The loop was woken to collect finished jobs, and has not done so yet."""
         self._started = 0
         self._busy = 0
 
     @property
     def busy(self) -> bool:
-        """Whether a function is still running; for other threads, too."""
+        """Whether a function is still running. May be read from any thread."""
         return self._busy > len(self._finished)
 
     def submit(self, job: Work) -> None:
-        """Run a job; the caller keeps count of free threads. RuntimeError if not a single thread can be started."""
+        """Run a job in a thread. The caller counts free threads. Raises RuntimeError if no thread can be started at all."""
         if self._busy >= self._started < self._size:
             try:
                 threading.Thread(target=self._work, name=f"millstream-{self._started + 1}", daemon=True).start()
                 self._started += 1
             except RuntimeError:
                 if not self._started:
-                    raise  # with others running it waits for one of them
+                    raise  # otherwise the job waits for one of the running threads
         self._busy += 1
         self._jobs.put(job)
 
@@ -62,14 +62,14 @@ class Threads:
                 value = copy_context().run(self._run, job)
             except BaseException as raised:
                 error = raised
-            # One wake-up of the loop serves all that finish before it gets there.
+            # One wake-up of the loop collects all jobs that finish before the loop runs.
             with self._lock:
                 self._finished.append((job, value, error))
                 wake, self._woken = not self._woken, True
             if wake:
                 try:
                     self._loop.call_soon_threadsafe(self._collect)
-                except RuntimeError:  # the loop is closed: the worker has stopped without us
+                except RuntimeError:  # the loop is closed: the worker stopped without waiting for this thread
                     return
 
     def _run(self, job: Work) -> Any:
