@@ -1,4 +1,4 @@
-"""A worker's leases: taken before the first claim, lost when others took over, given up at the end."""
+"""A worker's leases: taken before the first claim, lost when they lapse, given up when the worker stops."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from millstream.worker.hot.settler import Settler
 log = logs.logger("millstream.worker")
 
 OUTLAST_SECONDS = 0.1
-"""How often the keeper of a worker that has stopped looks whether the last of its jobs has ended."""
+"""Seconds between two checks whether the last job of a stopped worker has ended."""
 
 
 class LeaseKeeper(Protocol):
-    """Whoever renews this worker's leases."""
+    """Renews this worker's leases: a thread, or the supervisor."""
 
     @property
     def alive(self) -> bool: ...
@@ -39,7 +39,7 @@ class LeaseKeeper(Protocol):
 
 
 class Leases:
-    """One lease per lane. A lane whose lease is gone starts again under a new name, with nothing in its hands."""
+    """One lease per lane. A lane that lost its lease joins again under a new consumer name and holds no messages then."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Leases:
         self.rejoining: set[asyncio.Task[None]] = set()
 
     async def join(self, lane: Lane) -> bool:
-        """Take a lease under a name never used before. False: the address has as many consumers as it may have."""
+        """Take a lease under a new consumer name. Return False if the address has its maximum number of consumers."""
         self._incarnation += 1
         consumer = f"{self._worker_id}.{self._incarnation}"
         epoch = await self._broker.join(lane.queue, consumer, self._lease, max_consumers=lane.max_consumers, order=lane.order)
@@ -77,15 +77,15 @@ class Leases:
         return True
 
     async def join_members(self, address: Address) -> Membership:
-        """Be one of those who share the shards of an address."""
+        """Join, or stay in, the workers that share the shards of an address, and return the current members."""
         membership = await self._broker.join_members(address, self._worker_id, self._lease)
         if address not in self._memberships:
             self._memberships.add(address)
-            self._keeper.keep(address, self._worker_id, self._lease)  # if this process dies, others know it at once
+            self._keeper.keep(address, self._worker_id, self._lease)  # the supervisor gives it up if this process dies
         return membership
 
     async def give_up(self, lane: Lane) -> None:
-        """Leave a lane whose work is done: others may have it."""
+        """Give up the lease of a lane that holds nothing any more, so that another worker can take it."""
         consumer = lane.consumer
         await self._broker.leave(lane.queue, consumer, blameless=True)
         self._keeper.drop(lane.queue, consumer)
@@ -94,12 +94,10 @@ class Leases:
             lane.handed_back.clear()
 
     def fence(self, lane: Lane, consumer: str) -> None:
-        """The lease is gone: cancel what this lane was doing, forget what it held, start as a new incarnation."""
+        """Handle a lost lease: cancel the lane's jobs, drop all its messages, and join again under a new consumer name."""
         if not consumer or lane.consumer != consumer or STOPPING in self._hold.shut:
             return
-        lost = LeaseLost(
-            f"worker {self._worker_id} lost its lease on queue {lane.queue!r}: its jobs there belong to others now"
-        )
+        lost = LeaseLost(f"worker {self._worker_id} lost its lease on queue {lane.queue!r}: other workers run its jobs again")
         log.error("%s", lost)
         self._reporter.tell("renew", lane.queue, lost)
         lane.consumer = ""
@@ -114,7 +112,8 @@ class Leases:
         lane.handed_back.clear()
         lane.gathered.clear()
         lane.unwatch(lost)
-        for job in [job for job in hold.running if job.lane is lane]:  # last: what ends at once makes room for what is ready
+        # Last: a job that ends immediately frees its slot for the jobs in ``ready``.
+        for job in [job for job in hold.running if job.lane is lane]:
             self._runner.stop_job(job, FENCED)
         self._keeper.drop(lane.queue, consumer)
         task = asyncio.create_task(self._rejoin(lane, consumer))
@@ -126,10 +125,10 @@ class Leases:
         while STOPPING not in self._hold.shut:
             try:
                 await self._broker.leave(lane.queue, lost)
-                if lane.max_consumers is None:  # otherwise `Ownership` joins again when it may
+                if lane.max_consumers is None:  # otherwise `Ownership` joins again
                     await self.join(lane)
             except BrokerError as error:
-                text = "queue %r cannot be joined again yet: %s"
+                text = "queue %r could not be joined again after its lease was lost; trying again: %s"
                 self._reporter.fail("renew", lane.queue, error, text, lane.queue, error)
                 await backoff.wait()
             else:
@@ -137,16 +136,18 @@ class Leases:
                 return
 
     async def leave_members(self) -> None:
-        """Others may have our share of the shards, as we give them up."""
+        """Leave the members of all shared addresses, so that other workers take over this worker's shards."""
         for address in self._memberships:
             try:
                 await self._broker.leave(address, self._worker_id)
                 self._keeper.drop(address, self._worker_id)
             except BrokerError as error:
-                self._reporter.fail("maintenance", address, error, "%r could not be left cleanly: %s", address, error)
+                self._reporter.fail(
+                    "maintenance", address, error, "%r could not be left; this worker's membership lapses: %s", address, error
+                )
 
     async def leave(self, lanes: Sequence[Lane], still_running: set[Lane]) -> None:
-        """Hand back what was stopped and give up the leases, but for lanes where something still runs."""
+        """Release interrupted messages and give up the leases, except those of lanes where a job is still running."""
         for lane in lanes:
             if not lane.consumer:
                 continue
@@ -154,12 +155,16 @@ class Leases:
                 await self._broker.release(lane.queue, lane.consumer, lane.handed_back)
                 if lane not in still_running:
                     await self._broker.leave(lane.queue, lane.consumer, blameless=True)
-                    self._keeper.drop(lane.queue, lane.consumer)  # not before: else nobody would give it up in our place
+                    # Only now: until here the supervisor would give up the lease if this process died.
+                    self._keeper.drop(lane.queue, lane.consumer)
             except BrokerError as error:
                 self._not_left(lane, error)
 
     def outlast(self, lanes: Sequence[Lane]) -> Callable[[Consuming], Awaitable[None]]:
-        """For the keeper's thread, with its connection: this loop may be gone before the last job has ended."""
+        """Return a function that waits for the last jobs, settles them and gives up the leases.
+
+        The keeper's thread calls it with its own connection, because this event loop may be closed before the last job ends.
+        """
         loop, running, threads = asyncio.get_running_loop(), self._hold.running, self._runner.threads
 
         async def settle_and_leave(broker: Consuming) -> None:
@@ -176,5 +181,5 @@ class Leases:
         return settle_and_leave
 
     def _not_left(self, lane: Lane, error: BrokerError) -> None:
-        text = "queue %r could not be left cleanly, its lease will lapse: %s"
+        text = "queue %r could not be left; its lease lapses and its remaining jobs are redelivered: %s"
         self._reporter.fail("maintenance", lane.queue, error, text, lane.queue, error)

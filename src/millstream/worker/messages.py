@@ -1,4 +1,4 @@
-"""What a supervisor and its children say to each other, a line of JSON each, over a socket pair."""
+"""Messages between a supervisor and its child processes: one line of JSON each, over a socket pair."""
 
 from __future__ import annotations
 
@@ -12,70 +12,73 @@ from millstream.reporting.problem import During
 from millstream.worker.scaling.metrics import Metrics
 
 LINE_LIMIT = 1 << 26
-"""Bytes of a line: what is said of some thousand addresses is far less, and who speaks is one of us."""
+"""Maximum bytes of a line. Messages about thousands of addresses are far shorter, and both ends are trusted."""
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """How a child was started; travels on its command line."""
+    """What a child process is to do. Passed in an environment variable (``roles``)."""
 
     app: str
-    """module:attribute"""
+    """The app, as ``module:attribute``."""
     queues: list[str]
-    """Empty: all that the app can serve."""
+    """Addresses to serve. Empty: all addresses of the app."""
     concurrency: int
     threads: int
     burst: bool
     fd: int = -1
     """The child's end of the socket pair."""
     stacks_fd: int = -1
-    """Where the child dumps its stacks; -1: to its standard error."""
+    """File descriptor to which the child dumps its stacks; -1 means standard error."""
     suspects_only: bool = False
-    """A spare child: runs what was running when others died, each job alone, and ends."""
+    """A spare process: it runs suspects, each alone, and ends."""
     supervisor: str = ""
-    """The id of whoever started it."""
+    """The supervisor's id."""
     strategy: str = ""
-    """module:attribute of the app's own strategy, if it scales by one."""
+    """The user's scaling strategy as ``module:attribute``. Empty if the worker does not use one."""
     url: str = ""
-    """Where the queues are, instead of where the app says; empty: as the app says."""
+    """URL of the server. Empty: the URL of the app."""
     grace: float | None = None
-    """Seconds, instead of what the app says; None: as the app says."""
+    """Grace period in seconds. None: the app's setting."""
     log_level: str = "info"
     factory: bool = False
-    """``app`` names a function that makes the app."""
+    """``app`` names a function that returns the app."""
     max_jobs: int = 0
-    """After how many jobs the process is replaced; 0: never."""
+    """Number of jobs after which the process is replaced; 0 means never."""
     max_memory: int = 0
-    """Above how many bytes; 0: never."""
+    """Resident bytes above which the process is replaced; 0 means never."""
 
 
 class Hello(msgspec.Struct, tag=True, frozen=True):
-    """A child has imported the app and found its server: what the supervisor, which never imports user code, must know."""
+    """To the supervisor: the child has imported the app and connected to its server.
+
+    Contains everything that the supervisor, which never imports user code, must know.
+    """
 
     url: str
     namespace: str
     id_ttl: float
     grace: float
     longest_timeout: float
-    """Seconds; 0: some job may run for ever, so a loop that does not turn proves nothing."""
+    """Longest timeout of a job in seconds. 0: a job may run without a limit, so a blocked loop does not prove a hang."""
     queues: list[Address]
     tasks: list[str]
     at_most_once: list[str]
-    """Of these, and of their aliases: whose jobs must never start a second time. Also groups, by their addresses."""
+    """Tasks, aliases and addresses of groups whose messages must never start a second time."""
     observed: bool = False
-    """Whether the app has observers, whom this child can tell of the supervisor's problems."""
+    """Whether the app has observers, to which this child can pass the supervisor's problems."""
     broadcasts: list[str] = []
     slots: dict[str, int] = {}
-    """How many jobs of each address one process runs at once."""
+    """Number of jobs that one process runs at the same time, by address."""
     at_once: int = 0
-    """How many jobs of all of them together; 0: it has not said."""
+    """Number of jobs of all addresses together that one process runs at the same time; 0 if unknown."""
     consumers: dict[str, tuple[int, int]] = {}
-    """How many processes may serve an address, over all workers, where that is said."""
+    """Minimum and maximum number of processes over all workers, by address, where declared."""
     fleeting: bool = False
-    """Some handlers run what no lease holds: who dies with empty hands may have died of that."""
+    """Some handlers run messages that no lease covers, so a child that held nothing may have died because of one."""
 
 
 class Keep(msgspec.Struct, tag=True, frozen=True):
-    """Renew this lease from now on."""
+    """To the supervisor: renew this lease from now on."""
 
     queue: Address
     consumer: str
@@ -83,65 +86,65 @@ class Keep(msgspec.Struct, tag=True, frozen=True):
 
 
 class Drop(msgspec.Struct, tag=True, frozen=True):
-    """Renew it no more: it was given up."""
+    """To the supervisor: stop renewing this lease, because it was given up."""
 
     queue: Address
     consumer: str
 
 
 class Beat(msgspec.Struct, tag=True, frozen=True):
-    """The child's loop turns."""
+    """To the supervisor: the child's event loop is responsive."""
 
     held: int = 0
-    """Jobs it has in its hands: running, waiting to run, or not settled yet."""
+    """Number of messages that the child holds: running, buffered or unsettled."""
     totals: dict[str, int] = {}
-    """What it has settled."""
+    """Number of settled outcomes."""
     interrupted: int = 0
-    """Running handlers that its deadline ended, once it has stopped: a lifespan may take long to end, or be killed."""
+    """Number of handlers that the shutdown interrupted. Sent before the lifespan is left, which may take long or be killed."""
     memory: int = 0
-    """Bytes it takes, where that is asked for."""
+    """Resident bytes of the child, if they are measured."""
 
 
 class Bye(msgspec.Struct, tag=True, frozen=True):
-    """The child has stopped, and how that went."""
+    """To the supervisor: the child has stopped, with this summary."""
 
     totals: dict[str, int]
     interrupted: int
     abandoned: int
     error: str = ""
-    """The first, as text."""
+    """The first error, as text."""
 
 
 class Retire(msgspec.Struct, tag=True, frozen=True):
-    """To the child: go, if nothing is in your hands now, and refuse otherwise."""
+    """To the child: end if you hold no messages now, otherwise refuse."""
 
     until: float
-    """By the machine's monotonic clock: later it is not meant any more."""
+    """Time of the machine's monotonic clock after which the request is void."""
 
 
 class Drain(msgspec.Struct, tag=True, frozen=True):
-    """To the child: another one serves in its place. Claim nothing more, let all that runs end, and go."""
+    """To the child: another process has replaced you. Stop claiming, let running jobs end, and end."""
 
 
 class Retiring(msgspec.Struct, tag=True, frozen=True):
-    """It goes: it had nothing in its hands, and takes nothing more."""
+    """To the supervisor: the child held nothing, claims nothing more, and ends."""
 
 
 class Busy(msgspec.Struct, tag=True, frozen=True):
-    """It stays: it has this many jobs in its hands."""
+    """To the supervisor: the child refuses to retire, because it holds this number of messages."""
 
     held: int
 
 
 class Weigh(msgspec.Struct, tag=True, frozen=True):
-    """To the child: how many processes does the app's own strategy want?"""
+    """To the child: ask the user's scaling strategy for the number of processes."""
 
     number: int
     metrics: Metrics
 
 
 class Weighed(msgspec.Struct, tag=True, frozen=True):
-    """What it wants, or why that is not known."""
+    """To the supervisor: the strategy's answer, or its error."""
 
     number: int
     wanted: int = 0
@@ -149,23 +152,23 @@ class Weighed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Longer(msgspec.Struct, tag=True, frozen=True):
-    """A job starts that may run longer than ``longest_timeout``: that is its timeout from now on."""
+    """To the supervisor: a job starts whose timeout exceeds ``longest_timeout`` and replaces it from now on."""
 
     timeout: float
 
 
 class Suspects(msgspec.Struct, tag=True, frozen=True):
-    """A queue has jobs that must run alone."""
+    """To the supervisor: a queue has jobs that must run alone."""
 
     queue: Address
 
 
 class Ready(msgspec.Struct, tag=True, frozen=True):
-    """To the child: its leases will be kept."""
+    """To the child: the supervisor now renews your leases."""
 
 
 class Trouble(msgspec.Struct, tag=True, frozen=True):
-    """To the child, for its observers: a problem of the supervisor's."""
+    """To the child, for its observers: a problem of the supervisor."""
 
     during: During
     error_type: str
@@ -185,13 +188,13 @@ _encoder = msgspec.json.Encoder(enc_hook=write_address)
 
 
 def say(writer: asyncio.StreamWriter, word: Word) -> None:
-    """Send one word; a listener that is gone is noticed by reading, not here."""
+    """Send one message. A closed connection is noticed by the reading end, not here."""
     if not writer.is_closing():
         writer.write(_encoder.encode(word) + b"\n")
 
 
 async def hear(reader: asyncio.StreamReader) -> Word | None:
-    """The next word; None when the other end is gone."""
+    """Return the next message, or None if the other end is closed."""
     try:
         line = await reader.readline()
     except (ConnectionError, OSError):
@@ -200,16 +203,16 @@ async def hear(reader: asyncio.StreamReader) -> Word | None:
 
 
 async def streams(end: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """One end of the pair as streams."""
+    """Return asyncio streams for one end of the socket pair."""
     end.setblocking(False)
     return await asyncio.open_connection(sock=end, limit=LINE_LIMIT)
 
 
 def encode_orders(orders: Orders) -> str:
-    """For a command line."""
+    """Encode orders as text for an environment variable."""
     return _encoder.encode(orders).decode()
 
 
 def decode_orders(text: str) -> Orders:
-    """From a command line."""
+    """Decode orders from the text of an environment variable."""
     return msgspec.json.decode(text, type=Orders)

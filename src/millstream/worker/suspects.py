@@ -1,4 +1,4 @@
-"""Suspects: jobs that were running when workers died. Each runs with nothing beside it, so that no neighbour is blamed."""
+"""Suspects: jobs that were running when workers died. Each runs alone, so that no other job is blamed for a crash."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ log = logs.logger("millstream.worker")
 ALONE = "a suspect runs alone"
 
 DRAIN_SECONDS = 10.0
-"""The longest a worker starts nothing new because it waits for what runs to end. Then the suspect runs beside the rest."""
+"""Maximum seconds for which a worker starts no new job while it waits for running jobs to end. Afterwards the suspect runs
+beside the remaining ones."""
 
 RESUME_SECONDS = 30.0
-"""After a drain that freed no slot for the suspect, this worker leaves suspects to others for so long."""
+"""Seconds for which this worker leaves suspects to other workers, after a drain that freed no slot for a suspect."""
 
 TELL_SECONDS = 0.25
-"""How often the supervisor is told of the same queue's suspects."""
+"""Minimum seconds between two messages to the supervisor about the suspects of the same queue."""
 
 
 class Suspects:
-    """Told of queues that have suspects: has them run elsewhere (``isolate``), or drains this worker and runs them here.
+    """Runs the suspects of a queue: in another process (``isolate``), or here after a drain of this worker.
 
     A suspect is claimed before the drain, so that only one worker drains for it. The drain is bounded: a job that runs for half
-    an hour must not stop all new work for half an hour. What still runs then may die with the suspect, and counts one crash.
+    an hour must not stop all new work for half an hour. Jobs that are still running then may die with the suspect, which counts
+    as one crash for each.
     """
 
     def __init__(
@@ -63,10 +65,10 @@ class Suspects:
         self._alone = asyncio.Lock()
         self._told_of: dict[str, float] = {}
         self._not_before = 0.0
-        """Loop time until which others shall take the suspects."""
+        """Loop time until which this worker leaves suspects to others."""
 
     async def wait_in(self, lane: Lane) -> None:
-        """A claim saw that this queue has suspects."""
+        """Have the suspects of this queue run. Called when a claim reports that the queue has suspects."""
         if self._isolate is not None:
             now = asyncio.get_running_loop().time()
             if now >= self._told_of.get(lane.queue, 0.0) + TELL_SECONDS:
@@ -79,7 +81,7 @@ class Suspects:
             await self.run(lane)
 
     async def run(self, lane: Lane) -> None:
-        """Run the suspects of a queue one by one until none is left."""
+        """Run the suspects of a queue, one at a time, until none is left."""
         backoff, lost, shut = ServiceBackoff(), False, self._hold.shut
         try:
             while STOPPING not in shut:
@@ -91,7 +93,7 @@ class Suspects:
                     return
                 except BrokerError as error:
                     lost = True
-                    text = "suspects of queue %r cannot be claimed: %s"
+                    text = "queue %r: the jobs that must run alone could not be claimed; trying again: %s"
                     self._reporter.fail("reclaim", lane.queue, error, text, lane.queue, error)
                     await backoff.wait()
                     continue
@@ -108,7 +110,10 @@ class Suspects:
             self._hold.freed()
 
     async def _run_each(self, lane: Lane, claim: Claim, asked: float) -> bool:
-        """False: this process stood still meanwhile, and the server must say what is still ours."""
+        """Run the suspects of a claim, one at a time.
+
+        Return False if this process was suspended in between, so that the server must say which of them are still ours.
+        """
         consumer, waiting = lane.consumer, list(claim.entries)
         try:
             if ALONE not in self._hold.shut:
@@ -126,22 +131,27 @@ class Suspects:
 
     @property
     def _patience(self) -> float:
-        """Seconds a drain may take: until then the claimed suspect surely belongs to this worker."""
+        """Maximum seconds of a drain: within this time, the claimed suspect certainly belongs to this worker."""
         return min(DRAIN_SECONDS, self._runner.trusted / 2)
 
     def _may_begin(self, lane: Lane, consumer: str, entry: Entry) -> bool:
-        """Whether this suspect may start now. Jobs that outlasted the drain may occupy its slot, or the limit of its group."""
+        """Return whether this suspect may start now. Jobs that outlasted the drain may occupy all slots, or the limit of its
+        group."""
         if STOPPING in self._hold.shut or lane.consumer != consumer:
             return False
         kind = self._runner.kind_of(lane, entry)
         if kind is None or (self._hold.free[kind] > 0 and not self._at_limit(lane)):
             return True
-        log.warning("queue %r: no slot came free for a suspect within %g s; others may take it", lane.queue, self._patience)
+        log.warning(
+            "queue %r: no slot became free within %g s for a job that must run alone; other workers may run it",
+            lane.queue,
+            self._patience,
+        )
         self._not_before = asyncio.get_running_loop().time() + RESUME_SECONDS
         return False
 
     def _at_limit(self, lane: Lane) -> bool:
-        """Whether as many jobs, or batches, run as the lane's limit allows. Jobs that have not started do not count."""
+        """Return whether the lane's limit of running jobs or batches is reached. Jobs that have not started do not count."""
         if lane.limit is None:
             return False
         if lane.batch is not None:
@@ -149,15 +159,18 @@ class Suspects:
         return sum(job.lane.count is lane.count for job in self._hold.running) >= lane.limit
 
     async def _drain(self, lane: Lane) -> None:
-        log.warning("queue %r has jobs that were running when workers died; draining to run each alone", lane.queue)
+        log.warning(
+            "queue %r has jobs that were running when workers died; this worker starts nothing new and runs each of them alone",
+            lane.queue,
+        )
         self._hold.shut.add(ALONE)
         for claimer in self._claimers:
-            with contextlib.suppress(BrokerError):  # its own next claim meets the same, and knows what to do
+            with contextlib.suppress(BrokerError):  # the claimer's next claim gets the same error and handles it
                 await claimer.hand_back(0.0)
         hold = self._hold
         await self._until(lambda: len(hold.running) <= hold.open, lane, self._patience)
         if len(hold.running) > hold.open:
-            text = "queue %r: %d jobs still run; its suspects run beside them"
+            text = "queue %r: %d jobs are still running; the jobs that should run alone run beside them"
             log.warning(text, lane.queue, len(hold.running) - hold.open)
 
     async def _run_alone(self, lane: Lane, entry: Entry, now_ms: int) -> None:
@@ -166,24 +179,25 @@ class Suspects:
         await self._until(lambda: not any(job.ref == entry.ref and not job.open for job in running), lane)
 
     async def _until(self, over: Callable[[], bool], lane: Lane, patience: float = math.inf) -> None:
-        """Wait, and check the leases of this queue every second: its claimer waits for us, and so does not."""
+        """Wait until ``over`` is true, and check the leases of this queue every second: its claimer, which otherwise does that,
+        is waiting for this call."""
         now = asyncio.get_running_loop().time
         until, look = now() + patience, now() + WAIT_SECONDS
         while not over() and now() < until:
             await self._hold.until_freed(min(look, until) - now())
             if now() >= look:
                 look, consumer = now() + WAIT_SECONDS, lane.consumer
-                if not consumer:  # its lease is lost, and it has not joined again
+                if not consumer:  # the lease is lost, and the lane has not joined again
                     continue
                 try:
                     await self._broker.claim(lane.queue, consumer, 0, suspect_after=lane.suspect_after)
                 except LeaseLost:
                     self._fenced(lane, consumer)
                 except BrokerError as error:
-                    log.debug("the leases of queue %r cannot be checked: %s", lane.queue, error)
+                    log.debug("queue %r: leases could not be checked: %s", lane.queue, error)
 
     async def _claim(self, lane: Lane, lost: bool) -> Claim:
-        """``lost``: the answer to the last claim may be, and what it brought is ours."""
+        """Claim one suspect. ``lost``: the reply to the last claim may be lost, so recover its messages first."""
         if lost:
             await self._settler.drained()
             entries = await self._broker.recover(lane.queue, lane.consumer, holding(lane, self._hold))

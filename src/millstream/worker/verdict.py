@@ -1,4 +1,4 @@
-"""What a failed delivery becomes: another attempt, or a dead letter. Pure: values in, an Outcome out."""
+"""The outcome of a failed delivery: another attempt or a dead letter. Pure functions: values in, an Outcome out."""
 
 from __future__ import annotations
 
@@ -23,45 +23,45 @@ from millstream.model.types import DeadReason
 _OURS = str(Path(__file__).parent)
 
 TEXT_LIMIT = 4_096
-"""Characters of an exception's text in the log and in a dead letter."""
+"""Maximum characters of an exception's text in the log and in a dead letter."""
 
 TRACEBACK_LIMIT = 16_384
-"""Characters of traceback kept in a dead letter: its end, where the error is."""
+"""Maximum characters of the traceback in a dead letter. The end is kept, because it shows the error."""
 
 NOTE_TEXT_LIMIT = 1_024
-"""Characters of an exception's text that travel with a message to its next attempt."""
+"""Maximum characters of an exception's text that is stored with a message for its next attempt."""
 
 NOTE_TRACEBACK_LIMIT = 2_048
-"""Characters of traceback that travel with a message to its next attempt."""
+"""Maximum characters of the traceback that is stored with a message for its next attempt."""
 
 FAILURE_TEXT_LIMIT = 300
-"""Characters of the text of each failed attempt that a message and its dead letter list."""
+"""Maximum characters of the text of each failed attempt in a message and its dead letter."""
 
 TYPE_LIMIT = 200
-"""Characters of the name of an exception's type."""
+"""Maximum characters of the name of an exception's type."""
 
 
 def note(error: BaseException, text_limit: int = TEXT_LIMIT, traceback_limit: int = TRACEBACK_LIMIT) -> ErrorNote:
-    """An exception as text, its traceback beginning in the user's code."""
+    """Return an exception as text, with a traceback that starts in the user's code."""
     trace = "".join(traceback.format_exception(type(error), error, users_part(error.__traceback__)))
     text = _text(error)
-    if len(text) > text_limit:  # else its text would take the place of the frames
+    if len(text) > text_limit:  # otherwise the text would displace the frames
         trace = trace.replace(text, shortened(text, text_limit))
     return ErrorNote(type_name(error), _encodable(shortened(text, text_limit)), _encodable(trace[-traceback_limit:]))
 
 
 def describe(error: BaseException) -> str:
-    """The text of an exception, shortened; an exception whose own ``__str__`` fails still has one."""
+    """Return the text of an exception, shortened. An exception whose ``__str__`` raises gets a substitute text."""
     return _encodable(shortened(_text(error), TEXT_LIMIT))
 
 
 def type_name(error: BaseException) -> str:
-    """The name of an exception's type, shortened."""
+    """Return the name of an exception's type, shortened."""
     return _encodable(shortened(type(error).__name__, TYPE_LIMIT))
 
 
 def shortened(text: str, limit: int) -> str:
-    """The beginning of a text that is longer than ``limit`` characters, with a note of what is missing."""
+    """Return the text, cut to ``limit`` characters, with a note of how many are missing."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"
 
 
@@ -73,12 +73,12 @@ def _text(error: BaseException) -> str:
 
 
 def _encodable(text: str) -> str:
-    """Text that can travel: file names that are not UTF-8 come as lone surrogates, which cannot."""
+    """Return text that can be encoded as UTF-8. File names that are not UTF-8 contain lone surrogates, which cannot."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def users_part(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames that are ours, unless it has no others."""
+    """Return a traceback without Millstream's own frames, unless it has no others."""
     part = trace
     while part is not None and part.tb_frame.f_code.co_filename.startswith(_OURS):
         part = part.tb_next
@@ -86,7 +86,7 @@ def users_part(trace: TracebackType | None) -> TracebackType | None:
 
 
 def policy_for(message: Message, declared: RetryPolicy) -> RetryPolicy:
-    """The policy of this call: its own, or its task's, perhaps with another count."""
+    """Return the retry policy of this message: its own, or its task's, possibly with its own ``max_retries``."""
     override = None if message.overrides is None else message.overrides.retry
     if override is None:
         return declared
@@ -96,19 +96,19 @@ def policy_for(message: Message, declared: RetryPolicy) -> RetryPolicy:
 
 
 def with_failure(message: Message, error_type: str, text: str, at: float, worker: str) -> Message:
-    """The message with one more failed attempt; the oldest is dropped if there are too many."""
+    """Return the message with one more failed attempt. Beyond FAILURES_KEPT, the oldest attempt is dropped."""
     failure = Attempt(at, error_type, shortened(text, FAILURE_TEXT_LIMIT), worker, message.attempt)
     return msgspec.structs.replace(message, failures=(*message.failures, failure)[-FAILURES_KEPT:])
 
 
 def retry(ref: bytes, message: Message, delay: float, expires_ms: int, **changes: Any) -> Outcome:
-    """The message again after ``delay`` seconds, some of its fields changed."""
+    """Return an outcome that runs the message again after ``delay`` seconds, with some of its fields changed."""
     body = encode_message(msgspec.structs.replace(message, **changes))
     return Outcome(Kind.RETRY, ref, message.id, body=body, delay=delay, expires_ms=expires_ms)
 
 
 def dead(ref: bytes, message: Message, reason: DeadReason, error: ErrorNote, crashes: int, result_ttl: float) -> Outcome:
-    """A dead letter, ready to be replayed from its first attempt."""
+    """Return an outcome with a dead letter. A replay starts again at the first attempt."""
     letter = DeadLetter(reason, error, message.attempt, crashes, message.enqueued_ms)
     ending = encode_dead(letter) if result_ttl > 0 else None
     return Outcome(
@@ -127,14 +127,14 @@ def dead(ref: bytes, message: Message, reason: DeadReason, error: ErrorNote, cra
 
 
 def interrupted(ref: bytes, message: Message, crashes: int, result_ttl: float, *, at: float, worker: str) -> Outcome:
-    """A shutdown ended a job that may start only once, and it had started."""
+    """Return the outcome of a job that may start only once, had started, and was interrupted by a shutdown."""
     why = ErrorNote("Shutdown", "the worker shut down while this at-most-once job was running")
     failed = with_failure(message, why.type, why.message, at, worker)
     return dead(ref, failed, "crashed", why, crashes + 1, result_ttl)
 
 
 def malformed(ref: bytes, name: str, body: bytes, why: str, crashes: int) -> Outcome:
-    """A dead letter for bytes that are no message; they are kept as they were."""
+    """Return an outcome with a dead letter for bytes that are not a message. The bytes are kept unchanged."""
     letter = DeadLetter("malformed", ErrorNote("MalformedEntry", why), 0, crashes, 0)
     return Outcome(Kind.DEAD, ref, f"malformed-{name}", body=body, letter=letter)
 
@@ -154,9 +154,9 @@ def judge(
     worker: str,
     random: Callable[[], float],
 ) -> Outcome:
-    """What an attempt that ended with ``error`` becomes.
+    """Return the outcome of an attempt that ended with ``error``.
 
-    ``received_ms`` is when it began and ``failed_at`` when it ended, by this machine's wall clock.
+    ``received_ms`` is the attempt's start and ``failed_at`` its end, by this machine's wall clock.
     """
     first = message.first_received_ms or received_ms
     if isinstance(error, Snooze):
@@ -171,7 +171,7 @@ def judge(
         reason = "invalid_result"
     elif timed_out and not policy.retry_timeouts:
         reason = "timeout"
-    # SystemExit, KeyboardInterrupt and a stray CancelledError are failed attempts like any other.
+    # SystemExit, KeyboardInterrupt and an unexpected CancelledError count as failed attempts.
     elif timed_out or not isinstance(error, Exception) or isinstance(error, asyncio.CancelledError) or policy.retries(error):
         if message.attempt <= policy.max_retries:
             delay = (

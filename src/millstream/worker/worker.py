@@ -1,4 +1,4 @@
-"""Worker: one process's claimers, runner, settler and services, started and stopped together."""
+"""The Worker: starts and stops the claimers, runner, settler and services of one process together."""
 
 from __future__ import annotations
 
@@ -49,28 +49,29 @@ from millstream.worker.suspects import Suspects
 log = logs.logger("millstream.worker")
 
 TASKS_TOLD = 500
-"""A worker that knows more tasks does not list them in the registry, so that its beat stays small."""
+"""Maximum number of tasks that a worker lists in the registry. With more it lists none, so that its registration stays
+small."""
 
 IDLE_SECONDS = 0.05
-"""How often ``until_idle`` looks."""
+"""Seconds between two checks of ``until_idle``."""
 
 UNTIL_THEY_END = 10 * 365 * 86_400.0
-"""A grace period without end, in seconds that every event loop can count."""
+"""A practically unlimited grace period, in seconds that every event loop supports."""
 
 LAST_WORDS_SECONDS = 5.0
-"""After the grace period: how long cancelled coroutines have to end, and outcomes to reach the server."""
+"""Seconds after the grace period for cancelled coroutines to end, and for outcomes to reach the server."""
 
 
 class KeeperDied(Exception):
-    """Nobody renews this worker's leases any more."""
+    """The thread or supervisor that renews this worker's leases has died."""
 
 
 class Worker:
-    """Serves queues until stopped. Start it and stop it once.
+    """Serves queues until it is stopped. A worker is started and stopped once.
 
-    ``isolate`` is called with a queue that has suspects, and runs them in a process of their own. Without it this worker drains
-    and runs them alone, one by one. ``longer`` is called with a timeout that exceeds those of the tasks. ``supervisor`` is the
-    id of this worker's supervisor; empty: it has none.
+    ``isolate`` is called with a queue that has suspects, and runs them in a separate process. Without it, this worker drains
+    and runs the suspects alone, one at a time. ``longer`` is called with a timeout that exceeds those of all tasks.
+    ``supervisor`` is the id of this worker's supervisor, or empty if it has none.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Worker:
     ) -> None:
         self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self.failed = asyncio.Event()
-        """Set when the worker cannot go on; ``error`` says why."""
+        """Set when the worker has failed. ``error`` says why."""
         self.error: BaseException | None = None
         self._broker = broker
         self._keeper = keeper
@@ -130,44 +131,46 @@ class Worker:
 
     @property
     def first_error(self) -> BaseException | None:
-        """The first that concerns the worker or its outcomes, or a handler whose work is not tried again."""
+        """The first error of the worker itself, of settling an outcome, or of a handler whose job is not retried."""
         return self._settler.first_error or self.error
 
     @property
     def lease(self) -> float:
-        """Seconds a lease lasts without being renewed."""
+        """Seconds for which a lease is valid without a renewal."""
         return self._assignment.settings.lease
 
     @property
     def totals(self) -> Mapping[str, int]:
-        """done, retried, dead, refused: what this worker settled."""
+        """Number of outcomes that this worker settled as done, retried and dead, and of those that the server refused."""
         return self._settler.totals
 
     @property
     def held(self) -> int:
-        """How many jobs are in its hands: running, waiting to run, or not settled yet."""
+        """Number of messages that the worker holds: running, buffered or unsettled."""
         hold = self._hold
         waiting = sum(map(len, hold.ready)) + sum(len(lane.gathered) + len(lane.handed_back) for lane in self._lanes)
         return len(hold.running) + waiting + hold.unsettled
 
     @property
     def interrupted(self) -> int:
-        """Running handlers that were ended, once it has stopped; the lifespan may not have been left yet."""
+        """Number of handlers that the shutdown interrupted. Known as soon as the worker has stopped, even while the lifespan is
+        still being left."""
         stopping = self._stopping
         ended = stopping is not None and stopping.done() and not stopping.cancelled() and stopping.exception() is None
         return stopping.result().interrupted if stopping is not None and ended else 0
 
     def retire(self) -> bool:
-        """Begin nothing more, unless something is in its hands: then False, and nothing changes. ``stop`` does the rest."""
+        """Stop claiming if the worker holds no message, and return True; ``stop`` then does the rest. Otherwise change nothing
+        and return False."""
         if self.held:
             return False
         self._hold.shut.add(STOPPING)
         return True
 
     async def start(self, *, claim: bool = True) -> None:
-        """Enter the lifespan, take leases, begin to claim. ``claim=False`` leaves claiming to ``run_suspects``.
+        """Enter the lifespan, take leases, and start claiming. With ``claim=False``, only ``run_suspects`` claims.
 
-        If any of that fails, what was begun is undone.
+        If a step fails, the completed steps are undone and the error is raised.
         """
         try:
             await self._start(claim)
@@ -184,7 +187,7 @@ class Worker:
         for lane in self._lanes:
             lane.state, lane.runner = self._state, self._runner
             if not claim:
-                lane.max_consumers = None  # it takes only suspects, and so does not count
+                lane.max_consumers = None  # a worker that runs only suspects does not count towards the maximum
             if lane.max_consumers is None:
                 await patiently(partial(self._leases.join, lane), deadline, self._missed)
         if claim:
@@ -221,17 +224,17 @@ class Worker:
         )
 
     def _missed(self, error: BrokerUnavailable) -> None:
-        self._reporter.fail("read", None, error, "%s; trying again", error)
+        self._reporter.fail("read", None, error, "the worker could not start yet; trying again: %s", error)
 
     async def _serve_too(self, subscription: Subscription) -> None:
-        """Serve a group that was not known when the worker was made."""
+        """Serve a group that was discovered after the worker was created."""
         if STOPPING in self._hold.shut:
             return
         (lane,) = make_lanes(Serving(subscription.address), {}, subscription)
         self._runner.know(subscription)
         lane.state, lane.runner = self._state, self._runner
         await self._leases.join(lane)
-        self._lanes.append(lane)  # from here on it is left with the others if the worker stops
+        self._lanes.append(lane)  # from now on, the worker leaves this lane when it stops
         claimer = self._claimer(lane)
         self._claimers.append(claimer)
         if self._claims:
@@ -252,17 +255,17 @@ class Worker:
         return [*(queue.spoken for queue in self._assignment.queues if queue not in followed), *broadcasts]
 
     async def run_suspects(self) -> None:
-        """Run the suspects of every queue, each with nothing beside it, until none is left."""
+        """Run the suspects of every queue, each alone, until none is left."""
         for lane in self._lanes:
             await self._suspects.run(lane)
 
     async def until_idle(self) -> None:
-        """Wait until nothing is ready or running on any queue, here or elsewhere: for ``--burst``."""
+        """Wait until no job is ready or running on any queue, in this worker or another. Used by ``--burst``."""
         while True:
             for claimer in self._claimers:
                 if not claimer.paused:
                     await claimer.empty.wait()
-            with contextlib.suppress(BrokerUnavailable):  # whether anything is left, nobody knows: look again
+            with contextlib.suppress(BrokerUnavailable):  # it is unknown whether a job is left: check again
                 if self._hold.idle and not await self._anything_left():
                     return
             await asyncio.sleep(IDLE_SECONDS)
@@ -272,11 +275,14 @@ class Worker:
         return any((state.ready and not state.paused) or state.running for state in states)
 
     async def stop(self, grace: float) -> Summary:
-        """Stop claiming, hand back what has not started, let running jobs finish within ``grace`` seconds, then cancel them and
-        hand them back without spending an attempt. Settle, give up the leases, go. What was broadcast is dropped instead.
+        """Stop the worker and return its summary.
 
-        It is always done to the end: cancelling the caller ends the grace period only. To call it again is to wait for the same
-        end. Call it where ``start`` was called: the lifespan is left by the task that entered it.
+        The worker stops claiming, releases messages that have not started, and gives running jobs ``grace`` seconds to finish.
+        It then cancels the remaining jobs and releases them without spending an attempt. Finally it settles all outcomes and
+        gives up its leases. Broadcast events are dropped instead of released.
+
+        Stopping always completes: cancelling the caller only ends the grace period. A second call waits for the same end. Call
+        it from the task that called ``start``, because the lifespan must be left by the task that entered it.
         """
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop(grace), name="millstream-stop")
@@ -296,10 +302,10 @@ class Worker:
         hold = self._hold
         hold.shut.add(STOPPING)
         if self.error is not None:
-            grace = min(grace, self.lease / 3)  # nobody renews our leases: end before others take over
+            grace = min(grace, self.lease / 3)  # the leases are not renewed any more: end before they lapse
         if hold.running:
-            patience = "until they end" if grace == UNTIL_THEY_END else f"{grace:g} s of grace"
-            log.info("worker %s drains: %d jobs are running, %s", self.id, len(hold.running), patience)
+            patience = "until they end" if grace == UNTIL_THEY_END else f"at most {grace:g} s"
+            log.info("worker %s is stopping: waiting for %d running jobs, %s", self.id, len(hold.running), patience)
         drain = self._drain
         try:
             drain.stop_moves()
@@ -330,16 +336,16 @@ class Worker:
     async def _claim_no_more(self) -> None:
         await self._step(LAST_WORDS_SECONDS, self._ownership.stop())
         for task in self._following:
-            task.cancel()  # what they have read and not begun is dropped: nobody else waits for it
+            task.cancel()  # events that were read and have not started are dropped: a broadcast is not redelivered
         await self._step(LAST_WORDS_SECONDS, asyncio.gather(*self._following, return_exceptions=True))
         await asyncio.gather(*(self._step(LAST_WORDS_SECONDS, claimer.stop()) for claimer in self._claimers))
         await self._step(LAST_WORDS_SECONDS, asyncio.gather(*self._claiming, return_exceptions=True))
         for task in self._leases.rejoining:
-            task.cancel()  # or it might join again after the last lease was given up
+            task.cancel()  # otherwise a lane might join again after the last lease was given up
         await asyncio.gather(*(self._step(LAST_WORDS_SECONDS, claimer.hand_back(0.0)) for claimer in self._claimers))
 
     async def _end(self, still_running: set[Lane]) -> None:
-        """End the services; the keeper last, and not while a job runs that could not be stopped."""
+        """End the services. The keeper ends last, and not before an abandoned job has ended."""
         tasks = [*self._services, *self._claiming, *self._leases.rejoining]
         if self._ticker.handing_back is not None:
             tasks.append(self._ticker.handing_back)
@@ -349,49 +355,49 @@ class Worker:
         if self._watch is not None:
             self._watch.stop()
         for lane in self._lanes:
-            lane.unwatch(BrokerUnavailable(f"worker {self.id} has stopped, and {lane.queue!r} could not be settled"))
+            lane.unwatch(BrokerUnavailable(f"worker {self.id} stopped before the server stored all outcomes of {lane.queue!r}"))
         self._runner.close()
         lanes = [lane for lane in still_running if lane.consumer]
-        if lanes and isinstance(self._keeper, KeeperThread):  # under a supervisor the process ends, and the job with it
+        if lanes and isinstance(self._keeper, KeeperThread):  # under a supervisor, the job ends with its process
             self._keeper.stop_after(self._leases.outlast(lanes))
         else:
             await self._step(LAST_WORDS_SECONDS, self._keeper.stop())
 
     async def _step(self, seconds: float, awaitable: Awaitable[Any]) -> None:
-        """A part of stopping: it may take so long, and if it fails the next part is done all the same."""
+        """Run one step of stopping, for at most ``seconds``. If it fails, the next step runs nevertheless."""
         try:
             async with asyncio.timeout(seconds):
                 await awaitable
         except TimeoutError:
             pass
         except BrokerError as error:
-            text = "stopping goes on although the server refused or is away: %s"
+            text = "a step of stopping failed because the server is unreachable or refused; the next step follows: %s"
             self._reporter.fail("maintenance", None, error, text, error)
         except Exception as error:
-            text = "stopping goes on although a part of it failed: %s"
+            text = "a step of stopping failed; the next step follows: %s"
             self._reporter.fail("maintenance", None, error, text, error, level=logging.ERROR, crash=True)
 
     def never_left(self) -> None:
-        """Whoever began it has gone without ending it."""
+        """Report a worker that was entered and never left."""
         self._reporter.tell(
             "unclosed", None, ResourceWarning("a worker was entered (`async with app.worker()`) and never left")
         )
 
     def hurry(self) -> None:
-        """While stopping: the grace period is over now."""
+        """End the grace period of ``stop`` now."""
         self._drain.hurry()
 
     # -- services ----------------------------------------------------------------------------------------------------------
 
     def _ticked(self) -> None:
-        """The loop turns. Does the keeper live?"""
+        """Signal that the event loop is responsive, and fail the worker if its keeper has died."""
         if self._watch is not None:
             self._watch.beat()
         if not self._keeper.alive and self.error is None and STOPPING not in self._hold.shut:
-            self._fail(KeeperDied("nobody renews this worker's leases any more; it stops before they lapse"))
+            self._fail(KeeperDied("its leases are not renewed any more, so it stops before they lapse"))
 
     def _fail(self, error: BaseException) -> None:
-        log.critical("worker %s cannot go on: %s", self.id, error)
+        log.critical("worker %s failed and stops: %s", self.id, error)
         error.__cause__ = self._keeper.error
         self._reporter.tell("renew", None, error, crash=True)
         self.error = error
@@ -430,13 +436,13 @@ class Worker:
         )
 
     def _describe(self, task: asyncio.Task[Any] | None) -> str:
-        with contextlib.suppress(RuntimeError):  # another thread changes the set while we look
+        with contextlib.suppress(RuntimeError):  # another thread changed the set during the iteration
             for job in self._hold.running:
                 if job.running is task and task is not None:
                     return f"task {job.handler.name!r} (job {job.message.id})"
-        return "something that is not a job"
+        return "code that is not part of a job"
 
 
 def _told(tasks: Mapping[str, Task[..., Any]]) -> dict[str, bool] | None:
-    """Each task's name, and whether it runs in a thread; None: they are too many for the registry."""
+    """Return each task's name and whether it runs in a thread, or None if there are too many tasks for the registry."""
     return {name: not task.is_async for name, task in tasks.items()} if len(tasks) <= TASKS_TOLD else None

@@ -357,7 +357,7 @@ async def test_a_suspect_is_left_to_others_while_every_slot_of_its_kind_is_taken
                 await busy._suspects.wait_in(lane)
                 assert len(lane.handed_back) == 1
                 assert not busy._hold.ready[THREAD]
-                assert "no slot came free for a suspect within 1 s" in caplog.text
+                assert "no slot became free within 1 s for a job that must run alone" in caplog.text
             finally:
                 go_on.set()
 

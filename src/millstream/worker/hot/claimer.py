@@ -317,7 +317,7 @@ class Claimer:
             self._ahead_ms = claim.now_ms - asyncio.get_running_loop().time() * 1000
         if claim.paused != self.paused:
             self.paused = claim.paused
-            log.info("queue %r was %s", self.lane.queue, "paused" if claim.paused else "resumed")
+            log.info("queue %r is %s", self.lane.queue, "paused" if claim.paused else "resumed")
         if claim.paused:
             await self.hand_back(0.0)
         if claim.suspects and not claim.paused and not self._stopping:

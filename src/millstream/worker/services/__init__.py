@@ -1,4 +1,4 @@
-"""What runs beside the hot path: services that raise are reported and started again."""
+"""Services that run beside the hot path. A service that raises is reported and restarted."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from millstream.reporting.problem import During
 from millstream.reporting.reporter import Reporter
 
 SOUND_SECONDS = 60.0
-"""A service that ran for so long works: its next failure is the first of a row."""
+"""Seconds after which a running service counts as healthy: its next failure is not a consecutive one."""
 
 
 async def keep_running(
     name: str, run: Callable[[], Awaitable[None]], reporter: Reporter, during: During, address: Address | None = None
 ) -> None:
-    """Run a service; if it raises, say so, once in a row, and start it again with backoff. Ends when the service returns."""
+    """Run a service until it returns. If it raises, log the first of consecutive failures and restart it with backoff."""
     backoff = ServiceBackoff()
     while True:
         started = asyncio.get_running_loop().time()
@@ -30,7 +30,7 @@ async def keep_running(
             if asyncio.get_running_loop().time() - started > SOUND_SECONDS:
                 backoff = ServiceBackoff()
                 reporter.heal(during, address)
-            # What the server refuses is no bug of ours, but it is no outage either.
-            crash, text = not isinstance(error, BrokerError), "the %s failed and is started again: %s"
+            # A refusal by the server is neither a bug nor an outage.
+            crash, text = not isinstance(error, BrokerError), "the %s failed and is restarted: %s"
             reporter.fail(during, address, error, text, name, error, level=logging.ERROR, crash=crash)
         await backoff.wait()

@@ -1,4 +1,4 @@
-"""Discovery: groups that are in every topic whose name begins so, found while the worker runs."""
+"""Discovery: finds new topics that match a prefix subscription while the worker runs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from millstream.reporting import logs
 log = logs.logger("millstream.worker")
 
 DISCOVER_SECONDS = 2.0
-"""How soon a new topic is served. Nothing is lost meanwhile: its groups exist before anything is published to it."""
+"""Seconds between two searches for new topics. No event is lost in between: the groups of a topic exist before its first
+event is published."""
 
 
 class Discovery:
-    """Has each topic that is found served once; those that have a handler of their own for the group are left to it."""
+    """Starts to serve each topic that it finds, once. Topics with their own handler for the group are skipped."""
 
     def __init__(
         self,
@@ -29,24 +30,26 @@ class Discovery:
         self._broker = broker
         self._serve = serve
         self._taken = taken
-        """Addresses that are served already."""
+        """Addresses that have their own handler."""
         self._known: dict[PrefixSubscription, set[str]] = {prefix: set() for prefix in prefixes}
 
     async def look(self) -> None:
-        """Serve what is new."""
+        """Serve all new topics."""
         for prefix, known in self._known.items():
             for topic in await self._broker.open_prefix(prefix.prefix, prefix.group, prefix.start, known):
                 subscription = prefix.to(topic)
                 if subscription.address.base not in self._taken:
                     await self._serve(subscription)
-                    log.info("topic %r is served for group %r too: its name begins with %r", topic, prefix.group, prefix.prefix)
+                    log.info(
+                        "now serving topic %r for group %r: its name matches prefix %r", topic, prefix.group, prefix.prefix
+                    )
                 known.add(topic)
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Search periodically until cancelled."""
         while self._known:
             await asyncio.sleep(DISCOVER_SECONDS)
             try:
                 await self.look()
             except BrokerUnavailable as error:
-                log.debug("could not look for topics: %s", error)
+                log.debug("could not search for new topics: %s", error)

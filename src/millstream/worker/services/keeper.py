@@ -1,7 +1,7 @@
-"""The keeper: renews leases. It must never share a loop with user code.
+"""The keeper: renews leases. It must never share an event loop with user code.
 
-In a supervised worker the supervisor process runs it, where no handler can starve it; inside a user's own process a thread
-does, with the limit that C code which holds the GIL for longer than the lease starves it too.
+Under a supervisor, the supervisor process runs it, where no handler can starve it. Inside a user's own process a thread runs
+it: there, C code that holds the GIL for longer than the lease starves the keeper.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from millstream.worker.interruptible import unless_stopped
 log = logs.logger("millstream.worker")
 
 RENEW_FRACTION = 3
-"""A lease is renewed this many times in its length."""
+"""Number of renewals per lease duration."""
 
 LATE_SECONDS = 0.5
-"""A renewal that failed is tried again this soon: within the time an overdue lease has before it lapses."""
+"""Seconds until a failed renewal is retried. Shorter than the time between a lease becoming overdue and its lapse."""
 
 
 JOIN_SECONDS = 5.0
-"""How long stopping waits for the thread; it may be connecting."""
+"""Maximum seconds that stopping waits for the thread, which may be connecting."""
 
 
 class Keeper:
-    """Renews the leases it was told of, until told otherwise."""
+    """Renews every lease from ``keep`` until ``drop``."""
 
     def __init__(self, broker: Consuming, reporter: Reporter | None = None) -> None:
         self._broker = broker
@@ -50,11 +50,11 @@ class Keeper:
         self._changed.set()
 
     def drop(self, queue: Address, consumer: str) -> None:
-        """Renew it no more."""
+        """Stop renewing this lease."""
         self._leases.get(queue, {}).pop(consumer, None)
 
     async def run(self) -> None:
-        """Renew for ever."""
+        """Renew until cancelled."""
         late_since: float | None = None
         said = False
         while True:
@@ -71,16 +71,19 @@ class Keeper:
                 continue
             now = asyncio.get_running_loop().time()
             late_since = late_since or now
-            # The worker says that the server is away. This is said when it becomes dangerous: a third of a lease is left.
+            # The worker already logs that the server is unreachable. This warning follows when a third of the lease is left.
             if not said and now - late_since >= interval:
-                log.warning("leases cannot be renewed, others will take over what runs here once they lapse: %s", failed)
+                log.warning(
+                    "leases cannot be renewed; once they lapse, other workers run the jobs of this one again: %s", failed
+                )
                 said = True
 
     def _intervals(self) -> list[float]:
         return [lease / RENEW_FRACTION for leases in self._leases.values() for lease in leases.values()]
 
     async def _renew(self) -> BrokerError | None:
-        """All queues at once: on a slow network many of them must not take longer than one. What failed, if anything did."""
+        """Renew all leases concurrently and return an error if one failed. On a slow network, many queues must not take longer
+        than one."""
         queues = {queue: dict(leases) for queue, leases in self._leases.items() if leases}
         renewals = (self._broker.renew(queue, leases) for queue, leases in queues.items())
         answers = await asyncio.gather(*renewals, return_exceptions=True)
@@ -88,8 +91,8 @@ class Keeper:
         for queue, lost in zip(queues, answers, strict=True):
             if isinstance(lost, BrokerError):
                 failed = lost
-                # Observers are told at once, the log when it becomes dangerous.
-                self._reporter.fail("renew", queue, lost, "queue %r was not renewed: %s", queue, lost, level=logging.DEBUG)
+                # Observers hear of it immediately; ``run`` logs a warning when a lapse is near.
+                self._reporter.fail("renew", queue, lost, "lease on queue %r not renewed: %s", queue, lost, level=logging.DEBUG)
             elif isinstance(lost, BaseException):
                 raise lost
             else:
@@ -100,7 +103,7 @@ class Keeper:
 
 
 class KeeperThread:
-    """A Keeper in a thread of its own, with a loop and connection of its own."""
+    """A Keeper in its own thread, with its own event loop and connection."""
 
     def __init__(self, open_broker: Callable[[], Awaitable[Broker]]) -> None:
         self._open_broker = open_broker
@@ -115,38 +118,38 @@ class KeeperThread:
         self._thread = threading.Thread(target=self._main, name="millstream-keeper", daemon=True)
 
     def report_to(self, reporter: Reporter) -> None:
-        """Before it is started: who is told of renewals that fail."""
+        """Set the reporter of failed renewals. Call it before ``start``."""
         self._reporter = reporter
 
     @property
     def error(self) -> BaseException | None:
-        """Why it died, if it did."""
+        """The error of which the thread died, or None."""
         return self._error
 
     @property
     def alive(self) -> bool:
-        """Whether leases are being kept. If not, the worker must stop claiming and end."""
+        """Whether leases are being renewed. If not, the worker must stop claiming and end."""
         return self._thread.is_alive()
 
     async def start(self) -> None:
-        """Connect; raises what connecting raised."""
+        """Start the thread and wait until it has connected. Raises the error of a failed connection."""
         self._thread.start()
         await asyncio.to_thread(self._ready.wait)
         if self._error is not None:
             raise self._error
 
     def keep(self, queue: Address, consumer: str, lease: float) -> None:
-        """Renew this lease from now on. Nothing happens if the thread died: ``alive`` says so."""
+        """Renew this lease from now on. Does nothing if the thread has died; check ``alive``."""
         if self._keeper is not None:
             self._call(partial(self._keeper.keep, queue, consumer, lease))
 
     def drop(self, queue: Address, consumer: str) -> None:
-        """Renew it no more."""
+        """Stop renewing this lease."""
         if self._keeper is not None:
             self._call(partial(self._keeper.drop, queue, consumer))
 
     def stop_after(self, last: Callable[[Consuming], Awaitable[None]]) -> None:
-        """End the thread once ``last``, called there with its connection, is done; the leases are kept until then."""
+        """Call ``last`` in the thread with its connection, and end the thread afterwards. Leases are renewed until then."""
         self._last = last
         self._tell_to_stop()
 
@@ -157,7 +160,7 @@ class KeeperThread:
             await asyncio.to_thread(self._thread.join, JOIN_SECONDS)
 
     def _tell_to_stop(self) -> None:
-        self._stopped = True  # before the look: the thread, which may still connect, looks at it afterwards
+        self._stopped = True  # set before ``_stop`` is read: a thread that is still connecting checks it afterwards
         if self._stop is not None:
             self._call(self._stop.set)
 
@@ -172,7 +175,7 @@ class KeeperThread:
         except BaseException as error:
             self._error = error
             if self._ready.is_set():
-                log.critical("the keeper of this worker's leases died", exc_info=error)
+                log.critical("the thread that renews this worker's leases died; the worker stops", exc_info=error)
         finally:
             self._ready.set()
 

@@ -1,7 +1,8 @@
-"""Which shards this worker owns, and whether it is one of the consumers that an address with a maximum may have.
+"""Ownership: which shards this worker owns, and whether it may be a consumer of an address with a maximum.
 
-A shard has one owner, and workers share the shards evenly: each knows who else is there, and by its rank how many of the shards
-are its own. A queue or group with ``consumers`` has at most that number of consumers; the first to join are in.
+A shard has one owner, and workers share the shards evenly. Each worker reads the list of members, and its rank in the list says
+how many shards are its own. A queue or group with ``consumers`` has at most that number of consumers; the first to join are
+accepted.
 """
 
 from __future__ import annotations
@@ -22,32 +23,33 @@ from millstream.worker.leases import Leases
 log = logs.logger("millstream.worker")
 
 LOOK_SECONDS = 0.5
-"""How often a worker looks who is there: so soon the shards of one that left or died are taken by others."""
+"""Seconds between two checks of the members. Within this time, other workers take the shards of a worker that left or died."""
 
 SEEK_SECONDS = 0.1
-"""How often it looks for shards that it should have and has not: others give them up, or their leases lapse, soon."""
+"""Seconds between two attempts to take missing shards: other workers give them up, or their leases lapse, soon."""
 
 WAIT_SECONDS = 0.2
-"""How often it tries to join an address that has its maximum of ``consumers``, perhaps for as long as they live."""
+"""Seconds between two attempts to join an address that has its maximum of ``consumers``. This may last as long as they live."""
 
 MARGIN_SECONDS = 0.01
-"""How long after it is overdue one is looked at: by then the server has it so, too."""
+"""Seconds to wait after a lease becomes overdue, so that it is overdue by the server's clock, too."""
 
 DRAIN_SECONDS = 0.05
-"""How often it looks whether a shard that it gives up has nothing running any more."""
+"""Seconds between two checks whether the jobs of a shard that is given up have ended."""
 
 
 class SharedAddress:
-    """An address whose lanes are shared among workers."""
+    """An address whose lanes several workers share."""
 
     def __init__(self, serving: Serving, lanes: Sequence[Lane]) -> None:
         self.serving = serving
-        # In an order of its own, so that two who seek do not meet at each; always the same, so that all are looked at as often.
+        # A random order per worker, so that two workers do not try the same shards in the same order. The order stays the same,
+        # so that all shards are tried equally often.
         self.lanes = random.sample(lanes, len(lanes))
 
     @property
     def taken(self) -> list[Lane]:
-        """Those it has and keeps."""
+        """The lanes that this worker has and keeps."""
         return [lane for lane in self.lanes if lane.claims]
 
 
@@ -64,17 +66,17 @@ class Ownership:
         self._looking = asyncio.Lock()
 
     def know(self, claimers: Sequence[Claimer]) -> None:
-        """Who claims in each lane."""
+        """Set the claimer of each lane."""
         self._claimers = {claimer.lane: claimer for claimer in claimers}
 
     async def look(self) -> float:
-        """Take the lanes that are ours and free, give up what is not ours any more; in how many seconds to look again."""
+        """Take free lanes up to this worker's share, and give up lanes beyond it. Return the seconds until the next check."""
         again = LOOK_SECONDS
         for shared in self._shared:
             share, overdue = await self._share(shared)
             again, taken = min(again, overdue), shared.taken
             if len(taken) > share:
-                # the idlest first: they are given up soonest
+                # lanes with the fewest messages first: they can be given up soonest
                 for lane in sorted(taken, key=self._held)[: len(taken) - share]:
                     self._begin_to_leave(lane)
             elif len(taken) < share and not await self._take(shared, share - len(taken)):
@@ -82,20 +84,20 @@ class Ownership:
         return again
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Check periodically until the worker stops."""
         again = SEEK_SECONDS
         while self._shared and STOPPING not in self._hold.shut:
             await asyncio.sleep(again)
             async with self._looking:
                 if STOPPING in self._hold.shut:
-                    return  # a look would join the members again, and we have left
+                    return  # a check would join the members again after ``stop`` has left them
                 try:
                     again = await self.look()
                 except BrokerUnavailable as error:
-                    log.debug("could not look for free shards: %s", error)
+                    log.debug("could not check for free shards: %s", error)
 
     async def stop(self) -> None:
-        """Leave: others may have what is given up now."""
+        """Leave the members, so that other workers can take this worker's lanes."""
         async with self._looking:
             for task in self._leaving:
                 task.cancel()
@@ -103,8 +105,10 @@ class Ownership:
             await self._leases.leave_members()
 
     async def _share(self, shared: SharedAddress) -> tuple[int, float]:
-        """How many of its lanes are ours, and seconds until that may change because one of the others is overdue: the leases of
-        who died are looked at as soon as that, and so lapse soonest."""
+        """Return this worker's share of the lanes, and the seconds until another member's lease may be overdue.
+
+        A check at that moment lets the leases of a dead worker lapse as early as possible.
+        """
         if not shared.serving.shards:
             return 1, LOOK_SECONDS
         membership = await self._leases.join_members(shared.serving.address)
@@ -116,18 +120,18 @@ class Ownership:
         return each + (members.index(self._worker) < more), overdue
 
     async def _take(self, shared: SharedAddress, wanted: int) -> bool:
-        """Whether all that was wanted could be had."""
+        """Take up to ``wanted`` free lanes. Return whether all of them could be taken."""
         free = iter([lane for lane in shared.lanes if not lane.consumer])
         while wanted and (lanes := list(islice(free, wanted))):
             if STOPPING in self._hold.shut:
                 return True
-            # Together, and all of them to the end: none is joined of which nobody here knows.
+            # Concurrently, and all of them to completion, so that no lane is joined without this worker knowing it.
             joined = await asyncio.gather(*map(self._leases.join, lanes), return_exceptions=True)
             for lane, had in zip(lanes, joined, strict=True):
                 if isinstance(had, BaseException):
                     raise had
                 if had:
-                    log.debug("%r is served here now, epoch %d", lane.queue, lane.epoch)
+                    log.debug("now serving %r, epoch %d", lane.queue, lane.epoch)
                     wanted -= 1
         return not wanted
 
@@ -138,25 +142,25 @@ class Ownership:
         task.add_done_callback(self._leaving.discard)
 
     async def _leave(self, lane: Lane, consumer: str) -> None:
-        """Let what runs in a lane end, hand back what waits, and give it up."""
+        """Release the lane's buffered messages, let its running jobs end, and give up its lease."""
         claimer = self._claimers[lane]
         try:
             await claimer.stop()
-            while lane.consumer == consumer:  # else it was lost meanwhile
+            while lane.consumer == consumer:  # otherwise the lease was lost
                 try:
                     await claimer.hand_back(0.0)
-                    if claimer.at_rest and not self._held(lane):  # else a claim may still bring something
+                    if claimer.at_rest and not self._held(lane):  # otherwise a claim in flight may still bring messages
                         await self._leases.give_up(lane)
-                        log.debug("%r is left to others", lane.queue)
+                        log.debug("gave up %r to another worker", lane.queue)
                         return
                 except BrokerError as error:
-                    log.debug("%r could not be left yet: %s", lane.queue, error)
+                    log.debug("%r could not be given up yet: %s", lane.queue, error)
                 await asyncio.sleep(DRAIN_SECONDS)
         finally:
             lane.leaving = False
 
     def _held(self, lane: Lane) -> int:
-        """How much of a lane runs, waits here, or waits to be settled."""
+        """Return how many messages of a lane are running, buffered or unsettled."""
         hold = self._hold
         jobs = sum(job.lane is lane for job in hold.running) + sum(job.lane is lane for ready in hold.ready for job in ready)
         return jobs + len(lane.gathered) + len(lane.outcomes) + len(lane.settling)

@@ -1,4 +1,4 @@
-"""The registrar: makes a worker visible while it lives."""
+"""The registrar: lists a worker in the registry while it lives."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from millstream.reporting.reporter import Reporter
 
 BEAT_SECONDS = 5.0
 TTL_SECONDS = 2.5 * BEAT_SECONDS
-"""A worker that missed two beats is no longer shown."""
+"""Seconds after which a registration expires: a worker that missed two beats is no longer listed."""
 
 
 class Registrar:
-    """Registers the worker at every beat and takes it off the list at the end."""
+    """Registers the worker at every beat and removes it at the end."""
 
     def __init__(self, broker: Registering, info: Callable[[], WorkerInfo], reporter: Reporter) -> None:
         self._broker = broker
@@ -24,18 +24,18 @@ class Registrar:
         self._reporter = reporter
 
     async def beat(self) -> None:
-        """Register once."""
+        """Register once. Raises BrokerError if that fails."""
         await self._broker.register(self._info(), TTL_SECONDS)
 
     async def show(self) -> None:
-        """Register now, if that is possible."""
+        """Register once, and only report a failure."""
         try:
             await self.beat()
         except BrokerError as error:
             self._reporter.fail("maintenance", None, error, "could not register: %s", error, level=logging.DEBUG)
 
     async def run(self) -> None:
-        """Register for ever; being seen is worth no noise while the server is away."""
+        """Register at every beat until cancelled. A failure is only a debug line: the worker logs outages elsewhere."""
         failing = False
         while True:
             await asyncio.sleep(BEAT_SECONDS)
@@ -50,7 +50,7 @@ class Registrar:
                 failing = False
 
     async def leave(self) -> None:
-        """Take the worker off the list."""
+        """Remove the worker from the registry."""
         try:
             await self._broker.unregister(self._info().id)
         except BrokerError as error:

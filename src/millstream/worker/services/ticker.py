@@ -1,4 +1,4 @@
-"""The ticker: ends jobs at their timeouts, and hands back what has waited here for too long."""
+"""The ticker: stops jobs at their timeouts, and releases messages that have been buffered for too long."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from millstream.worker.hot.runner import Runner
 log = logs.logger("millstream.worker")
 
 TICK_SECONDS = 0.05
-"""How often deadlines and the buffer are looked at."""
+"""Seconds between two checks of timeouts and the buffer."""
 
 STALE_SECONDS = 0.25
-"""What has been buffered for this long without a slot is handed back: others may be idle."""
+"""Seconds after which a buffered message without a slot is released: other workers may be idle."""
 
 
 class Ticker:
-    """One look for all jobs, no timer per job. ``ticked`` is called after every look."""
+    """Checks all jobs in one pass, instead of one timer per job. ``ticked`` is called after every pass."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Ticker:
         ticked: Callable[[], object],
     ) -> None:
         self.handing_back: asyncio.Task[None] | None = None
-        """What was buffered for too long is being handed back."""
+        """The task that releases messages that were buffered for too long."""
         self._hold = hold
         self._runner = runner
         self._lanes = lanes
@@ -46,7 +46,7 @@ class Ticker:
         self._ticked = ticked
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check periodically until cancelled."""
         loop, hold = asyncio.get_running_loop(), self._hold
         while True:
             await asyncio.sleep(TICK_SECONDS)
@@ -59,7 +59,7 @@ class Ticker:
                 self._runner.stop_job(job, TIMEOUT)
             stale = any(ready and ready[0].since < now - STALE_SECONDS and not ready[0].lane.broadcast for ready in hold.ready)
             if stale and (self.handing_back is None or self.handing_back.done()):
-                self.handing_back = asyncio.create_task(self._hand_back())  # deadlines do not wait for the server
+                self.handing_back = asyncio.create_task(self._hand_back())  # timeouts must not wait for the server
             self._ticked()
 
     async def _hand_back(self) -> None:
@@ -67,7 +67,7 @@ class Ticker:
             try:
                 await claimer.hand_back(STALE_SECONDS)
             except BrokerError as error:
-                self._reporter.fail("maintenance", claimer.queue, error, "could not hand back: %s", error, level=logging.DEBUG)
+                self._reporter.fail("maintenance", claimer.queue, error, "could not release: %s", error, level=logging.DEBUG)
             else:
                 self._reporter.heal("maintenance", claimer.queue)
 
@@ -75,4 +75,4 @@ class Ticker:
 def _thread_note(job: InFlight) -> str:
     if job.running is not None:
         return ""
-    return "; a thread cannot be stopped: current_job().cancelled is set, and its slot stays taken until it returns"
+    return "; a thread cannot be stopped: current_job().cancelled is now true, and its slot stays taken until it returns"

@@ -1,4 +1,4 @@
-"""The watch: a thread that sees when a handler blocks the event loop, and says which and where."""
+"""The watch: a thread that detects a blocked event loop, and logs the job and the stack."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from millstream.reporting import logs
 log = logs.logger("millstream.worker")
 
 BLOCKED_SECONDS = 1.0
-"""A loop that did not turn for this long is reported."""
+"""Seconds without a beat after which the event loop is reported as blocked."""
 
 
 class Watch:
-    """The loop beats; the thread looks whether it did. One report per blockage."""
+    """The event loop calls ``beat``, and the thread checks for it. Each blockage is reported once."""
 
     def __init__(self, describe: Callable[[asyncio.Task[Any] | None], str]) -> None:
         self._describe = describe
@@ -32,7 +32,7 @@ class Watch:
         self._thread.start()
 
     def beat(self) -> None:
-        """The loop turns."""
+        """Signal that the event loop is responsive."""
         self._beat = time.monotonic()
         self._reported = False
 
@@ -52,8 +52,8 @@ class Watch:
         stack = "".join(traceback.format_stack(frame)[-8:]) if frame is not None else "(no stack)\n"
         task: asyncio.Task[Any] | None = asyncio.current_task(self._loop)
         log.warning(
-            "the event loop has been blocked for %.1f s by %s: everything else in this process waits. "
-            "Use a plain def task (it runs in a thread) or await. It is here:\n%s",
+            "the event loop has been blocked for %.1f s by %s: all other jobs of this process are waiting. "
+            "Use a plain def task (it runs in a thread), or await instead of blocking. Stack:\n%s",
             blocked,
             self._describe(task),
             stack,
