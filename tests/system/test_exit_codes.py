@@ -42,7 +42,7 @@ def test_1_a_lifespan_that_fails(workers: Workers) -> None:
 def test_2_usage(workers: Workers) -> None:
     worker = workers.launch(app="nowhere:app")
     assert worker.wait() == 2
-    assert "there is no module 'nowhere'" in worker.log
+    assert "module 'nowhere' was not found" in worker.log
 
 
 @pytest.mark.parametrize(

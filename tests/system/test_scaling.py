@@ -91,7 +91,7 @@ def test_a_strategy_that_cannot_be_is_refused(workers: Workers) -> None:
     wrong = {
         "fastest": "there is no strategy 'fastest'",
         "backlog,speed=2": "has no setting 'speed'",
-        "nowhere:Strategy": "there is no module 'nowhere'",
+        "nowhere:Strategy": "module 'nowhere' was not found",
         "strategies:nothing": "not a strategy",
     }
     launched = {text: workers.launch("--processes", "1..2", "--strategy", text) for text in wrong}

@@ -155,7 +155,7 @@ def test_a_program_that_runs_a_worker_ends_like_one(ledger: Ledger, gate: Path, 
     jobs.hold.enqueue_sync("held", str(gate))
     ledger.until_started()
     program.signal(signal.SIGINT)
-    eventually(lambda: "drains: 1 jobs are running" in program.log, "the program to drain")
+    eventually(lambda: "is stopping: waiting for 1 running jobs" in program.log, "the program to drain")
     program.signal(signal.SIGINT)
     assert program.wait() == 4
     assert "\n0 done, 0 retried, 0 dead, 1 interrupted\n" in program.log

@@ -25,8 +25,8 @@ from tests.system.harness import APPS, Ledger, Server, Workers, eventually, runn
 
 def test_usage_and_imports_end_it_with_2(workers: Workers) -> None:
     wrong = {
-        ("nowhere:app",): "there is no module 'nowhere'",
-        ("jobs:nothing",): "module 'jobs' has no 'nothing'",
+        ("nowhere:app",): "module 'nowhere' was not found",
+        ("jobs:nothing",): "module 'jobs' has no attribute 'nothing'",
         ("jobs",): "does not name an app",
         ("jobs:note",): "not a Millstream app",
         ("factory:create_app",): "add --factory",

@@ -183,7 +183,7 @@ def test_no_means_that_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
         (["queues", "--namespace", "a:b", "--url", "redis://x"], "namespace may not contain"),
         (["enqueue", "t", "{"], "the arguments are not JSON"),
         (["enqueue", "t", "7"], "write one argument as [7]"),
-        (["tasks", "no_such_module:app"], "there is no module 'no_such_module'"),
+        (["tasks", "no_such_module:app"], "module 'no_such_module' was not found"),
     ],
 )
 def test_what_makes_no_sense_is_one_line_and_exit_code_2(
