@@ -238,8 +238,9 @@ class WorkerInfo(msgspec.Struct, frozen=True):
     team: Team | None = None
     """The worker processes, if this is a supervisor. A supervisor runs no jobs itself."""
     tasks: dict[str, bool] | None = None
-    """The tasks that it knows, by name and alias, and whether each runs in a thread. ``None``: not reported, because there are
-    more than 500 tasks or the worker's version is older.
+    """The tasks that it knows, by name and alias, and whether each runs in a thread.
+
+    ``None``: not reported, because there are more than 500 tasks or the worker's version is older.
     """
     slots: tuple[int, int] = (0, 0)
     """Maximum number of coroutines and of threads."""
@@ -350,8 +351,9 @@ class Inspector(ABC):
 
     @abstractmethod
     async def dead_letters(self, queue: Address, *, after: str = "", limit: int = 100) -> list[DeadLetter]:
-        """Return dead letters after a cursor, oldest first: at most ``limit``, fewer if they are large. An empty list is the
-        end.
+        """Return dead letters after a cursor, oldest first: at most ``limit``, fewer if they are large.
+
+        An empty list is the end.
         """
 
     @abstractmethod

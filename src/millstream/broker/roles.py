@@ -45,8 +45,7 @@ class Producing(ABC):
         keep_count: int | None = None,
         followed: bool = False,
     ) -> list[str]:
-        """Open the topic, and create each of its groups that does not exist at its start position. Returns the names of the
-        created groups.
+        """Open the topic, and create the missing groups, each at its start position. Returns the names of the new groups.
 
         A group is a queue with its own address (``Address.of_group``) that also claims from the topic's log. Trimming removes
         an event from the log once every group has settled it and retention no longer keeps it. Claims and ``follow`` trim, at
@@ -78,8 +77,8 @@ class Producing(ABC):
     ) -> list[Receipt]:
         """Accept a batch, in order. Returns one receipt per post. A CREATED message is durable.
 
-        ``shards`` is the number of shards that the caller assumes. If the server has a different number, nothing is written and
-        the call raises ShardsChanged. If it has none yet, the number is stored.
+        ``shards`` is the number of shards that the caller assumes; 0 means not sharded. If a different number is stored,
+        nothing is written and the call raises ShardsChanged. If no number is stored yet, this one is.
 
         Generated ids are recognised by (sender, serial), even after their job has left nothing behind. A skipped or refused
         serial does not count as accepted. Given ids are recognised while their job exists and for ``id_ttl`` after that.
@@ -152,17 +151,22 @@ class Consuming(ABC):
 
         Raises LeaseLost if the consumer has no lease. A paused queue returns no messages. A claim also promotes due messages,
         marks overdue leases, and lapses leases that have been overdue for OVERDUE_SECONDS; with ``count=0`` it does only that.
-        With ``wait``, the call first waits up to that many seconds. It stops waiting when a message is published, released or
-        scheduled earlier than the others, or when ``nudge`` is called. Messages with ``suspect_after`` crashes or more are set
-        aside as suspects. Only a claim with ``alone=True`` returns a suspect, one per call.
+
+        With ``wait``, the call first waits up to that many seconds. It stops waiting when a message is published or released,
+        when one is scheduled for an earlier time, or when ``nudge`` is called.
+
+        Messages with ``suspect_after`` crashes or more are set aside as suspects. Only a claim with ``alone=True`` returns a
+        suspect, one per call.
 
         Per ordering key, one message is delivered at a time. It has the **turn** from its first claim until it is settled as
-        done, dead or expired. It keeps the turn through releases, crashes and retries. A message whose key's turn belongs to
-        another message is **blocked**: it leaves the stream or log, is not claimed, and is delivered when it gets the turn. The
-        turn goes to the earliest blocked message: in log order in a group, and in a queue in the order in which the messages
-        became ready. A replayed message gets its old position among the blocked ones. While the message with the turn waits for
-        a retry and ``max_pending`` messages of its key are blocked, further messages of the key die (reason ``pending_full``).
-        All messages of a stopped key die (reason ``stopped``).
+        done, dead or expired. It keeps the turn through releases, crashes and retries.
+
+        A message whose key's turn belongs to another message is **blocked**: it leaves the stream or log, is not claimed, and
+        is delivered when it gets the turn. The turn goes to the earliest blocked message: in log order in a group, and in a
+        queue in the order in which the messages became ready. A replayed message gets its old position among the blocked ones.
+
+        While the message with the turn waits for a retry and ``max_pending`` messages of its key are blocked, further messages
+        of the key die (reason ``pending_full``). All messages of a stopped key die (reason ``stopped``).
         """
 
     @abstractmethod
@@ -178,8 +182,9 @@ class Consuming(ABC):
 
     @abstractmethod
     async def release(self, queue: Address, consumer: str, refs: Sequence[bytes]) -> int:
-        """Return claimed messages to the queue without counting a crash. The next claims take them first. Returns how many were
-        released.
+        """Return claimed messages to the queue without counting a crash.
+
+        The next claims take them first. Returns how many were released.
         """
 
     @abstractmethod
@@ -188,8 +193,9 @@ class Consuming(ABC):
 
     @abstractmethod
     async def renew(self, queue: Address, leases: Mapping[str, float]) -> set[str]:
-        """Extend each consumer's lease to the given number of seconds from now. Returns the consumers whose lease no longer
-        exists.
+        """Extend each consumer's lease to the given number of seconds from now.
+
+        Returns the consumers whose lease no longer exists.
         """
 
     @abstractmethod
@@ -248,8 +254,9 @@ class Operating(ABC):
 
     @abstractmethod
     async def remove_prefix(self, prefix: str, group: str, *, request: str = "") -> bool:
-        """Undo ``open_prefix``: remove the group and its messages from all topics with this prefix. Returns False, and removes
-        nothing, if the prefix was not open.
+        """Undo ``open_prefix``: remove the group and its messages from all topics with this prefix.
+
+        Returns False, and removes nothing, if the prefix was not open.
         """
 
     @abstractmethod
@@ -269,8 +276,9 @@ class Operating(ABC):
 
     @abstractmethod
     async def fence_shard(self, address: Address, shards: int) -> None:
-        """Accept publishes to this shard only from publishers that assume this number of shards. 0 rejects all. The shard is
-        one of a queue, or one of a topic by its address.
+        """Accept publishes to this shard only from publishers that assume this number of shards. 0 rejects all.
+
+        The shard is one of a queue, or one of a topic by its address.
         """
 
     async def reshard(self, address: Address, shards: int) -> None:
@@ -296,7 +304,10 @@ class Operating(ABC):
                 for each in fenced:
                     await self.fence_shard(each, has)
                 await self.note_shards(address, has, anew=True)
-                raise ShardsInUse(f"{shard!r} has {busy}: the number of shards can only change when no message is waiting")
+                raise ShardsInUse(
+                    f"cannot change the number of shards: {shard!r} has {busy}. "
+                    "Let workers finish its messages, replay or purge its dead letters, then try again."
+                )
         for shard in fenced:
             await self.fence_shard(shard, shards)
         await self.note_shards(address, shards, anew=True)
@@ -312,7 +323,10 @@ class Operating(ABC):
             await self.fence_shard(shard, 0 if busy else shards)
         if busy:
             await self.note_shards(address, 0, anew=True)
-            raise ShardsInUse(f"{address!r} has {busy}: the number of shards can only change when no message is waiting")
+            raise ShardsInUse(
+                f"cannot change the number of shards: {address!r} has {busy}. "
+                "Let workers finish its messages, replay or purge its dead letters, then try again."
+            )
 
     async def what_holds(self, shard: Address, *, lasts: bool) -> str:
         """Return what prevents removing or changing a shard, as text: unfinished messages, and dead letters unless the shard

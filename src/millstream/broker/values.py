@@ -48,8 +48,9 @@ class Post(msgspec.Struct, frozen=True, gc=False):
     request: str = ""
     """Name of this request, for a given id. The same post sent again under this name returns CREATED again, not EXISTS."""
     id_ttl: float | None = None
-    """Seconds for which a given id is remembered after the job has ended. None: the backend's default. 0: the id is free
-    immediately, unless the job is dead: a dead letter keeps its id until it is purged.
+    """Seconds for which a given id is remembered after the job has ended.
+
+    None: the backend's default. 0: the id is free immediately. The id of a dead job is in use until its dead letter is purged.
     """
 
 
@@ -58,11 +59,13 @@ class OrderRules(msgspec.Struct, frozen=True):
 
     stop: bool = False
     """If true, a dead message stops its key: later messages of the key die too (reason ``stopped``) until the key is cleared.
+
     If false, the next message of the key runs.
     """
     max_pending: int = 1000
-    """Maximum number of messages blocked behind a message that waits for a retry. Messages beyond it die (reason
-    ``pending_full``).
+    """Maximum number of messages blocked behind a message that waits for a retry.
+
+    Messages beyond it die (reason ``pending_full``).
     """
 
 

@@ -51,8 +51,9 @@ class QueueContract(
     MaxConsumersPromises,
     SupervisingPromises,
 ):
-    """The promises of a queue, and therefore of a group, one test each. They run at the addresses ``queue`` and
-    ``other_queue``.
+    """The promises of a queue, and therefore of a group, one test each.
+
+    They run at the addresses ``queue`` and ``other_queue``.
     """
 
 
