@@ -35,7 +35,8 @@ SHOWN_ONLY = ("pip ", "make ", "docker ", "kubectl ", "systemctl ", "sudo ", "jo
 
 BLOCK = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 LABEL = re.compile(r"# ([\w./-]+\.\w+)(, continued)?\n")
-PORT = re.compile(r"(?:--port[ =]|--bind[ =]|127\.0\.0\.1:|localhost:)(8\d{3})\b")
+PORT = re.compile(r"(?:--port[ =]|runserver |127\.0\.0\.1:|localhost:)(\d{4,5})\b")
+"""Ports of web servers on a page. A reader who follows it in a test uses free ones instead."""
 
 
 class Block(NamedTuple):
@@ -67,8 +68,10 @@ def read_page(path: Path) -> list[Block]:
 
 
 def commands(block: Block) -> list[Command]:
-    """Return the commands of a console block, with the output that the page shows below each."""
+    """Return the commands of a block, none if it is no console, with the output that the page shows below each."""
     found: list[Command] = []
+    if block.language != "console":
+        return found
     for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         line, _, output = part.replace("\\\n", "").partition("\n")
         found.append(Command(line.split("  #")[0].strip(), output.strip()))
@@ -106,7 +109,8 @@ class Reader:
 
     def follow(self, page: list[Block]) -> None:
         """Do everything on the page, in its order. Fails at the first thing that is not as the page says."""
-        ports = {port: free_port() for block in page for port in PORT.findall(block.text)}
+        served = [command.line for block in page for command in commands(block) if command.line.startswith(SERVING)]
+        ports = {port: free_port() for line in served for port in PORT.findall(line)}
         for block in page:
             text = re.sub("|".join(ports) or r"(?!)", lambda match: str(ports[match[0]]), block.text)
             self._do(block._replace(text=text))
