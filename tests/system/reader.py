@@ -33,6 +33,9 @@ SERVING = ("millstream worker ", "uvicorn ", "gunicorn ", "flask ", "python mana
 SHOWN_ONLY = ("pip ", "make ", "docker ", "kubectl ", "systemctl ", "sudo ", "journalctl ", "git ", "helm ")
 """Commands that a test must not run: they change the machine, or need what it does not have."""
 
+PRINTS_TO_STDERR = ("python manage.py ",)
+"""Commands whose ordinary output goes to stderr. Any other command must leave it empty."""
+
 BLOCK = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 LABEL = re.compile(r"# ([\w./-]+\.\w+)(, continued)?\n")
 PORT = re.compile(r"(?:--port[ =]|runserver |127\.0\.0\.1:|localhost:)(\d{4,5})\b")
@@ -164,7 +167,9 @@ class Reader:
             timeout=PATIENCE,
         )
         # The process that starts the embedded server says so if no terminal is attached.
-        errors = [line for line in done.stderr.splitlines() if not line.startswith("started an embedded server")]
+        errors = [text for text in done.stderr.splitlines() if not text.startswith("started an embedded server")]
+        if line.startswith(PRINTS_TO_STDERR):
+            errors = []
         assert (done.returncode, errors) == (0, []), f"$ {line}\n{done.stdout}{done.stderr}{self.log}"
         return done.stdout
 
