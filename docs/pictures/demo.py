@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
 from millstream.cli.demo import play
+from millstream.cli.demo.account import Account
 from millstream.cli.demo.show import WIDTH, Show
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +20,9 @@ PICTURE = Path(__file__).with_name("demo.svg")
 FORMAT = """\
 <svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
-.{unique_id}-matrix {{ font-family: ui-monospace, Menlo, Consolas, monospace; font-size: {char_height}px; line-height: {line_height}px; }}
+.{unique_id}-matrix {{
+  font-family: ui-monospace, Menlo, Consolas, monospace; font-size: {char_height}px; line-height: {line_height}px;
+}}
 .{unique_id}-title {{ font-size: 18px; font-weight: bold; font-family: sans-serif; }}
 {styles}
 </style>
@@ -40,10 +44,11 @@ FORMAT = """\
 class LastScreen(Show):
     """A show that keeps what is on the screen when the account is printed."""
 
-    def account(self, account: play.Account) -> None:
-        super().account(account)
+    def account(self, account: Account) -> None:
+        letters = [replace(letter, traceback=letter.traceback.replace(f"{ROOT}/", "")) for letter in account.letters]
+        super().account(replace(account, letters=letters))
         svg = self._console.export_svg(title="make demo", theme=MONOKAI, code_format=FORMAT, unique_id="demo")
-        PICTURE.write_text(svg.replace(f"{ROOT}/", ""))
+        PICTURE.write_text(svg)
 
 
 def main() -> int:
