@@ -1,4 +1,4 @@
-"""RedisBroker: the contract's verbs as calls of the scripts, batch by batch."""
+"""RedisBroker: each method of the contract as a call of a script, one batch per call."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ from millstream.reporting import logs
 log = logs.logger("millstream.redis")
 
 SHORTEST_BLOCK = 0.01
-"""Seconds a blocking command waits at least: 0 means without limit, and for Redis before 7.0.8 so does 0.001."""
+"""Minimum seconds for a blocking command. 0 means no limit, and Redis before 7.0.8 treats 0.001 in the same way."""
 
 RENEWAL_TIMEOUT = 1.0
-"""Seconds within which a renewal is answered, or a third of the lease if that is longer. Keepers renew every third of a lease
-and retry after 0.5 s; a lease lapses 1.5 s after its end. So one dead connection never costs a lease, however short."""
+"""Timeout of a renewal in seconds, or a third of the lease if that is longer. Leases are renewed every third of their duration,
+retries come after 0.5 s, and a lease lapses 1.5 s after its end. So one dead connection never costs a lease, however short."""
 
 LOOKS = 50
-"""How many pages of what may be lost one claim looks at. The next claim goes on."""
+"""Maximum pages that one claim checks for lost data. The next claim continues."""
 
 
 class RedisBroker(Broker):
@@ -79,21 +79,21 @@ class RedisBroker(Broker):
         self._claiming: dict[tuple[str, str], Link] = {}
         self._following: set[Link] = set()
         self._free: list[Link] = []
-        """Those on which nobody waits now."""
+        """Links for following on which nobody waits now."""
         self._looks: dict[tuple[str, str], float] = {}
-        """Seconds after which a consumer's next wait should end, to look at other consumers' leases."""
+        """Maximum seconds of a consumer's next wait, so that it checks the leases of other consumers in time."""
         self._look_first: set[tuple[str, str]] = set()
-        """Whose next claim begins with a look for what other hands destroyed."""
+        """Consumers whose next claim first checks for data that another program deleted."""
         self._cannot_nudge = False
-        """The user may not end the wait of another connection: waits end by themselves when something is due."""
+        """The user may not run CLIENT UNBLOCK, so waits must end by themselves when a message is due."""
         self._ordered: set[str] = set()
-        """Where messages that have keys may have been claimed."""
+        """Addresses where messages with ordering keys may have been claimed."""
         self._sharded: set[str] = set()
-        """Shards that were published to: the whole has shards, which is noted again after a flush."""
+        """Shards that were published to. After a flush, the number of shards is stored again for their base queue or topic."""
         self._unsure: set[str] = set()
-        """Where something may have been published to an empty server."""
+        """Addresses where a publish may have reached an empty server, so that they must be opened again."""
         self._joined: set[str] = set()
-        """What was joined before: if it has to be made again it was lost."""
+        """Addresses that were joined before. If the server does not know one of them, it was lost."""
         self._calls = Calls(namespace, self._commands)
         self._run, self._names = self._calls.run, self._calls.names
         self._openings = Openings(self._calls, self._tell)
@@ -103,7 +103,7 @@ class RedisBroker(Broker):
         self._control = RedisControlChannel(self._run)
 
     def set_clock(self, now: float | None) -> None:
-        """For tests: every script reads this time (epoch seconds) instead of the server's; None undoes it."""
+        """Make every script use this time (epoch seconds) instead of the server's clock. ``None`` undoes it. For tests."""
         self._calls.clock_ms = 0 if now is None else encoding.ms(now)
 
     @property
@@ -124,7 +124,7 @@ class RedisBroker(Broker):
         policy = await self._eviction_policy()
         if policy not in (None, "noeviction"):
             log.warning(
-                "the server's maxmemory-policy is %r: when it is full it may throw jobs away. Set it to noeviction.", policy
+                "the server's maxmemory-policy is %r: when it is full, it may delete jobs. Set it to noeviction.", policy
             )
 
     async def close(self) -> None:
@@ -136,7 +136,7 @@ class RedisBroker(Broker):
         self._free.clear()
 
     async def _eviction_policy(self) -> str | None:
-        """None: the user may not ask."""
+        """Return the eviction policy, or ``None`` if the user may not read it."""
         with contextlib.suppress(BrokerRefused):
             if policy := parse_info(await self._commands.call("INFO", "memory")).get("maxmemory_policy"):
                 return policy
@@ -172,7 +172,7 @@ class RedisBroker(Broker):
     ) -> list[Receipt]:
         if not posts:
             return []
-        # Hot: ids of plain posts are made by the script from their serials, so that each costs one argument.
+        # Hot path: the script makes the ids of plain posts from their serials, so each post needs only one argument.
         if max_length is None and (mark := encoding.mark_before(posts)) >= 0:
             bodies, keys = [p.body for p in posts], encoding.keys_of(posts)
             tasks = [p.task for p in posts] if keys else ()
@@ -210,8 +210,11 @@ class RedisBroker(Broker):
         return encoding.receipts(reply, address, shards)
 
     async def _accept(self, script: str, address: Address, shards: int, *args: Any) -> bytes:
-        """Publish. What is new to the server though it was opened before was flushed, and is made known again. So it is after a
-        lost reply, which may have said that it is new."""
+        """Publish, and open the address again if the server was flushed.
+
+        The server was flushed if the address is new to it although this broker opened it before. After a lost reply, which may
+        have reported this, the address is opened again too.
+        """
         try:
             reply: bytes = await self._run(script, address, *args)
         except BrokerUnavailable:
@@ -256,11 +259,11 @@ class RedisBroker(Broker):
             return 0
         before, waiting, number = more
         if max_consumers:
-            found = await self._openings.declare(queue)  # not before: those who wait to join ask often
+            found = await self._openings.declare(queue)  # Only after joining, since consumers that wait to join ask often.
         self._joined.add(queue)
         if made and before:
             self._openings.tell(queue, lost_group(queue), "0-0", waiting)
-        elif made and again and not of_letters:  # those are told of by their group, which alone makes this consumer group
+        elif made and again and not of_letters:  # For dead letters, the report of their group is enough.
             if queue.is_queue:
                 self._openings.tell(queue, GONE, "0-0", waiting)
             else:
@@ -268,13 +271,13 @@ class RedisBroker(Broker):
         return int(number)
 
     async def _check_channel(self) -> None:
-        """Whoever ends jobs should be able to tell those who wait for them."""
+        """Warn if this user may not notify callers that wait for results."""
         try:
-            await self._commands.call("PUBLISH", f"{self._channel}:check", "")  # which nobody hears
+            await self._commands.call("PUBLISH", f"{self._channel}:check", "")  # Nobody subscribes to this channel.
         except BrokerRefused as error:
             self._connector.warn(
-                f"this user may not PUBLISH to {self._channel.rpartition(':')[0]}:*, so callers who wait for results of jobs "
-                f"that end here poll for them, and get them up to 30 s late. Grant that right to this user. ({error})"
+                f"this user may not PUBLISH to {self._channel.rpartition(':')[0]}:*, so callers must poll for the results of "
+                f"jobs that run here, and get them up to 30 s late. Grant this right to the user. ({error})"
             )
 
     async def join_members(self, address: Address, member: str, lease: float) -> Membership:
@@ -305,8 +308,8 @@ class RedisBroker(Broker):
         if (queue, consumer) in self._look_first:
             self._look_first.discard((queue, consumer))
             if await self._look_around(queue, consumer, link, lost_letter) > 0:
-                wait = 0.0  # there may be something to claim now
-        # Not past the moment when a lease should be looked at: a dead worker's jobs are found within 1.5 s of its lease's end.
+                wait = 0.0  # There may be something to claim now.
+        # End the wait when a lease must be checked, so that a dead worker's jobs are found within 1.5 s after its lease ends.
         patience = max(SHORTEST_BLOCK, min(wait, self._looks.get((queue, consumer), wait)))
         block = ("BLPOP", self._names(queue)["wake"], f"{patience:.3f}") if wait > 0 else None
         try:
@@ -328,21 +331,22 @@ class RedisBroker(Broker):
         else:
             entries = [encoding.entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(taken)]
         each = iter(plain)
-        entries += map(Entry, each, each)  # hot: one struct per entry, made in C
+        entries += map(Entry, each, each)  # Hot path: one struct per entry, made in C.
         if logged:
             each = iter(logged)
             entries += [Entry(encoding.IN_LOG + entry, body) for entry, body in zip(each, each, strict=True)]
         if flags & 4:
             self._ordered.add(queue)
         if flags & 8 and entries:
-            self._look_first.add((queue, consumer))  # what was claimed does not wait for that
+            self._look_first.add((queue, consumer))  # Claimed messages need not wait for the check.
         elif flags & 8 and await self._look_around(queue, consumer, link, lost_letter) > 0:
-            next_due_ms = 0  # there may be something to claim now
+            next_due_ms = 0  # There may be something to claim now.
         next_due = None if next_due_ms < 0 else next_due_ms / 1000
         return Claim(entries, now_ms, next_due, bool(flags & 1), bool(flags & 2))
 
     async def _look_around(self, queue: Address, consumer: str, link: Link, lost_letter: bytes) -> int:
-        """Find what other hands destroyed; how much was found. Nothing that was claimed is lost if this fails."""
+        """Find and repair data that another program deleted. Return the number of repairs. Claimed messages are safe if this
+        fails."""
         found = 0
         args = (GROUP, consumer, lost_letter, self._id_ttl_ms, self._dead_max_count, self._dead_max_age_ms)
         try:
@@ -352,7 +356,7 @@ class RedisBroker(Broker):
                 if not more:
                     break
         except BrokerError as error:
-            log.debug("queue %r: could not look for what was lost: %s", queue, error)
+            log.debug("queue %r: the check for lost data failed: %s", queue, error)
         return found
 
     def _tell(self, address: Address, what: str) -> None:
@@ -367,11 +371,11 @@ class RedisBroker(Broker):
             if link.client_id:
                 await self._commands.call("CLIENT", "UNBLOCK", link.client_id)
         except BrokerRefused as error:
-            # Told once. From now on waits end by themselves when something is due.
+            # Reported once. From now on, waits end by themselves when a message is due.
             self._cannot_nudge = True
             raise BrokerRefused(
-                f"{error} Without CLIENT UNBLOCK what is due starts up to 0.1 s late, and a worker takes up to 1 s longer to "
-                "stop: grant +client|unblock to this user."
+                f"{error} Without CLIENT UNBLOCK, scheduled jobs start up to 0.1 s late, and a worker takes up to 1 s longer "
+                "to stop. Grant +client|unblock to this user."
             ) from error
 
     async def settle(self, queue: Address, consumer: str, outcomes: Sequence[Outcome]) -> int:
@@ -379,9 +383,9 @@ class RedisBroker(Broker):
             return 0
         if queue.is_dead:
             return await self._settle_letters(queue, consumer, outcomes)
-        # Hot: jobs that are done, with nothing to keep or an ending of the same lifetime, go in bulk.
+        # Hot path: done jobs without a result, or with results of the same lifetime, are settled in bulk.
         plain = [o for o in outcomes if o.kind is DONE and o.result is None and not o.given_id]
-        # Who has claimed nothing here settles for another, and knows less.
+        # A broker that claimed nothing here settles for another one, and does not know whether messages have keys.
         ordered = queue in self._ordered or (queue, consumer) not in self._claiming
         in_order = [o for o in plain if encoding.KEYED in o.ref] if ordered else []
         kept: list[Outcome] = []
@@ -494,14 +498,14 @@ class RedisBroker(Broker):
         if wait <= 0 or after is None:
             return await self._follow(topic, after, count)
         names = self._names(Address.of_topic(topic))
-        # What XREAD finds is read again by the script, which also sees what is gone: it finds one.
+        # XREAD only waits, so it reads one entry. The script reads the entries again and also counts those that are gone.
         waited = encoding.ms(max(SHORTEST_BLOCK, wait))
         block = ("BLOCK", waited, "STREAMS", names["log"], names["log_bell"], after.entry, after.bell)
         link = self._free.pop() if self._free else Link(self._connector)
         self._following.add(link)
         try:
             followed = await self._follow(topic, after, count, link=link, before=("XREAD", "COUNT", 1, *block), block=wait)
-        except BaseException:  # if it is the caller who waits no more, the server still does
+        except BaseException:  # Even if the caller was cancelled, the server still blocks this connection.
             self._following.discard(link)
             await link.close()
             raise
@@ -536,7 +540,7 @@ class RedisBroker(Broker):
     async def clear_key(self, queue: Address, key: bytes, *, replay: bool, request: str = "") -> int | None:
         replayed = 0
         bounds = (self._id_ttl_ms, self._dead_max_count, self._dead_max_age_ms)
-        for step in count():  # each step is a request of its own: sent again, all are answered as before up to the lost one
+        for step in count():  # Each step is a named request. If the call is sent again, finished steps are not repeated.
             answer = await self._run("clear", queue, key, int(replay), *bounds, request and f"{request}.{step}")
             if not answer:
                 return replayed if step else None

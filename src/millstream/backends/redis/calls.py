@@ -1,4 +1,4 @@
-"""Calls of the scripts: each loaded when it is first missing, with the keys of the address that it is about."""
+"""Run scripts with the keys of an address. A script is loaded when the server does not have it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from millstream.model.address import Address
 
 
 class Calls:
-    """Runs transitions, over one connection unless told otherwise."""
+    """Runs scripts, by default over one connection."""
 
     def __init__(self, namespace: str, commands: Link) -> None:
         self.clock_ms = 0
-        """What every script reads as the time; 0: the server's own."""
+        """The time in ms that scripts use. 0 means the server's clock."""
         self._namespace = namespace
         self._commands = commands
         self._scripts: dict[tuple[str, bool], Script] = {}
@@ -24,7 +24,7 @@ class Calls:
         self._queue_keys: dict[str, dict[str, str]] = {}
 
     def names(self, queue: Address | None) -> dict[str, str]:
-        """The keys at an address, or of the namespace, by word."""
+        """Return the keys of an address by word. ``None`` stands for the namespace."""
         cached = self._queue_keys.get(queue or "")
         if cached is None:
             cached = namespace_keys(self._namespace) if queue is None else queue_keys(self._namespace, queue)
@@ -48,8 +48,11 @@ class Calls:
         block: float = 0.0,
         within: float = 0.0,
     ) -> Any:
-        """Run one transition; ``before`` is a command sent in the same write. ``within``: seconds in which the server must
-        answer, if that is less than usual. Sent once: only a script that is not loaded, and so did not run, is sent again."""
+        """Run one script and return its reply. It is sent again only if the server did not have it, and so did not run it.
+
+        ``before`` is a command sent in the same write, which may block for ``block`` seconds. ``within`` is a shorter timeout
+        in seconds.
+        """
         call = self._calls.get((name, queue))
         if call is None:
             call = self._calls[name, queue] = self._script(name, queue).call(self.names(queue))
@@ -60,5 +63,5 @@ class Calls:
                 return await link.call(*command, within=within)
             return (await link.call_together((before, command), block=block))[-1]
         except ScriptMissing:
-            # In one write, so that it cannot be flushed in between.
+            # One write for both, so that nobody can flush the scripts in between.
             return (await link.call_together((("SCRIPT", "LOAD", self._script(name, queue).text), command)))[-1]

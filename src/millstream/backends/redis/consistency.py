@@ -1,4 +1,4 @@
-"""ConsistencyCheck: whether what a queue or group holds adds up, and whether someone looks after it."""
+"""ConsistencyCheck: check whether the data of a queue or group is consistent and whether consumers look after it."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from millstream.broker import Finding
 from millstream.model.address import Address
 
 SCAN_COUNT = 200
-"""Fields of the index compared per call."""
+"""Fields of the index checked per call."""
 
 SCAN_LIMIT = 200_000
-"""Fields of the index compared at most, where the sums do not agree."""
+"""Maximum fields of the index that are checked if the sums do not agree."""
 
 IN_LOG = 2
-"""Of the consumer groups that are there: that in the log."""
+"""In the script's bit set of existing consumer groups: the one in the log."""
 
 EXAMPLES = 3
-"""Ids named in a finding."""
+"""Maximum ids listed in a finding."""
 
 
 class ConsistencyCheck:
-    """One queue's, or one group's, sums, leases and pending lists."""
+    """Checks the sums, leases and pending lists of one queue or group."""
 
     def __init__(
         self, queue: Address, run: Callable[..., Awaitable[Any]], names: Callable[[Address | None], dict[str, str]]
@@ -35,7 +35,7 @@ class ConsistencyCheck:
         self._where = "" if queue.is_queue else f" --queue '{queue}'"
 
     async def audit(self) -> tuple[list[Finding], int]:
-        """What is inconsistent, and how many consumers are alive."""
+        """Return inconsistencies and the number of live consumers."""
         counts = await self._run("consistency", self._queue, GROUP)
         entries, indexed, held, due, dead, _paused, there, alive, lapsed, names, holding, leased = counts
         consumers = [(n.decode(), h, bool(has_lease)) for n, h, has_lease in zip(names, holding, leased, strict=True)]
@@ -44,39 +44,40 @@ class ConsistencyCheck:
             *self._stranded(consumers, {name.decode() for name in lapsed}),
         ]
         if not self._queue.is_queue and there < IN_LOG:
-            way_out = "the next claim of a worker makes it again, after the last entry that was noted"
-            found.append(self._finding("warn", "its place in the log is missing", way_out))
+            way_out = "the next claim of a worker recreates it, after the last recorded entry"
+            found.append(self._finding("warn", "its position in the log is missing", way_out))
         if self._queue.is_queue and entries and alive and not there:
-            found.append(self._finding("warn", "its consumer group is missing", "the next claim of a worker makes it again"))
+            found.append(self._finding("warn", "its consumer group is missing", "the next claim of a worker recreates it"))
         return found, alive
 
     async def _compare(self, entries: int, indexed: int, held: int, due: int, dead: int) -> list[Finding]:
-        """Every job is in one place, and the index names it."""
+        """Check that every job is in exactly one place and that the index names it."""
         if indexed == entries + held + dead and held == due:
             return []
         found: list[Finding] = []
         gone, stuck, scanned = await self._check_index()
-        part = "" if scanned < SCAN_LIMIT else f" among the first {scanned:,} of the index"
+        part = "" if scanned < SCAN_LIMIT else f" among the first {scanned:,} in the index"
         if gone:
-            way_out = f"{self._jobs(2)} were lost: find the program that trims or deletes our keys. A worker's next claims " + (
-                "make each a dead letter" if self._queue.is_queue else "remove them from the index"
+            way_out = "another program trims or deletes Millstream's keys: find it. The next claims of a worker " + (
+                "make each of them a dead letter" if self._queue.is_queue else "remove them from the index"
             )
-            text = f"{len(gone):,} {self._jobs(len(gone))} of the index {_are(len(gone))} gone{part}: {_examples(gone)}"
+            text = f"{len(gone):,} {self._jobs(len(gone))} in the index {_are(len(gone))} missing{part}: {_examples(gone)}"
             found.append(self._finding("bad", text, way_out))
         if stuck:
-            way_out = f"a worker's next claims make each ready; without one: millstream jobs retry ID{self._where}"
-            text = f"{len(stuck):,} {self._jobs(len(stuck))} held and never due{part}: {_examples(stuck)}"
+            way_out = f"the next claims of a worker make them ready. Without a worker: millstream jobs retry ID{self._where}"
+            text = f"{len(stuck):,} scheduled {self._jobs(len(stuck))} without a due time{part}: {_examples(stuck)}"
             found.append(self._finding("bad", text, way_out))
         foreign = entries + held + dead - (indexed - len(gone))
-        # in a group one that is given again may take the place of an older retry, which the index then does not know
+        # In a group, a redelivered event may replace an older retry in the index, so this check applies only to queues.
         if foreign > 0 and not part and self._queue.is_queue:
-            way_out = "another program writes to our stream; what is no job of ours will be a dead letter (malformed)"
-            text = f"{foreign:,} {'entries' if foreign > 1 else 'entry'} that the index does not know"
+            way_out = "another program writes to Millstream's stream. Entries that are not jobs become dead letters (malformed)"
+            text = f"{foreign:,} {'entries' if foreign > 1 else 'entry'} missing in the index"
             found.append(self._finding("warn", text, way_out))
         return found
 
     async def _check_index(self) -> tuple[list[str], list[str], int]:
-        """Ids in the index whose job is gone, those that are held but never due, and how many were compared."""
+        """Return ids in the index whose job is gone, ids of scheduled jobs without a due time, and the number of checked
+        fields if SCAN_LIMIT was reached (otherwise 0)."""
         gone: list[str] = []
         stuck: list[str] = []
         cursor, scanned = b"0", 0
@@ -90,23 +91,21 @@ class ConsistencyCheck:
         return gone, stuck, scanned
 
     def _stranded(self, consumers: list[tuple[str, int, bool]], lapsed: set[str]) -> list[Finding]:
-        """What a consumer holds is settled by it, or taken over once its name is among the lapsed."""
+        """Check that every message held by a consumer will be settled by that consumer, or taken over because it lapsed."""
         found: list[Finding] = []
         for name, holds, has_lease in consumers:
             if holds and not has_lease and name not in lapsed:
-                way_out = "a worker's next claims find and take them over"
-                text = f"{holds:,} {self._jobs(holds)} held by {name}, which has no lease and is not known to have lapsed"
+                way_out = "the next claims of a worker find them and take them over"
+                text = f"{holds:,} {self._jobs(holds)} held by consumer {name}, which has no lease and is not marked as lapsed"
                 found.append(self._finding("bad", text, way_out))
         waiting = sum(holds for name, holds, _ in consumers if name in lapsed - {RELEASED, SUSPECTS})
         if waiting:
             way_out = "the next claim of a worker takes them over"
-            found.append(
-                self._finding("warn", f"{waiting:,} {self._jobs(waiting)} left behind by consumers that lapsed", way_out)
-            )
+            found.append(self._finding("warn", f"{waiting:,} {self._jobs(waiting)} still held by lapsed consumers", way_out))
         suspects = sum(holds for name, holds, _ in consumers if name == SUSPECTS)
         if suspects:
-            way_out = "they crashed their workers before, and run one at a time: millstream jobs ls shows them as ready"
-            found.append(self._finding("warn", f"{suspects:,} {self._jobs(suspects)} {_are(suspects)} to run alone", way_out))
+            way_out = "worker processes crashed while running them, so each runs alone. millstream jobs ls lists them as ready"
+            found.append(self._finding("warn", f"{suspects:,} {self._jobs(suspects)} {_are(suspects)} suspect", way_out))
         return found
 
     def _jobs(self, count: int) -> str:

@@ -1,4 +1,4 @@
-"""What the doctor finds in queues and topics: whether they are consistent, who serves them, and what waits for a person."""
+"""The doctor's findings about queues and topics: inconsistencies, missing workers, and what needs a person's attention."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Run = Callable[..., Awaitable[Any]]
 WAITING: tuple[Listed, ...] = ("ready", "scheduled")
 
 SAMPLE = 20
-"""Jobs of each state that are looked at."""
+"""Number of jobs of each state that are examined."""
 
 
 class Contents:
-    """All queues and topics of a namespace, shards as one."""
+    """All queues and topics of a namespace. The shards of a queue or topic are examined together."""
 
     def __init__(self, inspector: Inspector, run: Run, names: Callable[[Address | None], dict[str, str]]) -> None:
         self._inspector = inspector
@@ -32,7 +32,7 @@ class Contents:
         self._workers: Sequence[WorkerInfo] = ()
 
     async def examine(self) -> list[Finding]:
-        """Queues by name, then topics."""
+        """Return findings about queues by name, then about topics."""
         self._workers = await self._inspector.workers()
         findings: list[Finding] = []
         for name in await self._inspector.queues():
@@ -55,7 +55,8 @@ class Contents:
         return queue(state, inconsistent, held_up)
 
     async def _held_up(self, state: QueueState) -> list[tuple[str, Why]]:
-        """The first jobs that wait in each state, and why, as far as that has nothing to do with their keys."""
+        """Return the first waiting jobs of each state and why they wait. Reasons that depend on ordering keys are not
+        considered."""
         views = [
             view
             for status in WAITING
@@ -81,7 +82,7 @@ class Contents:
         return topic(left[0] if not shards else sum_topics(name, left), inconsistent)
 
     async def _without_letters_in_hand(self, state: TopicState) -> TopicState:
-        """Without the dead letters that code is there to handle. Those that it left are for a person."""
+        """Subtract the dead letters that a handler will process. The rest needs a person's attention."""
         groups: list[GroupState] = []
         for group in state.groups:
             if group.dead and not group.paused:
@@ -93,25 +94,25 @@ class Contents:
 
 
 def queue(state: QueueState, inconsistent: Sequence[Finding] = (), held_up: Sequence[tuple[str, Why]] = ()) -> list[Finding]:
-    """Whether its jobs are run, and what is inconsistent in it. ``held_up``: some jobs that wait, and why."""
+    """Return findings about one queue. ``held_up`` holds some waiting jobs and why they wait."""
     check, name, found = f"queue {state.queue}", shlex.quote(state.queue), list(inconsistent)
     waiting = state.ready + state.running + state.scheduled + state.blocked
     if waiting and state.paused:
         found.append(Finding(check, "warn", f"paused, with {_count(waiting, 'job')}", f"millstream queues resume {name}"))
     elif waiting and not state.consumers:
         way_out = f"start a worker: millstream worker module:app --queue {name}"
-        found.append(Finding(check, "warn", f"{_count(waiting, 'job')} waiting, and nobody serves it", way_out))
+        found.append(Finding(check, "warn", f"{_count(waiting, 'job')} waiting, but no worker serves this queue", way_out))
     told: set[str] = set()
     for job_id, why in held_up:
         if why.code == "unknown_task" and why.text not in told:
             told.add(why.text)
-            way_out = "start a worker whose app declares the task; does include= name its module?"
+            way_out = "start a worker whose app declares the task, and check that include= names its module"
             found.append(Finding(check, "warn", f"job {job_id} is not running: {why.text}", way_out))
     if state.stopped:
         way_out = f"millstream queues show {name} lists them; then millstream queues clear {name} KEY"
         found.append(Finding(check, "warn", _stopped(state.stopped), way_out))
     if state.dead:
-        way_out = f"look at them: millstream dead ls --queue {name}"
+        way_out = f"list them: millstream dead ls --queue {name}"
         found.append(Finding(check, "warn", f"{state.dead:,} dead job{'' if state.dead == 1 else 's'}", way_out))
     if not found:
         blocked = f", {state.blocked:,} blocked" if state.blocked else ""
@@ -123,12 +124,12 @@ def queue(state: QueueState, inconsistent: Sequence[Finding] = (), held_up: Sequ
 
 
 def topic(state: TopicState, inconsistent: Sequence[Finding] = ()) -> list[Finding]:
-    """Whether its events are handled, and what is inconsistent in its groups."""
+    """Return findings about one topic and its groups."""
     check = f"topic {state.name}"
     found = [*inconsistent, *(finding for group in state.groups for finding in _group(state.name, group))]
     if not state.groups and not state.followed and state.length:
-        way_out = "start an app that subscribes to it: without a group a topic keeps what is published, up to its max_length"
-        found = [Finding(check, "warn", f"{_count(state.length, 'event')}, and no group to handle them", way_out)]
+        way_out = "start a worker whose app subscribes to it. Without a group, a topic keeps all events, up to its max_length"
+        found = [Finding(check, "warn", f"{_count(state.length, 'event')}, but no group to handle them", way_out)]
     if not found:
         shards = f", {_count(state.shards, 'shard')}" if state.shards else ""
         groups = f"{_count(len(state.groups), 'group')}{', broadcast' if state.followed else ''}"
@@ -144,8 +145,8 @@ def _group(topic: str, group: GroupState) -> list[Finding]:
         way_out = f"millstream groups resume {address}"
         found.append(Finding(check, "warn", f"paused, with {_count(waiting, 'event')}", way_out))
     elif waiting and not group.consumers:
-        way_out = f"start a worker of an app that subscribes, or let go of them: millstream groups rm {address}"
-        found.append(Finding(check, "warn", f"{_count(waiting, 'event')} waiting, and nobody serves it", way_out))
+        way_out = f"start a worker whose app subscribes, or remove the group: millstream groups rm {address}"
+        found.append(Finding(check, "warn", f"{_count(waiting, 'event')} waiting, but no worker serves this group", way_out))
     if group.stopped:
         shown = shlex.quote(topic)
         way_out = (
@@ -154,7 +155,7 @@ def _group(topic: str, group: GroupState) -> list[Finding]:
         )
         found.append(Finding(check, "warn", _stopped(group.stopped), way_out))
     if group.dead:
-        way_out = f"look at them: millstream dead ls --queue {shlex.quote(Address.of_group(topic, group.name))}"
+        way_out = f"list them: millstream dead ls --queue {shlex.quote(Address.of_group(topic, group.name))}"
         found.append(Finding(check, "warn", f"{_count(group.dead, 'event')} dead", way_out))
     return found
 

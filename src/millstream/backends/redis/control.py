@@ -1,4 +1,4 @@
-"""The control channel on Redis: a list per name, which expires."""
+"""The control channel on Redis: one list per name, which expires."""
 
 from __future__ import annotations
 

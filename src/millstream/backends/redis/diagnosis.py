@@ -1,4 +1,5 @@
-"""Why a login failed: asked on a second, short connection, since the first one often ends before its reason is read."""
+"""Find out why a login failed. This uses a second, short connection, since the first one often ends before its error is
+read."""
 
 from __future__ import annotations
 
@@ -14,31 +15,31 @@ from redis.exceptions import RedisError, ResponseError
 from millstream.errors import BrokerRefused
 
 DIAGNOSIS_SECONDS = 0.5
-"""For each question. A failed login is told a little later for it."""
+"""Seconds for each check. They delay the report of a failed login."""
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def diagnose(url: str, where: str) -> BrokerRefused | RedisError | None:
-    """What stands in the way: TLS on one side only, or what the server says to everyone who connects. None: nothing was found.
+    """Return the reason: TLS on only one side, or the error that the server sends to every new connection. ``None`` if unknown.
 
-    Servers in protected mode, and servers that have no connection left, say so and hang up at once, before they read anything.
+    A server in protected mode, or at its connection limit, sends an error and closes the connection before it reads anything.
     """
     if url.startswith("rediss://"):
         answer = await _answer(url, b"PING\r\n")
         if answer.startswith((b"+", b"-")):
-            return BrokerRefused(f"{where}: the server does not speak TLS on this port; write redis:// or use its TLS port")
+            return BrokerRefused(f"{where}: the server does not speak TLS on this port. Use redis://, or the server's TLS port")
         return None
     answer = await _answer(url, b"")
     if answer.startswith(b"-"):
         return ResponseError(answer[1:].split(b"\r\n")[0].decode("utf-8", "replace"))
     if url.startswith("redis://") and await _speaks_tls(url):
-        return BrokerRefused(f"{where}: the server speaks TLS on this port; write rediss:// instead of redis://")
+        return BrokerRefused(f"{where}: the server speaks TLS on this port. Use rediss:// instead of redis://")
     return None
 
 
 async def _answer(url: str, question: bytes) -> bytes:
-    """The first bytes the server sends; empty if it sends none in time."""
+    """Send ``question`` and return the first bytes of the server. Empty if it sends nothing in time."""
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(DIAGNOSIS_SECONDS), _connected(url) as (reader, writer):
             writer.write(question)
@@ -47,7 +48,7 @@ async def _answer(url: str, question: bytes) -> bytes:
 
 
 async def _speaks_tls(url: str) -> bool:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without certificates: reading them takes long
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # Without certificates, because loading them is slow.
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(DIAGNOSIS_SECONDS), _connected(url, context):

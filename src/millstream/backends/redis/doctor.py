@@ -1,4 +1,4 @@
-"""Doctor: what is wrong, or may go wrong, with a server and the queues on it. Looks, and changes nothing."""
+"""Doctor: find problems, and possible future problems, of a server and its queues. It only reads."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from millstream.model.address import Address
 
 PINGS = 100
-"""Round trips by which latency is measured."""
+"""Number of round trips for measuring latency."""
 
 SLOW_SECONDS = 0.02
 VERY_SLOW_SECONDS = 0.5
-"""The 99th percentile of a round trip that is worth a warning, and the one at which leases are in danger."""
+"""99th percentile of a round trip from which there is a warning, and from which leases may lapse."""
 
 CLOCK_SECONDS = 1.0
-"""How far clocks may be apart without a word."""
+"""Difference between the clocks from which there is a warning."""
 
 FULL, VERY_FULL = 0.8, 0.95
-"""Which part of the memory or of the connections may be in use."""
+"""Fraction of memory or connections in use from which there is a warning, and from which it is bad."""
 
 Run = Callable[..., Awaitable[Any]]
 
@@ -39,19 +39,19 @@ class Doctor:
         self._names = names
 
     async def examine(self) -> list[Finding]:
-        """Everything, the server first; as far as the server lets us."""
+        """Return all findings, the server's first, as far as the user's rights allow."""
         findings = await self._server()
         try:
             contents = Contents(self._inspector, self._run, self._names)
             return [*findings, await self._workers(), *await contents.examine()]
         except BrokerError as error:
-            return [*findings, Finding("queues", "bad", f"they cannot be read: {error}", "see the findings about the server")]
+            return [*findings, Finding("queues", "bad", f"cannot be read: {error}", "see the findings about the server")]
 
     async def _server(self) -> list[Finding]:
         try:
             info = parse_info(await self._call("INFO"))
         except BrokerRefused:
-            found = "this user may not run INFO: version, persistence, eviction, memory and connections are not examined"
+            found = "this user may not run INFO: version, persistence, eviction, memory and connections are not checked"
             return [Finding("server", "warn", found, "grant +info to the user"), await self._latency(), await self._clock()]
         config = await self._config("appendonly", "appendfsync", "save", "maxmemory", "maxmemory-policy", "maxclients")
         return [
@@ -65,7 +65,7 @@ class Doctor:
         ]
 
     async def _config(self, *names: str) -> dict[str, str]:
-        """The server's settings; empty where we may not ask for them, as with many providers."""
+        """Return settings of the server. Empty if the user may not read them, as with many hosting providers."""
         settings: dict[str, str] = {}
         try:
             for name in names:
@@ -76,26 +76,27 @@ class Doctor:
         return settings
 
     async def _refusal(self) -> str:
-        """Why the server refuses writes; empty if it does not. A server that cannot write to its disk says so to a PING too."""
+        """Return why the server refuses writes, or an empty string. A server that cannot write to its disk also refuses
+        PING."""
         try:
             await self._call("PING")
         except BrokerUnavailable as error:
             return str(error)
         except BrokerRefused:
-            pass  # this user may not ask
+            pass  # This user may not run PING.
         return ""
 
     async def _latency(self) -> Finding:
         took: list[float] = []
         for _ in range(PINGS):
             began = time.perf_counter()
-            await self._call("TIME")  # PING is refused by a server that cannot write to its disk
+            await self._call("TIME")  # Not PING, which a server that cannot write to its disk refuses.
             took.append(time.perf_counter() - began)
         took.sort()
         p50, p99 = took[PINGS // 2], took[PINGS * 99 // 100 - 1]
-        found = f"p50 {p50 * 1000:.2f} ms, p99 {p99 * 1000:.2f} ms over {PINGS} round trips from here"
+        found = f"p50 {p50 * 1000:.2f} ms, p99 {p99 * 1000:.2f} ms over {PINGS} round trips from this machine"
         if p99 >= VERY_SLOW_SECONDS:
-            return Finding("latency", "bad", found, "leases are in danger: look for slow commands (SLOWLOG GET)")
+            return Finding("latency", "bad", found, "leases may lapse: look for slow commands (SLOWLOG GET)")
         if p99 >= SLOW_SECONDS:
             return Finding("latency", "warn", found, "run workers near the server; look for slow commands (SLOWLOG GET)")
         return Finding("latency", "ok", found)
@@ -108,74 +109,74 @@ class Doctor:
         found = f"the server's clock is {abs(apart):.3f} s {'ahead of' if apart > 0 else 'behind'} this machine's"
         if abs(apart) < CLOCK_SECONDS:
             return Finding("clock", "ok", found)
-        way_out = "the server's time decides; moments given with at= and shown times are off by this much: set up NTP on both"
+        way_out = "Millstream uses the server's clock, so at= and displayed times are off by this much: set up NTP on both"
         return Finding("clock", "warn", found, way_out)
 
     async def _workers(self) -> Finding:
         workers = await self._inspector.workers()
         versions = sorted({worker.version for worker in workers})
         if not workers:
-            return Finding("workers", "warn", "none is registered", "start one: millstream worker module:app")
-        found = f"{len(workers)} registered, of version {', '.join(versions)}"
+            return Finding("workers", "warn", "none registered", "start one: millstream worker module:app")
+        found = f"{len(workers)} registered, version {', '.join(versions)}"
         if len(versions) > 1:
-            return Finding("workers", "warn", found, "a rolling deploy is under way, or one was not finished")
+            return Finding("workers", "warn", found, "a rolling deploy is in progress, or was not finished")
         return Finding("workers", "ok", found)
 
 
-# -- the server, by what it says of itself ---------------------------------------------------------------------------------
+# -- findings about the server, from INFO and CONFIG GET -------------------------------------------------------------------
 
 
 def server(info: dict[str, str], refusal: str = "") -> Finding:
-    """What it is, and whether it takes writes."""
+    """Return the server's version and whether it accepts writes."""
     found = f"{server_name(info)}, up {int(info.get('uptime_in_seconds', 0)):,} s"
     if refusal:
-        return Finding("server", "bad", f"{found}: {refusal}", "no job is accepted or settled until this is solved")
+        return Finding("server", "bad", f"{found}: {refusal}", "no job is accepted or settled until this is fixed")
     if info.get("role", "master") != "master":
         return Finding("server", "bad", f"{found}, a read-only replica", "connect to the primary")
     return Finding("server", "ok", found)
 
 
 def persistence(info: dict[str, str], config: dict[str, str]) -> Finding:
-    """What a restart loses."""
+    """Return what a restart of the server would lose."""
     if info.get("aof_enabled") == "1":
         if info.get("aof_last_write_status", "ok") != "ok":
-            way_out = "the server refuses writes: look at its log and the disk"
-            return Finding("persistence", "bad", "its append-only file could not be written", way_out)
+            way_out = "the server refuses writes: check its log and its disk"
+            return Finding("persistence", "bad", "the append-only file could not be written", way_out)
         fsync = config.get("appendfsync", "")
         found = "append-only file" + (f", appendfsync {fsync}" if fsync else "")
         if fsync == "no":
-            way_out = "a crash of the machine may lose half a minute: set appendfsync to everysec or always"
+            way_out = "a crash of the machine may lose the last 30 s: set appendfsync to everysec or always"
             return Finding("persistence", "warn", found, way_out)
         return Finding("persistence", "ok", found)
     if info.get("rdb_last_bgsave_status", "ok") != "ok":
-        way_out = "the server may refuse writes: look at its log and the disk"
-        return Finding("persistence", "bad", "its last snapshot could not be written", way_out)
+        way_out = "the server may refuse writes: check its log and its disk"
+        return Finding("persistence", "bad", "the last snapshot could not be written", way_out)
     if config and not config.get("save"):
         way_out = "a restart of the server loses every job: set appendonly to yes"
         return Finding("persistence", "warn", "none: neither append-only file nor snapshots", way_out)
-    way_out = "a crash loses what came after the last snapshot: set appendonly to yes"
+    way_out = "a crash loses all changes since the last snapshot: set appendonly to yes"
     age = max(0, int(time.time()) - int(info.get("rdb_last_save_time", 0)))
     return Finding("persistence", "warn", f"snapshots only, the last one {age:,} s ago", way_out)
 
 
 def eviction(info: dict[str, str], config: dict[str, str]) -> Finding:
-    """Whether a full server throws jobs away."""
+    """Return whether a full server deletes jobs."""
     policy = info.get("maxmemory_policy") or config.get("maxmemory-policy") or "unknown"
     evicted = int(info.get("evicted_keys", 0))
     found = f"maxmemory-policy {policy}" + (f", {evicted:,} keys evicted" if evicted else "")
     if policy == "noeviction":
         return Finding("eviction", "ok", found)
     limited = int(info.get("maxmemory", 0)) > 0
-    way_out = "a full server throws jobs away: set maxmemory-policy to noeviction"
+    way_out = "a full server deletes jobs: set maxmemory-policy to noeviction"
     return Finding("eviction", "bad" if limited or evicted else "warn", found, way_out)
 
 
 def memory(info: dict[str, str], config: dict[str, str]) -> Finding:
-    """How much is used of what there is."""
+    """Return how much of the memory is used."""
     used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0) or config.get("maxmemory", 0))
     whose = "maxmemory"
     if not limit:
-        limit, whose = int(info.get("total_system_memory", 0)), "the machine's, no maxmemory is set"
+        limit, whose = int(info.get("total_system_memory", 0)), "the machine's memory; maxmemory is not set"
     found = f"{_megabytes(used)} used of {_megabytes(limit)} ({whose})" if limit else f"{_megabytes(used)} used"
     health = _fullness(used, limit)
     way_out = "a full server refuses new jobs: raise maxmemory, or start workers to empty the queues"
@@ -183,10 +184,10 @@ def memory(info: dict[str, str], config: dict[str, str]) -> Finding:
 
 
 def connections(info: dict[str, str], config: dict[str, str]) -> Finding:
-    """Whether more workers and clients may come."""
+    """Return how many of the connections are used."""
     used, limit = int(info.get("connected_clients", 0)), int(info.get("maxclients", 0) or config.get("maxclients", 0))
     refused = int(info.get("rejected_connections", 0))
-    found = f"{used:,} of {limit:,}" + (f", {refused:,} refused since its start" if refused else "")
+    found = f"{used:,} of {limit:,}" + (f", {refused:,} refused since the server started" if refused else "")
     health = _fullness(used, limit)
     if refused and health == "ok":
         health = "warn"

@@ -1,4 +1,4 @@
-"""How posts, outcomes, entries and places travel: as arguments of the scripts, and back."""
+"""Encode posts, outcomes and positions as arguments of the scripts, and decode replies."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _CANCELLATIONS = {ord("0"): Cancellation.ENDED, ord("1"): Cancellation.CANCELLED
 LOST_LETTER = encode_letter(
     DeadLetter(
         "malformed",
-        ErrorNote("LookupError", "the entry was claimed, but its body is gone from the stream: something else trimmed it"),
+        ErrorNote("LookupError", "the body of this message is missing from the stream: another program deleted or trimmed it"),
         attempts=0,
         crashes=0,
         enqueued_ms=0,
     )
 )
 _RECEIPTS = {ord("1"): Receipt.CREATED, ord("2"): Receipt.EXISTS, ord("3"): Receipt.FULL, ord("4"): Receipt.CONFLICT}
-_RECEIPTS[ord("5")] = Receipt.CREATED  # by the first sending of this very request
+_RECEIPTS[ord("5")] = Receipt.CREATED  # An earlier copy of the same request created it.
 
 
 IN_LOG = b"L"
-"""Marks the ref of an entry that a group has claimed in its topic's log."""
+"""The first byte of a ref whose entry is in a topic's log, not in a group's own stream."""
 
 KEYED = b"/"
-"""In the ref of a message that has a key, which is behind it."""
+"""Separates the entry id from the ordering key in the ref of a message with a key."""
 
 
 def cancellations(reply: bytes) -> list[Cancellation]:
@@ -46,13 +46,13 @@ def cancellations(reply: bytes) -> list[Cancellation]:
 
 
 def chosen(ids: Sequence[str], reply: bytes) -> list[str]:
-    """The ids of which a script said 1."""
+    """Return the ids for which a script returned 1."""
     return [job_id for job_id, digit in zip(ids, reply, strict=True) if digit == ord("1")]
 
 
 def serial(p: Post) -> int | str:
-    """Its serial; of a given id the request, if it has a name, and how long the id is remembered, if that is said, written so
-    that it is never read as a number."""
+    """Return the serial of a post. For a caller-given id, return the name of the request and the ``id_ttl``, if they are set.
+    A script never takes the result for a number."""
     if p.serial:
         return p.serial
     named = f"\nr{p.request}" if p.request else ""
@@ -60,7 +60,7 @@ def serial(p: Post) -> int | str:
 
 
 def keys_of(posts: Sequence[Post]) -> list[bytes]:
-    """Their keys, if all have one."""
+    """Return the keys of the posts that have one."""
     return [p.key for p in posts if p.key is not None]
 
 
@@ -71,14 +71,17 @@ def key_of(p: Post) -> bytes:
 def receipts(reply: bytes, address: Address, shards: int) -> list[Receipt]:
     if reply == b"-":
         raise ShardsChanged(
-            f"{address.name!r} has another number of shards than {shards}, or it is being changed: nothing was written. "
-            "Give the app the number that `millstream topics show` or `millstream queues show` tells"
+            f"{address.name!r} does not have {shards} shards, or its number of shards is being changed: nothing was written. "
+            "Declare the number that `millstream topics show` or `millstream queues show` reports"
         )
     return [_RECEIPTS[digit] for digit in reply]
 
 
 def mark_before(posts: Sequence[Post]) -> int:
-    """The serial before the first of posts that are plain and numbered one after the other; -1: they are not."""
+    """Return the serial before the first post, or -1 if the posts are not plain or their serials are not consecutive.
+
+    Plain posts have no delay and no expiry, and either all or none of them have a key.
+    """
     mark = serial = posts[0].serial - 1
     unordered = posts[0].key is None
     for p in posts:
@@ -89,7 +92,7 @@ def mark_before(posts: Sequence[Post]) -> int:
 
 
 def times(p: Post) -> tuple[int | str, int | str]:
-    """When it is due and when it expires, as scripts read it."""
+    """Return the due time and the expiry of a post for the scripts: 0, epoch ms, or ``+`` and ms from now."""
     due = ms(p.at) if p.at else f"+{ms(p.delay)}" if p.delay else 0
     expires = ms(p.expires_at) if p.expires_at else f"+{ms(p.expires)}" if p.expires else 0
     return due, expires
@@ -110,7 +113,7 @@ def entry(ref: bytes, fields: list[bytes], crashes: int) -> Entry:
         return Entry(ref, fields[1], crashes)
     if len(fields) == 4 and fields[0] == b"d" and fields[2] == b"x" and fields[3].isdigit():
         return Entry(ref, fields[1], crashes, int(fields[3]))
-    if len(fields) >= 6 and fields[0] == b"d" and fields[2] == b"k" and fields[4] == b"i":  # one with a key, not in order
+    if len(fields) >= 6 and fields[0] == b"d" and fields[2] == b"k" and fields[4] == b"i":  # with an ordering key
         rest = dict(zip(fields[6::2], fields[7::2], strict=True))
         if rest.keys() <= {b"t", b"x", b"o"} and rest.get(b"x", b"0").isdigit():
             return Entry(ref, fields[1], crashes, int(rest.get(b"x", 0)))
@@ -118,7 +121,7 @@ def entry(ref: bytes, fields: list[bytes], crashes: int) -> Entry:
 
 
 def letters(queue: Address, taken: Sequence[tuple[bytes, list[bytes]]], crashes: Sequence[int]) -> list[Entry]:
-    """Dead letters that were claimed, each as a message; those that are gone are passed over."""
+    """Return claimed dead letters as messages. Letters that no longer exist are skipped."""
     group = queue.owner
     return [
         Entry(ref, enclose(dead_letter(group, ref, fields), _tried(fields)), crashes[i])
@@ -128,12 +131,12 @@ def letters(queue: Address, taken: Sequence[tuple[bytes, list[bytes]]], crashes:
 
 
 def _tried(fields: list[bytes]) -> bytes:
-    """The message of the next attempt to handle a dead letter, if one failed."""
+    """Return the message for the next attempt to handle a dead letter. Empty if no attempt failed."""
     return fields[-1].removeprefix(TRIED) if fields[-2] == NOTE else b""
 
 
 def letter_record(o: Outcome) -> tuple[bytes, int | str, bytes]:
-    """A dead letter that stays in the list: its entry, ms until it is given again, what is noted of it."""
+    """Encode the outcome of a dead letter that stays in the list: its entry, ms until the next attempt, and its note."""
     if o.kind is Kind.RETRY:
         return o.ref, ms(o.delay), TRIED + o.body
     return o.ref, "", b"" if o.letter is None else UNHANDLED + encode_letter(o.letter)
@@ -159,7 +162,7 @@ def record(o: Outcome) -> tuple[Any, ...]:
 
 
 def after(position: LogPosition) -> str:
-    """The entry after which a group reads on."""
+    """Return the id of the entry after which a group continues to read."""
     if position == BEGINNING:
         return "0"
     if position == END:

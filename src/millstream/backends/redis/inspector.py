@@ -1,4 +1,4 @@
-"""RedisInspector: reading what the scripts wrote."""
+"""RedisInspector: read jobs, queues, topics and workers."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ from millstream.model.types import Status
 
 _LOCATIONS: dict[bytes, Status] = {b"h": "scheduled", b"p": "blocked", b"d": "dead", b"ready": "ready", b"running": "running"}
 PAGE_LETTERS = 20
-"""Dead letters read per call, and"""
+"""Dead letters read per call."""
 PAGE_BYTES = 256 * 1024
-"""how much of them makes a page full, however few they are: a body may have a megabyte."""
+"""A page of dead letters ends when it has this many bytes, since a body may have a megabyte."""
 
 NOTE = b"n"
-"""The field under which scripts add to a dead letter what is noted of its handling, which begins with"""
+"""The field in which scripts return the note about the handling of a dead letter."""
 TRIED, UNHANDLED = b"t", b"u"
-"""one of these: the message of the next attempt follows, or the ``DeadLetter`` that says why there is none."""
+"""The first byte of a note. After TRIED comes the message of the next attempt; after UNHANDLED, the ``DeadLetter`` that says
+why there is no further attempt."""
 
 PAGE_KEYS = 200
 """Stopped keys read per call."""
@@ -116,7 +117,8 @@ class RedisInspector(Inspector):
     async def jobs(
         self, queue: Address, status: Listed, *, after: str = "", limit: int = 100, task: str | None = None
     ) -> list[JobView]:
-        wanted = b"" if task is None else msgspec.msgpack.encode(task)  # in a body something else may look the same
+        # Scripts search for these bytes anywhere in a body, so the task of each job found is compared below.
+        wanted = b"" if task is None else msgspec.msgpack.encode(task)
         while True:
             page, after = await self._page(queue, status, after, limit, wanted)
             found = page if task is None else [view for view in page if view.task == task]
@@ -124,7 +126,7 @@ class RedisInspector(Inspector):
                 return found
 
     async def _page(self, queue: Address, status: Listed, after: str, limit: int, wanted: bytes) -> tuple[list[JobView], str]:
-        """Some jobs, and the cursor after all that were looked at; an empty one if there are no more."""
+        """Return a page of jobs and the cursor after all jobs that were read. The cursor is empty if there are no more."""
         at, _, whose = after.partition(" ")
         if status == "scheduled":
             rows = await self._run("scheduled", queue, GROUP, limit, wanted, at, whose)
@@ -175,7 +177,7 @@ class RedisInspector(Inspector):
                 ].decode()
         except BrokerUnavailable:
             raise
-        except BrokerError:  # an ACL does not let us ask
+        except BrokerError:  # The user's ACL does not allow it.
             return None
         return trouble(info)
 
@@ -202,7 +204,7 @@ class RedisInspector(Inspector):
         return found[0] if found else None
 
     async def _noted(self, queue: Address, letters: list[tuple[bytes, list[bytes]]]) -> list[DeadLetter]:
-        """Dead letters with what is noted of them. Only those of groups are handled by code."""
+        """Return dead letters with their notes. Only dead letters of groups can have a handler, and so notes."""
         if not letters or queue.is_queue:
             return [dead_letter(queue, entry, fields) for entry, fields in letters]
         handling = self._names(queue.dead)["handling"]
@@ -225,7 +227,7 @@ class RedisInspector(Inspector):
         return sorted((_decode_worker(raw) for raw in await self._run("workers", None)), key=lambda w: w.started)
 
     async def examine(self) -> list[Finding]:
-        from millstream.backends.redis.doctor import Doctor  # an idle worker never needs it
+        from millstream.backends.redis.doctor import Doctor  # Workers never need it.
 
         return await Doctor(self, self._run, self._call, self._names).examine()
 
@@ -248,7 +250,7 @@ def _group(row: list[Any]) -> GroupState:
 
 
 def dead_letter(queue: Address, entry: bytes, fields: list[bytes]) -> DeadLetter:
-    """A dead letter as it is stored."""
+    """Decode a stored dead letter."""
     stored = dict(zip(fields[::2], fields[1::2], strict=True))
     note = stored.get(NOTE, b"")
     return msgspec.structs.replace(
@@ -269,18 +271,18 @@ def _read_letter(stored: bytes) -> DeadLetter:
     try:
         return decode_letter(stored)
     except (UnicodeDecodeError, msgspec.MsgspecError) as error:
-        why = f"the dead letter itself is unreadable: {error}"
+        why = f"the stored dead letter cannot be decoded: {error}"
         return DeadLetter("malformed", ErrorNote(type(error).__name__, why), 0, 0, 0)
 
 
 def trouble(info: dict[str, str]) -> Trouble | None:
-    """Why a server refuses writes, by its INFO."""
+    """Return why a server refuses writes, according to its INFO, or ``None``."""
     if info.get("role", "master") != "master":
         return Trouble("read_only", "the server is a read-only replica: connect to the primary")
     if info.get("aof_enabled") == "1" and info.get("aof_last_write_status", "ok") != "ok":
-        return Trouble("full", "the server cannot write its append-only file and refuses writes: look at its log and the disk")
+        return Trouble("full", "the server cannot write its append-only file and refuses writes: check its log and its disk")
     if info.get("rdb_last_bgsave_status", "ok") != "ok" and info.get("refuses", "yes") == "yes":
-        return Trouble("full", "the server could not write its last snapshot and refuses writes: look at its log and the disk")
+        return Trouble("full", "the server could not write its last snapshot and refuses writes: check its log and its disk")
     used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     if limit and used >= limit and info.get("maxmemory_policy", "noeviction") == "noeviction":
         return Trouble("full", "the server's memory is full (maxmemory), so it refuses new jobs", claims=True)
@@ -335,7 +337,7 @@ def _entry(queue: Address, status: Status, row: list[Any], time_ms: int = 0) -> 
 
 
 def _id_in(body: bytes) -> str:
-    """The id of the message; empty if the body is not one."""
+    """Return the id of the message, or an empty string if the body is not a message."""
     try:
         return decode_message(body).id
     except (UnicodeDecodeError, msgspec.MsgspecError):

@@ -1,8 +1,8 @@
-"""Links to the server: one connection each, many calls in flight, answers in order. A command is never sent twice.
+"""Links to the server. A link has one connection with many calls in flight; replies come in order. It never resends a command.
 
-Hot: redis-py connects and logs in; then its transport speaks to ``Wire``, which packs and parses with hiredis in C and answers
-futures from ``data_received``. No task, stream or timer stands between the socket and who waits. (Measured: a call alone takes
-0.7 of what it took through redis-py's stream reader and a task.)
+Hot path: redis-py connects and logs in. After that, the transport belongs to ``Wire``, which packs and parses with hiredis in C
+and resolves futures in ``data_received``. There is no task, stream or timer between the socket and the caller. (Measured: a
+single call takes 0.7 of the time it took through redis-py's stream reader and a task.)
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from millstream.backends.redis.connect import Connector, abort, has_moved, trans
 from millstream.errors import BrokerError, BrokerUnavailable
 
 CALL_TIMEOUT = 3.0
-"""Seconds an answer may take before the connection is given up (blocking calls: beyond their block).
+"""Seconds that a reply may take before the connection is dropped. A blocking call has this much time after its block.
 
-Well below the 5 s for which clients retry: a call on a dead connection is repeated on a new one before its caller gives up.
+This is well below the 5 s for which clients retry, so a call on a dead connection is repeated on a new one in time.
 """
 
 REST_SECONDS = 2.0
-"""A connection without calls for this long (CALL_TIMEOUT later at the latest) is checked by a PING before its next use.
+"""A connection that was idle for this long (at most CALL_TIMEOUT longer) is checked with a PING before its next use.
 
-Load balancers and NAT gateways drop idle connections without telling either end.
+Load balancers and NAT gateways drop idle connections without notifying either end.
 """
 
 CHECK_TIMEOUT = 1.0
-"""Seconds in which a rested connection must answer that PING."""
+"""Seconds within which an idle connection must answer this PING."""
 
 LATE_SECONDS = 0.5
-"""A deadline that is checked this much too late says that this process was busy, not that the server is silent."""
+"""If a deadline is checked this many seconds too late, this process was busy, and the server may well have answered."""
 
 _pack = cast(Callable[[tuple[Any, ...]], bytes], hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
 _INCOMPLETE = object()
@@ -44,40 +44,43 @@ _PING = _pack(("PING",))
 
 
 class Wire(asyncio.Protocol):
-    """One connection from its login to its end. Every call is answered once: by the server, or with the error that ended it."""
+    """One connection from its login to its end. Every call gets one answer: the server's reply, or the error that ended the
+    connection."""
 
     def __init__(self, connection: AbstractConnection, connector: Connector) -> None:
         self.lost: BrokerError | None = None
-        """Why it ended."""
+        """Why the connection ended, or ``None``."""
         self.fresh = False
-        """A call was sent during the last CALL_TIMEOUT, and the connection is not lost."""
-        self._connection = connection  # keeps it from being closed as garbage
+        """Whether the connection is alive and a call was sent during the last CALL_TIMEOUT seconds."""
+        self._connection = connection  # A reference, so that garbage collection does not close the connection.
         self._connector = connector
         self._loop = asyncio.get_running_loop()
         self._rests_since = self._loop.time()
         self._heard = 0.0
-        """Loop time at which the server last said something."""
+        """Loop time at which the last data arrived from the server."""
         self._parser = hiredis.Reader(protocolError=InvalidResponse, replyError=ResponseError, notEnoughData=_INCOMPLETE)
         self._waiting: deque[tuple[asyncio.Future[Any], float, float]] = deque()
-        """Who waits, until when by loop time, and for how many seconds in all."""
+        """Calls in flight: the future, its deadline in loop time, and its timeout in seconds."""
         self._timer: asyncio.TimerHandle | None = None
         self._transport = transport_of(connection)
         self._transport.set_protocol(self)
 
     @property
     def rested(self) -> bool:
-        """Whether it was idle for so long that it may have been dropped silently. Only asked if it is not fresh."""
+        """Whether the connection was idle long enough to have been dropped silently. Only valid if it is not fresh."""
         return self._loop.time() - self._rests_since >= REST_SECONDS
 
     def send(self, packed: bytes, answers: int, block: float, within: float = 0.0) -> list[asyncio.Future[Any]]:
-        """Write commands; the futures have their answers, errors among them as values. ``within``: seconds in which the server
-        must answer, if that is less than usual."""
+        """Write commands and return one future per reply. Errors are set as results, not raised.
+
+        ``within`` is a shorter timeout in seconds; 0 means ``block`` plus CALL_TIMEOUT.
+        """
         patience = within or block + CALL_TIMEOUT
         deadline = self._loop.time() + patience
         futures = [self._loop.create_future() for _ in range(answers)]
         self._waiting.extend([(future, deadline, patience) for future in futures])
         if self._timer is None:
-            if self.lost is not None:  # since the caller has seen it
+            if self.lost is not None:  # The connection ended after the caller checked it.
                 self._answer_all(self.lost)
                 return futures
             self.fresh = True
@@ -85,12 +88,13 @@ class Wire(asyncio.Protocol):
         elif within and deadline < self._timer.when():
             self._timer.cancel()
             self._timer = self._loop.call_at(deadline, self._look)
-        # What is in flight is bounded by the callers, who wait for their answers: no need to heed the transport's.
+        # Callers wait for their replies, which limits the data in flight. So the transport's flow control is not needed.
         self._transport.write(packed)
         return futures
 
     async def answers_ping(self) -> bool:
-        """Whether the server still knows this connection. Not fresh, so that no call overtakes the check."""
+        """Return whether the connection still works. It is not fresh during the check, so that other calls wait for the
+        result."""
         (answer,) = self.send(_PING, 1, 0.0, CHECK_TIMEOUT)
         self.fresh = False
         await answer
@@ -104,16 +108,16 @@ class Wire(asyncio.Protocol):
         try:
             while (answer := parser.gets()) is not _INCOMPLETE:
                 future = waiting.popleft()[0]
-                if not future.done():  # a cancelled caller does no harm
+                if not future.done():  # The caller may have been cancelled.
                     future.set_result(answer)
-        except (RedisError, IndexError) as error:  # not the protocol; an answer nobody asked for
+        except (RedisError, IndexError) as error:  # A protocol error, or a reply without a call.
             self.lose(self._connector.translate(error))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lose(self._connector.translate(exc or ConnectionResetError("the server closed the connection")))
 
     def lose(self, error: BrokerError) -> None:
-        """End the connection; every call in flight fails with ``error``."""
+        """End the connection. Every call in flight fails with ``error``."""
         if self.lost is not None:
             return
         self.lost, self.fresh = error, False
@@ -130,8 +134,11 @@ class Wire(asyncio.Protocol):
         self._waiting.clear()
 
     def _look(self) -> None:
-        """One timer for all calls: the connection is lost when the first deadline has passed, and the server was silent for as
-        long as that call may take. While it answers, the others wait in line: thousands of calls may be in flight."""
+        """Check the deadlines. One timer serves all calls.
+
+        The connection is lost if the first deadline has passed and no data came for as long as that call's timeout. While the
+        server answers, later calls only wait for their turn: thousands may be in flight.
+        """
         self._timer, now = None, self._loop.time()
         if not self._waiting:
             self.fresh, self._rests_since = False, now
@@ -139,7 +146,7 @@ class Wire(asyncio.Protocol):
         deadline, patience = min((deadline, patience) for _, deadline, patience in self._waiting)
         deadline = max(deadline, self._heard + patience)
         if now - deadline >= LATE_SECONDS:
-            # The loop was held up; the answers may lie in the socket. Once more, after they have been read.
+            # The event loop was blocked, and replies may be waiting in the socket. Check again after they have been read.
             deadline = now + LATE_SECONDS / 2
             self._waiting = deque([(future, max(until, deadline), whole) for future, until, whole in self._waiting])
         elif now >= deadline:
@@ -149,7 +156,7 @@ class Wire(asyncio.Protocol):
 
 
 class Link:
-    """One connection, used by many at once. A broken one fails every call in flight and is replaced by the next call."""
+    """One connection shared by many callers. When it breaks, every call in flight fails, and the next call connects again."""
 
     def __init__(self, connector: Connector) -> None:
         self._connector = connector
@@ -157,22 +164,22 @@ class Link:
         self._preparing = SharedAttempt(self._prepare, self._why_closed)
         self._closed = False
         self.server: dict[str, str] = {}
-        """The server section of INFO, read on every connect: its run id tells one life of a server from the next."""
+        """The server section of INFO, read on every connect. Its run id changes with every restart of the server."""
         self.client_id = 0
-        """Of the connection; 0: not known."""
+        """The client id of the connection, or 0 if it is unknown."""
 
     @property
     def run_id(self) -> str:
-        """Which life of the server this link talks to; empty: not known."""
+        """The run id of the server process, or an empty string if it is unknown."""
         return self.server.get("run_id", "")
 
     async def ready(self) -> None:
-        """Connect if need be."""
+        """Connect, unless the connection is usable."""
         if self._wire is None or not self._wire.fresh:
             await self._usable()
 
     async def call(self, *command: Any, within: float = 0.0) -> Any:
-        """Send one command and wait for its answer, at most CALL_TIMEOUT, or ``within`` seconds if that is given."""
+        """Send one command and return its reply. The timeout is CALL_TIMEOUT, or ``within`` seconds if that is not 0."""
         wire = self._wire
         if wire is None or not wire.fresh:
             wire = await self._usable()
@@ -182,8 +189,10 @@ class Link:
         return answer
 
     async def call_together(self, commands: Sequence[tuple[Any, ...]], *, block: float = 0.0) -> list[Any]:
-        """Send several commands in one write; their answers, in order, at most CALL_TIMEOUT beyond ``block`` seconds later.
-        Raises the first error among them."""
+        """Send several commands in one write and return their replies in order. Raises the first error among them.
+
+        The timeout is ``block`` seconds plus CALL_TIMEOUT.
+        """
         wire = self._wire
         if wire is None or not wire.fresh:
             wire = await self._usable()
@@ -199,24 +208,24 @@ class Link:
             return answer
         error = self._connector.translate(answer)
         if has_moved(answer):
-            # The primary is elsewhere by now: the next call connects anew, and asks for the address again.
+            # Another server is the primary now. The next call resolves the address again and connects to it.
             self._connector.moves += 1
             wire.lose(error)
         return error
 
     async def close(self) -> None:
-        """Close the connection; calls in flight fail."""
+        """Close the connection. Calls in flight fail."""
         self._closed = True
         await self._preparing.cancel()
         if self._wire is not None:
             self._wire.lose(BrokerUnavailable(self._why_closed()))
-            await asyncio.sleep(0)  # the transport lets go of its socket on the next turn of the loop
+            await asyncio.sleep(0)  # The transport closes its socket in the next iteration of the event loop.
 
     def _why_closed(self) -> str:
-        return f"this process closed its connection to {self._connector.where}, because the app or worker that used it ended"
+        return f"this process closed its connection to {self._connector.where}, because its app or worker was closed"
 
     async def _usable(self) -> Wire:
-        """A connection that was used a moment ago, was checked, or is new."""
+        """Return a connection that was used recently, was just checked, or is new."""
         wire = self._wire
         if wire is not None and wire.lost is None and not wire.rested:
             return wire

@@ -1,4 +1,4 @@
-"""Openings: topics, groups and queues are made known before they are used, and made again if other hands destroy them."""
+"""Openings: create topics, groups and queues before they are used, and recreate them if another program deletes them."""
 
 from __future__ import annotations
 
@@ -16,27 +16,30 @@ from millstream.reporting import logs
 
 log = logs.logger("millstream.redis")
 
-GONE = "was gone from the server, with all that it held"
+GONE = "was missing on the server, with all its data"
 
 
 class Made(NamedTuple):
-    """A group that is new, or had lost its place in the log."""
+    """A group that is new, or had lost its position in the log."""
 
     group: str
     new: bool
     at: str
-    """After which entry it goes on."""
+    """The entry after which the group continues."""
     left: int
-    """How many entries are behind that one; -1: nobody knows."""
+    """Number of entries after that one, or -1 if it is unknown."""
 
 
 @dataclass(slots=True)
 class _Opened:
-    """What this broker has asked of a topic. If all was flushed, whoever notices first asks for all of it again, at once: a
-    group that is made later would miss what the others have settled meanwhile."""
+    """Everything this broker has requested for a topic.
+
+    After a flush, the first broker that notices requests all of it again in one call. A group that is recreated later would
+    miss the events that the other groups have settled by then.
+    """
 
     life: str = ""
-    """Which the topic had then."""
+    """The life of the topic when it was last opened. A topic that is recreated has another life."""
     groups: set[str] = field(default_factory=set)
     keep_ms: int | str = "="
     keep_count: int | str = "="
@@ -48,26 +51,26 @@ class _Read:
     """How far the list of topics was read for a prefix."""
 
     number: str = "0"
-    """Of the last topic that was looked at."""
+    """The number of the last topic that was read."""
     topics: set[str] = field(default_factory=set)
-    """Those whose names begin with the prefix."""
+    """Topics whose names start with the prefix."""
 
 
 class Openings:
-    """What one broker has opened, and how it finds that it was lost."""
+    """Opens queues and topics for one broker, and recreates what was lost."""
 
     def __init__(self, calls: Calls, repaired: Callable[[Address, str], None]) -> None:
         self._run = calls.run
         self._repaired = repaired
-        """Told of what was made again: the address, and what it was."""
+        """Called with the address and a description when something was recreated."""
         self._opened: dict[str, _Opened] = {}
         self._declared: set[str] = set()
-        """Queues that were made known."""
+        """Queues that were declared."""
         self._prefixes: dict[tuple[str, str], _Read] = {}
-        """Those that were opened before, each with its group: which topics they are in."""
+        """By prefix and group, for prefixes opened before: the topics that match."""
 
     async def declare(self, queue: Address) -> list[Made]:
-        """Make a queue or group known; of a group, whether it is new or had lost its place."""
+        """Create a queue or group if it does not exist. Return a group that is new or had lost its position, in a list."""
         if queue.is_queue:
             await self._run("declare", None, "queues", queue)
             self._declared.add(queue)
@@ -76,7 +79,7 @@ class Openings:
         return [each for each in made if each.group == queue.group]
 
     async def reopen(self, address: Address) -> None:
-        """Make a queue or topic that was opened before known again, with all that was asked of it."""
+        """Recreate a queue or topic that was opened before, with all its groups and settings."""
         if address.is_queue and address in self._declared:
             await self.declare(address)
         elif not address.is_queue and address.log in self._opened:
@@ -97,7 +100,7 @@ class Openings:
         return [each.group for each in made if each.new and each.group in groups]
 
     async def _prefixed(self, topic: str) -> dict[str, LogPosition]:
-        """Make a topic known; the groups it has because of how its name begins. It is new to them, so they get all of it."""
+        """Add a topic to the list of topics. Return the groups whose prefixes match its name; they start at its beginning."""
         known = (name.decode().partition(">") for name in await self._run("declare", None, "topics", topic))
         return {group: BEGINNING for group, _, prefix in known if topic.startswith(prefix)}
 
@@ -106,16 +109,17 @@ class Openings:
         read = before or _Read()
         noted = await self._look("SISMEMBER", prefix, group, read)
         if not noted:
-            if before is not None:  # all was flushed, or it was removed
+            if before is not None:  # The server was flushed, or the prefix was removed.
                 read = _Read()
                 await self._look("SISMEMBER", prefix, group, read)
-            # Before it is noted: whoever opens one of these topics afterwards would make the group at the beginning.
-            position = start if before is None else BEGINNING  # if it was lost, what is there came since
+            # Create the groups before the prefix is stored. Afterwards, a process that opens one of these topics creates the
+            # group at the beginning.
+            position = start if before is None else BEGINNING  # If the prefix was lost, all events were published since.
             for topic in read.topics.difference(known):
                 await self._open_groups(topic, {group: position})
             await self._look("SADD", prefix, group, read)
         self._prefixes[prefix, group] = read
-        if noted and len(read.topics) == len(known):  # all of them are known: topics stay
+        if noted and len(read.topics) == len(known):  # The caller knows all of them, since topics are never removed.
             return []
         new = sorted(read.topics.difference(known))
         for topic in new:
@@ -125,7 +129,8 @@ class Openings:
     async def remove_prefix(self, prefix: str, group: str, request: str = "") -> bool:
         read = _Read()
         known = await self._look("SISMEMBER", prefix, group, read)
-        # Known until it is in no topic, so that this can be sent again; then again: who opened one meanwhile still found it.
+        # The prefix is removed after its groups, so that this call can be repeated if it fails. Then the groups are removed a
+        # second time, because a process that opened a topic in between still found the prefix.
         for topic in read.topics if known else ():
             await self.remove_group(topic, group)
         removed = await self._look("SREM", prefix, group, read, request)
@@ -135,7 +140,7 @@ class Openings:
         return known or removed
 
     async def _look(self, verb: str, prefix: str, group: str, read: _Read, request: str = "") -> bool:
-        """Do this to a prefix, and read on in the list of topics. What the verb answered."""
+        """Run ``verb`` on a prefix and return its answer. Also read the new part of the list of topics."""
         name, more = f"{group}>{prefix}", 1
         answer = -1
         while more:
@@ -155,10 +160,13 @@ class Openings:
         keep_count: int | str = "=",
         followed: bool = False,
     ) -> list[Made]:
-        """The groups that are new or had lost their position, which is told. "=": retention stays as it is."""
+        """Create groups and return those that are new or had lost their position. Lost positions are reported.
+
+        ``"="`` leaves a retention setting unchanged.
+        """
         opened = self._opened.setdefault(topic, _Opened())
         asked = _opening({**prefixed, **groups}, keep_ms, keep_count, followed)
-        # What was there before begins at the beginning, wherever it once began: all that is there came after it was lost.
+        # If the topic was lost, its former groups start at the beginning, because all its events were published after the loss.
         instead = _opening(
             {**prefixed, **groups, **dict.fromkeys(opened.groups, BEGINNING)},
             opened.keep_ms if keep_ms == "=" else keep_ms,
@@ -178,25 +186,26 @@ class Openings:
         ]
         for each in made:
             if not each.new:
-                self.tell(Address.of_group(topic, each.group), "had lost its place in the log", each.at, each.left)
+                self.tell(Address.of_group(topic, each.group), "had lost its position in the log", each.at, each.left)
         return made
 
     async def restore(self, queue: Address) -> None:
-        """Make the consumer groups of a queue or group again."""
+        """Recreate the consumer groups of a queue or group."""
         if not queue.is_queue:
             await self._open_groups(queue.log, {queue.group: BEGINNING})
         made, waiting = await self._run("restore", queue, GROUP)
-        if made:  # if not, it was not gone, or another worker was quicker
+        if made:  # Otherwise it was not missing, or another worker has recreated it.
             self.tell(queue, lost_group(queue), "0-0", waiting)
 
     def tell(self, address: Address, what: str, at: str, left: int) -> None:
-        """That other hands destroyed something, once, by whoever made it again; and where it goes on."""
+        """Report that something was missing and was recreated, and where it continues. Only the process that recreated it
+        reports."""
         said = _lost(address, what, at, left)
         log.error("%s", said)
         self._repaired(address, said)
 
     async def remove_group(self, topic: str, group: str, request: str = "") -> bool:
-        """Remove a group with all it holds. False: there was none."""
+        """Remove a group with all its data. Return ``False`` if it did not exist."""
         if topic in self._opened:
             self._opened[topic].groups.discard(group)
         return bool(int(await self._run("remove_group", Address.of_group(topic, group), group, request)))
@@ -210,7 +219,7 @@ def _opening(groups: Mapping[str, LogPosition], keep_ms: int | str, keep_count: 
 def lost_group(address: Address) -> str:
     if address.is_queue:
         return "had lost its consumer group"
-    return f"had lost the consumer group of {'its dead letters' if address.is_dead else 'what it tries again'}"
+    return f"had lost the consumer group of its {'dead letters' if address.is_dead else 'retries'}"
 
 
 def _lost(address: Address, what: str, at: str, left: int) -> str:
@@ -218,11 +227,11 @@ def _lost(address: Address, what: str, at: str, left: int) -> str:
     where = "from the beginning" if at == "0-0" else f"after entry {at}"
     thing = "job" if address.is_queue else "event"
     if left < 0:
-        given = ": what follows is given, again if it was before"
+        given = f": all {thing}s from there are delivered, possibly again"
     elif left == 0:
-        given = ", where nothing waits"
+        given = f": no {thing} is waiting there"
     elif left == 1:
-        given = f": 1 {thing} is given, again if it was before"
+        given = f": 1 {thing} is delivered, possibly again"
     else:
-        given = f": {left:,} {thing}s are given, again if they were before"
-    return f"{whose} {what}; it is made again and goes on {where}{given}"
+        given = f": {left:,} {thing}s are delivered, possibly again"
+    return f"{whose} {what}; it was recreated and continues {where}{given}"

@@ -1,4 +1,4 @@
-"""RedisResults: endings pushed over one subscription per client."""
+"""RedisResults: the server pushes endings over one subscription per client."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from millstream.reporting import logs
 log = logs.logger("millstream.redis")
 
 RECONNECT_SECONDS = 0.5
-"""Between attempts to subscribe again after the connection was lost."""
+"""Seconds between attempts to subscribe after the connection was lost."""
 
 REFUSED_SECONDS = 30.0
-"""Between attempts to subscribe after the server refused it: rights change seldom."""
+"""Seconds between attempts to subscribe after the server refused it, since a user's rights rarely change."""
 
 QUIET_SECONDS = 5.0
-"""After so long without a message the server is asked whether it is there; no answer within CALL_TIMEOUT: it is not."""
+"""Seconds without a message after which the connection is checked with a PING. It is lost if no reply comes in CALL_TIMEOUT."""
 
 LOOK_SECONDS, LONGEST_LOOK_SECONDS = 1.0, 30.0
-"""A waiter also looks for the ending itself: first after the shorter time, then after twice as long each time, up to the other.
-No message comes from a worker whose user may not publish."""
+"""A waiting call also reads the ending itself: first after LOOK_SECONDS, then after twice as long each time, up to
+LONGEST_LOOK_SECONDS. This is needed because a worker whose user may not PUBLISH sends no notification."""
 
 POLL_SECONDS, LONGEST_POLL_SECONDS = 0.02, 1.0
-"""The same without a subscription."""
+"""The same intervals while there is no subscription."""
 
 _WAITING = 2
 
 Key = tuple[str, str]
-"""A queue, and the id of a job."""
+"""A queue and a job id."""
 
 
 class RedisResults(ResultStore):
-    """Registers waiters in the queue and hears of endings on a channel of its own; polls while it cannot subscribe."""
+    """Registers waiting calls in the queue and receives endings on its own channel. Polls while it cannot subscribe."""
 
     def __init__(self, connector: Connector, run: Callable[..., Awaitable[Any]], channel: str) -> None:
         self._connector = connector
@@ -53,7 +53,7 @@ class RedisResults(ResultStore):
         self._waiting: dict[Key, set[asyncio.Future[bytes]]] = {}
         self._subscriber: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()
-        """The first attempt to subscribe is over."""
+        """Set when the first attempt to subscribe has succeeded or failed."""
         self._subscribed = False
         self._closed = False
         self._leaving: set[asyncio.Task[None]] = set()
@@ -79,7 +79,7 @@ class RedisResults(ResultStore):
 
     def _why_closed(self) -> BrokerUnavailable:
         where = self._connector.where
-        return BrokerUnavailable(f"the connection to {where} was closed while this call waited for a result: its app ended")
+        return BrokerUnavailable(f"the connection to {where} was closed while this call waited for a result: its app closed")
 
     # -- waiting -----------------------------------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class RedisResults(ResultStore):
                     task.add_done_callback(self._leaving.discard)
 
     def _pauses(self) -> Iterator[float]:
-        """Seconds before each further look."""
+        """Yield the seconds to wait before each further read."""
         look, poll = LOOK_SECONDS, POLL_SECONDS
         while True:
             yield look if self._subscribed else poll
@@ -126,7 +126,8 @@ class RedisResults(ResultStore):
                 poll = min(2 * poll, LONGEST_POLL_SECONDS)
 
     async def _listen(self, key: Key) -> bytes | None:
-        """The job's ending, empty if it left none; None: it has not ended, and we are registered to hear of it."""
+        """Return the job's ending, or empty bytes if none was stored. ``None`` means that the job has not ended, and this
+        client is registered for its ending."""
         state, *ending = await self._run("listen", *key, self._channel)
         if state == _WAITING:
             return None
@@ -137,11 +138,11 @@ class RedisResults(ResultStore):
             return
         with contextlib.suppress(BrokerError):
             await self._run("unlisten", *key, self._channel)
-        # Whoever began to wait meanwhile may have been registered before this took the registration away.
+        # A call that began to wait during this request may have registered before the registration was removed.
         await self._listen_again(key)
 
     async def _listen_again(self, key: Key) -> None:
-        """Look again at what is being waited for, until the server has answered or nobody waits any more."""
+        """Read the ending of a job, until the server has answered or no call waits for it."""
         backoff = ServiceBackoff()
         while any(not future.done() for future in self._waiting.get(key, ())):
             try:
@@ -156,10 +157,10 @@ class RedisResults(ResultStore):
                     self._resolve(key, ending)
                 return
 
-    # -- hearing -----------------------------------------------------------------------------------------------------------
+    # -- the subscription --------------------------------------------------------------------------------------------------
 
     async def _subscribe(self) -> None:
-        """Keep one subscription alive; after every reconnect look again at all that is being waited for."""
+        """Keep one subscription alive. After every reconnect, read all endings that calls wait for."""
         while True:
             connection: AbstractConnection | None = None
             pause = RECONNECT_SECONDS
@@ -172,7 +173,7 @@ class RedisResults(ResultStore):
                 self._tried.set()
                 listening = asyncio.create_task(self._listen_to_all_again(list(self._waiting)))
                 try:
-                    while self._connector.moves == moves:  # else the primary is elsewhere, and so are the endings
+                    while self._connector.moves == moves:  # Otherwise another server is the primary and sends the endings.
                         kind, *_, data = await _next(connection)
                         if kind == b"message":
                             self._hear(data)
@@ -190,13 +191,13 @@ class RedisResults(ResultStore):
             await asyncio.sleep(pause)
 
     def _not_subscribed(self, error: Exception) -> float:
-        """Seconds until the next attempt. A server that is away is told by those who call it; other reasons are told here."""
+        """Return the seconds until the next attempt. Callers report an unreachable server; other errors are logged here."""
         error = error if isinstance(error, BrokerError) else self._connector.translate(error)
         if isinstance(error, BrokerUnavailable):
             return RECONNECT_SECONDS
         self._connector.warn(
-            f"results cannot be pushed to this process, so it polls for them, up to {LONGEST_POLL_SECONDS:g} s late: {error} "
-            f"The user needs the right to SUBSCRIBE to {self._channel.rpartition(':')[0]}:*"
+            f"results cannot be pushed to this process, so it polls for them, and gets them up to {LONGEST_POLL_SECONDS:g} s "
+            f"late: {error} Grant the user the right to SUBSCRIBE to {self._channel.rpartition(':')[0]}:*"
         )
         return REFUSED_SECONDS
 
@@ -208,8 +209,8 @@ class RedisResults(ResultStore):
         try:
             waiters, job_id, ending = data.split(b"\n", 2)
             key = address_of_waiters(waiters.decode()), job_id.decode()
-        except ValueError:  # from somebody else
-            log.debug("%d bytes on the channel of results that are no ending", len(data))
+        except ValueError:  # Another program published this.
+            log.debug("ignored a message of %d bytes on the channel of results, because it is not an ending", len(data))
             return
         self._resolve(key, ending)
 
@@ -222,11 +223,13 @@ class RedisResults(ResultStore):
         for future in self._waiting.get(key, ()):
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # whoever waits re-raises it; one whose own call fails first leaves no warning behind
+                # Mark the exception as retrieved: if the waiting call fails first for another reason, asyncio logs no warning.
+                future.exception()
 
 
 async def _next(connection: AbstractConnection) -> Any:
-    """The next push, or the answer to a PING after a quiet while. TimeoutError if the connection died silently."""
+    """Return the next push message, or the reply to a PING after QUIET_SECONDS. Raises TimeoutError if the connection is
+    dead."""
     try:
         async with asyncio.timeout(QUIET_SECONDS):
             return await read(connection)
@@ -234,5 +237,5 @@ async def _next(connection: AbstractConnection) -> Any:
         async with asyncio.timeout(CALL_TIMEOUT):
             try:
                 return await ask(connection, "PING")
-            except ResponseError as error:  # it is there, and refuses: as a server does that cannot write to its disk
+            except ResponseError as error:  # The server is there, but refuses PING because it cannot write to its disk.
                 return b"refused", str(error).encode()

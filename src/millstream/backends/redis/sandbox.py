@@ -1,4 +1,4 @@
-"""A namespace for a while: what the server uses meanwhile, and its end. Whatever else lives on the server is not touched."""
+"""A temporary namespace: measure the server's memory, and delete the namespace. Other data on the server is not touched."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from millstream.config import parse_url
 from millstream.errors import BrokerUnavailable
 
 PAGE = 1_000
-"""Keys looked at and deleted per call, so that no call holds the server long."""
+"""Keys scanned and deleted per call, so that no call blocks the server for long."""
 
 
 class Sandbox:
-    """One namespace of one server. Any verb may raise BrokerUnavailable."""
+    """One namespace on one server. Every method may raise BrokerUnavailable."""
 
     def __init__(self, url: str, namespace: str) -> None:
         self._redis: Any = Redis.from_url(url, protocol=2)  # pyright: ignore[reportUnknownMemberType]
@@ -26,13 +26,13 @@ class Sandbox:
         self._where = parse_url(url).safe
 
     def used_memory(self) -> int:
-        """Bytes, of the whole server."""
+        """Return the memory that the whole server uses, in bytes."""
         with self._translated():
             used: int = self._redis.info("memory")["used_memory"]
             return used
 
     def erase(self) -> int:
-        """Delete every key of the namespace, and nothing else; how many there were."""
+        """Delete every key of the namespace and nothing else. Return the number of deleted keys."""
         erased = 0
         with self._translated():
             for pattern in patterns(self._namespace):
