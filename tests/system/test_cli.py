@@ -96,7 +96,7 @@ def test_a_wrong_password_is_exit_code_3_and_not_repeated() -> None:
     with running_server("--requirepass", "right") as locked:
         answer = millstream("queues", url=locked.url.replace("unix://", "unix://:wrong@"))
     assert answer.returncode == 3
-    assert "Check the user, password and ACL" in answer.stderr and "wrong" not in answer.stderr.replace("WRONGPASS", "")
+    assert "Check the user and password in the URL" in answer.stderr and "wrong" not in answer.stderr.replace("WRONGPASS", "")
 
 
 # -- what reading does not do ----------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def test_on_a_terminal_the_doctors_way_out_stands_below_what_was_found(server: S
     assert terminal.end() == 0
     lines = [" ".join(line.split()) for line in re.sub(r"\x1b\[[0-9;]*m", "", terminal.text).splitlines()]
     assert lines[:2] == [server.url, "health check found"]
-    at = lines.index("warn queue default 1 job waiting, and nobody serves it")
+    at = lines.index("warn queue default 1 job waiting, but no worker serves this queue")
     assert lines[at + 1] == "→ start a worker: millstream worker module:app --queue default"
 
 

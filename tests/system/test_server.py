@@ -110,7 +110,7 @@ def test_a_group_that_was_destroyed_is_made_again(ledger: Ledger, workers: Worke
     jobs.app.enqueue_many_sync(jobs.note.bind(key) for key in wanted)
     everything_ran_once(ledger, wanted)
     (line,) = [line for line in worker.log.splitlines() if "lost its consumer group" in line]
-    assert "queue 'default' had lost its consumer group; it is made again and goes on from the beginning" in line
+    assert "queue 'default' had lost its consumer group; it was recreated and continues from the beginning" in line
 
 
 def test_jobs_wait_while_the_group_is_gone_and_nobody_serves_them(ledger: Ledger, workers: Workers, server: Server) -> None:
@@ -132,8 +132,8 @@ def test_a_worker_carries_on_when_everything_was_flushed(ledger: Ledger, workers
     assert ledger.runs("note-") == wanted
     assert worker.code is None
     assert jobs.app.inspector.queues_sync().count("default") == 1
-    (line,) = [line for line in worker.log.splitlines() if "queue 'default' was gone from the server" in line]
-    assert "it is made again and goes on from the beginning" in line
+    (line,) = [line for line in worker.log.splitlines() if "queue 'default' was missing on the server" in line]
+    assert "it was recreated and continues from the beginning" in line
 
 
 def test_a_full_server_can_be_emptied(ledger: Ledger, gate: Path, workers: Workers, server: Server) -> None:
@@ -153,7 +153,7 @@ def test_a_full_server_can_be_emptied(ledger: Ledger, gate: Path, workers: Worke
 def test_a_server_that_may_throw_jobs_away_is_warned_about(workers: Workers, server: Server) -> None:
     server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     worker = workers.start()
-    assert "maxmemory-policy is 'allkeys-lru': when it is full it may throw jobs away" in worker.log
+    assert "maxmemory-policy is 'allkeys-lru': when it is full, it may delete jobs" in worker.log
 
 
 def test_outcomes_are_kept_while_the_server_does_not_write(

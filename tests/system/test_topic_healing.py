@@ -73,8 +73,8 @@ def test_a_place_destroyed_under_workers_is_made_again_and_told_once(
     publish(100)
     until_handled(ledger, 100)
     until_polled(server)
-    (line,) = reports(pair, "had lost its place in the log")
-    assert "group 'easy' of topic 'numbers'" in line and f"it is made again and goes on after entry {last.decode()}" in line
+    (line,) = reports(pair, "had lost its position in the log")
+    assert "group 'easy' of topic 'numbers'" in line and f"it was recreated and continues after entry {last.decode()}" in line
     assert set(ledger.runs("easy-").values()) == {1}
     assert reports(pair, "NOGROUP") == []
 
@@ -86,9 +86,9 @@ def test_the_group_of_what_is_tried_again_is_made_again_and_told_once(
     publish(0)
     until_handled(ledger, 0)
     until_polled(server)
-    (line,) = reports(pair, "had lost the consumer group of what it tries again")
-    assert line.endswith("group 'easy' of topic 'numbers' had lost the consumer group of what it tries again; "
-                         "it is made again and goes on from the beginning, where nothing waits")  # fmt: skip
+    (line,) = reports(pair, "had lost the consumer group of its retries")
+    assert line.endswith("group 'easy' of topic 'numbers' had lost the consumer group of its retries; "
+                         "it was recreated and continues from the beginning: no event is waiting there")  # fmt: skip
     assert reports(pair, "NOGROUP") == []
 
 
@@ -101,7 +101,7 @@ def test_after_everything_was_flushed_workers_go_on_from_the_beginning_and_it_is
     publish(100)
     until_handled(ledger, 100)
     until_polled(server)
-    (line,) = reports(pair, "was gone from the server")
-    assert "group 'easy' of topic 'numbers'" in line and "it is made again and goes on from the beginning" in line
+    (line,) = reports(pair, "was missing on the server")
+    assert "group 'easy' of topic 'numbers'" in line and "it was recreated and continues from the beginning" in line
     assert set(ledger.runs("easy-").values()) == {1}
     assert all(worker.code is None for worker in pair)

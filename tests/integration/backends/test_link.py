@@ -378,7 +378,7 @@ async def test_a_plain_connection_to_a_port_with_tls_is_refused_and_named(tmp_pa
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     url = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0"
-    with pytest.raises(BrokerRefused, match=f"{url}: the server speaks TLS on this port; write rediss://"):
+    with pytest.raises(BrokerRefused, match=f"{url}: the server speaks TLS on this port. Use rediss://"):
         await Link(Connector(url)).call("PING")
     server.close()
 

@@ -725,7 +725,7 @@ def test_the_doctor_says_how_it_is(console: Console) -> None:
         "check": "queue default",
         "health": "warn",
         "found": "1 dead job",
-        "way_out": "look at them: millstream dead ls --queue default",
+        "way_out": "list them: millstream dead ls --queue default",
     }
     assert console("doctor").splitlines()[-1].endswith(" bad")
 

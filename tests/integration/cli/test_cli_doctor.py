@@ -150,23 +150,23 @@ async def nothing(server: Redis, keys: dict[str, str]) -> None:
     ("harm", "expected"),
     [
         (nothing, [("ok", "3 ready or running, 1 scheduled, 1 lease")]),
-        (trimmed, [("bad", "2 jobs of the index are gone: ")]),
-        (unscheduled, [("bad", "1 job held and never due: later")]),
-        (foreign, [("warn", "1 entry that the index does not know")]),
-        (letter_deleted, [("bad", "1 job of the index is gone: dead")]),
+        (trimmed, [("bad", "2 jobs in the index are missing: ")]),
+        (unscheduled, [("bad", "1 scheduled job without a due time: later")]),
+        (foreign, [("warn", "1 entry missing in the index")]),
+        (letter_deleted, [("bad", "1 job in the index is missing: dead")]),
         (paused, [("warn", "paused, with 4 jobs")]),
-        (lease_passed, [("warn", "4 jobs waiting, and nobody serves it")]),
+        (lease_passed, [("warn", "4 jobs waiting, but no worker serves this queue")]),
         (group_lost, [("warn", "its consumer group is missing")]),
         (
             leases_lost,
             [
-                ("bad", "1 job held by c, which has no lease and is not known to have lapsed"),
-                ("warn", "4 jobs waiting, and nobody serves it"),
+                ("bad", "1 job held by consumer c, which has no lease and is not marked as lapsed"),
+                ("warn", "4 jobs waiting, but no worker serves this queue"),
             ],
         ),
         (
             lapsed,
-            [("warn", "1 job left behind by consumers that lapsed"), ("warn", "4 jobs waiting, and nobody serves it")],
+            [("warn", "1 job still held by lapsed consumers"), ("warn", "4 jobs waiting, but no worker serves this queue")],
         ),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -232,14 +232,14 @@ async def retry_deleted(server: Redis, keys: dict[str, str]) -> None:
     ("harm", "expected"),
     [
         (nothing, []),
-        (retry_unscheduled, [("bad", "1 event held and never due: retried")]),
-        (retry_deleted, [("bad", "1 event of the index is gone: retried")]),
-        (place_lost, [("warn", "its place in the log is missing")]),
+        (retry_unscheduled, [("bad", "1 scheduled event without a due time: retried")]),
+        (retry_deleted, [("bad", "1 event in the index is missing: retried")]),
+        (place_lost, [("warn", "its position in the log is missing")]),
         (
             leases_lost,
             [
-                ("bad", "1 event held by c, which has no lease and is not known to have lapsed"),
-                ("warn", "3 events waiting, and nobody serves it"),
+                ("bad", "1 event held by consumer c, which has no lease and is not marked as lapsed"),
+                ("warn", "3 events waiting, but no worker serves this group"),
             ],
         ),
     ],
@@ -359,7 +359,7 @@ def test_the_groups_of_an_ordered_topic_are_examined_in_all_their_shards(embedde
 
     found = asyncio.run(examined(embedded_url, prepare))
     assert found["group g of topic t"] == [("warn", "1 key is stopped"), ("warn", "2 events dead")]
-    assert found["group h of topic t"] == [("warn", "2 events waiting, and nobody serves it")]
+    assert found["group h of topic t"] == [("warn", "2 events waiting, but no worker serves this group")]
 
 
 def test_a_queue_is_examined_in_all_its_shards(embedded_url: str) -> None:
@@ -372,7 +372,7 @@ def test_a_queue_is_examined_in_all_its_shards(embedded_url: str) -> None:
         await broker._commands.call("HSET", broker._names(Address("q:0"))["index"], "lost", "1-1")
 
     found = asyncio.run(examined(embedded_url, prepare))
-    assert found["queue q:0"] == [("bad", "1 job of the index is gone: lost")]
+    assert found["queue q:0"] == [("bad", "1 job in the index is missing: lost")]
     assert found["queue q"] == [("warn", "1 key is stopped"), ("warn", "2 dead jobs")]
 
 
