@@ -50,7 +50,7 @@ def test_another_number_of_shards_than_there_is_ends_it_with_2(workers: Workers,
     with_shards.topic("numbers", int, order_by=str, shards=2).publish_sync(1)
     worker = workers.launch(app="events:app")
     assert worker.wait() == 2, worker.log
-    assert worker.log.count("topic 'numbers' has 2 shards, and this app declares none") == 1
+    assert worker.log.count("topic 'numbers' has 2 shards, but this app declares none") == 1
     assert "millstream topics reshard numbers 0" in worker.log
 
 

@@ -1,4 +1,4 @@
-"""Waiting between attempts to reach a server that is away."""
+"""Backoff between attempts to reach an unreachable server."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ T = TypeVar("T")
 
 FIRST_SECONDS = 0.02
 LONGEST_SECONDS = 0.5
-"""For callers, who are waiting and will not do so for long."""
+"""Maximum pause for callers, who wait only for a few seconds."""
 
 START_SECONDS = 30.0
-"""For a worker that starts: how long it tries to reach a server that is away."""
+"""How long a starting worker tries to reach the server."""
 
 PATIENT_SECONDS = 1.0
-"""For services, of which a worker has several per queue: a worker of three queues uses 1.5 % of a core during an outage with
-this, 2.0 % with half of it."""
+"""Maximum pause for services. A worker has several services per queue: with three queues it uses 1.5 % of a core during an
+outage, and 2.0 % with half of this pause."""
 
 
 def pauses(longest: float = LONGEST_SECONDS) -> Iterator[float]:
-    """Seconds to wait before each new try, for ever: doubling, with jitter, so that a fleet does not come back in step."""
+    """Yield the seconds to wait before each retry, without end. They double up to ``longest`` and have jitter, so that many
+    clients do not reconnect at the same moment."""
     limit = FIRST_SECONDS
     while True:
         yield limit * (0.5 + 0.5 * random.random())
@@ -34,8 +35,10 @@ def pauses(longest: float = LONGEST_SECONDS) -> Iterator[float]:
 async def patiently(
     verb: Callable[[], Awaitable[T]], deadline: float, missed: Callable[[BrokerUnavailable], object] = lambda _: None
 ) -> T:
-    """Do one thing; while the server is away try again until the deadline, a time of the running loop. Every such error is
-    passed to ``missed``, which may raise it to end the attempts."""
+    """Call ``verb``. While the server is unreachable, retry until the deadline, a time of the running loop.
+
+    Every such error is passed to ``missed``, which may raise it to end the retries.
+    """
     loop = asyncio.get_running_loop()
     for pause in pauses():
         try:
@@ -49,7 +52,7 @@ async def patiently(
 
 
 class ServiceBackoff:
-    """Counts the tries of a service, and waits between them."""
+    """Counts the attempts of a service and waits between them."""
 
     def __init__(self) -> None:
         self.tries = 0

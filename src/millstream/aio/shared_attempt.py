@@ -1,4 +1,4 @@
-"""One attempt for all who wait: what a slow or failing step is worth to everyone who asks for it at the same time."""
+"""One attempt shared by all concurrent callers, for a step that may be slow or fail, such as connecting."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 class SharedAttempt(Generic[T]):
-    """Runs at most one attempt at a time. Everyone who asks during an attempt gets its result, or its error.
+    """Runs at most one attempt at a time. All callers during an attempt get its result or its error.
 
-    A caller that is cancelled leaves the attempt to the others. ``cancel`` fails all of them with BrokerUnavailable.
+    Cancelling a caller does not cancel the attempt. ``cancel`` fails all callers with BrokerUnavailable.
     """
 
     def __init__(self, attempt: Callable[[], Coroutine[Any, Any, T]], cancelled: Callable[[], str]) -> None:
@@ -54,6 +54,6 @@ class SharedAttempt(Generic[T]):
 
 
 def _mark_retrieved(task: asyncio.Task[Any]) -> None:
-    """An error that nobody waits for any more leaves no warning behind."""
+    """Mark the error as retrieved, so that an error without a waiter causes no warning."""
     if not task.cancelled():
         task.exception()

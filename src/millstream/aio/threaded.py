@@ -1,4 +1,4 @@
-"""Event loops in threads of our own: like ``asyncio.run``, but they can end while the process does."""
+"""Event loops in our own threads: like ``asyncio.run``, but the loop can also end while the process is exiting."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ R = TypeVar("R")
 
 
 def run_in_thread(main: Coroutine[Any, Any, R]) -> R:
-    """Run a coroutine on a loop of this thread, then cancel what is left on the loop, close its generators and the loop itself.
+    """Run a coroutine on a new loop of this thread, then cancel the remaining tasks and close the generators and the loop.
 
-    ``asyncio.run`` also waits for the loop's default executor, and starts a thread to do so. From Python 3.12 on a process
-    that is ending refuses to start threads, so the end of the loop would fail there. ``loop.close()`` lets the executor's idle
-    threads end without waiting for them.
+    ``asyncio.run`` also starts a thread that waits for the loop's default executor. From Python 3.12 on, an exiting process
+    cannot start threads, so closing the loop would fail. ``loop.close()`` does not wait for the executor's idle threads.
     """
     try:
         loop = asyncio.new_event_loop()

@@ -1,6 +1,6 @@
-"""The client: gathering concurrent enqueues, one client per process and event loop, sync versions.
+"""The client: batches concurrent enqueues, keeps one connection per process and event loop, and provides sync versions.
 
-It knows brokers, messages and codecs; tasks and jobs, which users hold, stand on it.
+It uses brokers, messages and codecs. Tasks and jobs, the objects that users hold, build on it.
 """
 
 from millstream.client.background import run_sync, sync_version

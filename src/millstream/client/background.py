@@ -1,4 +1,4 @@
-"""Sync versions: every awaited verb for callers without an event loop, run on one background loop per process."""
+"""Sync versions of async methods, for callers without an event loop. They run on one background loop per process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 STOP_SECONDS = 2.0
-"""How long the end of the process waits for the background loop to close its connections."""
+"""How long a process that is exiting waits for the background loop to close its connections."""
 
 
 class Background:
-    """A daemon thread with an event loop, started at first use and closed at exit; a forked child starts its own."""
+    """A daemon thread with an event loop, started at first use and stopped at exit. A forked child starts its own."""
 
     def __init__(self) -> None:
         self._starting = threading.Lock()
@@ -31,17 +31,20 @@ class Background:
         self._stopped: asyncio.Event | None = None
         self._inherited: list[object] = []
         self._ending = False
-        """The process is ending: the loop is closed and stays so."""
+        """The process is exiting: the loop is closed and must not start again."""
 
     def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine there and wait for it. An interrupt cancels it. UsageError if its thread cannot be started."""
+        """Run a coroutine on the background loop and return its result. An interrupt cancels it.
+
+        Raises UsageError if the thread cannot be started.
+        """
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop or self._start())
         except RuntimeError as error:
             coroutine.close()
             if self._ending:
                 _rest_if_daemon()
-            raise UsageError(f"a sync call needs a thread with an event loop, and none can be started: {error}") from error
+            raise UsageError(f"a sync call needs a background thread, which cannot be started: {error}") from error
         try:
             return future.result()
         except BaseException:
@@ -51,7 +54,7 @@ class Background:
             raise
 
     def stop(self) -> None:
-        """Close the clients of the loop, then the loop. The next use starts another."""
+        """Close the clients of the loop, then the loop. The next use starts a new loop."""
         loop, thread, stopped = self._loop, self._thread, self._stopped
         if loop is None or thread is None or stopped is None:
             return
@@ -60,12 +63,13 @@ class Background:
         thread.join(STOP_SECONDS)
 
     def end(self) -> None:
-        """At the end of the process: stop. Calls of daemon threads neither return nor raise from now on."""
+        """Stop, because the process is exiting. From now on, calls from daemon threads neither return nor raise."""
         self._ending = True
         self.stop()
 
     def forget(self) -> None:
-        """In a forked child: the thread stayed behind. Its loop is kept, because closing it would reach into the parent's."""
+        """Reset in a forked child, where the thread does not exist. The loop is kept open: closing it would affect the parent's
+        loop."""
         self._inherited.append(self._loop)
         self._starting = threading.Lock()
         self._thread = self._loop = self._stopped = None
@@ -73,7 +77,7 @@ class Background:
 
     def _start(self) -> asyncio.AbstractEventLoop:
         if self._ending:
-            raise RuntimeError("the process is ending")
+            raise RuntimeError("the process is exiting")
         with self._starting:
             if self._loop is None:
                 started, failed = threading.Event(), list[OSError]()
@@ -95,28 +99,29 @@ class Background:
 
         try:
             run_in_thread(serve())
-        except OSError as error:  # no file is left for an event loop
+        except OSError as error:  # no file descriptor is left for an event loop
             failed.append(error)
         finally:
             started.set()
 
 
 background = Background()
-"""The one module global, by promise: sync calls of all apps share one loop per process."""
+"""The only module global: sync calls of all apps share one loop per process."""
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which has no forks
+if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(after_in_child=background.forget)
 atexit.register(background.end)
 
 
 def _rest_if_daemon() -> None:
-    """In a daemon thread wait for the end of the process: an error raised there would be printed, and concern nobody."""
+    """In a daemon thread, block until the process exits. An error raised there would print a useless traceback."""
     if threading.current_thread().daemon:
         threading.Event().wait()
 
 
 def run_sync(name: str, verb: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R:
-    """``verb(*args, **kwargs)`` on the background loop; UsageError inside a running loop, which it would block."""
+    """Run ``verb(*args, **kwargs)`` on the background loop. Raises UsageError in a thread with a running event loop, which the
+    call would block."""
     if _in_a_loop():
         raise UsageError(f"{name}_sync() would block the running event loop: use `await ….{name}(…)` here")
     return background.run(verb(*args, **kwargs))
@@ -131,7 +136,7 @@ def _in_a_loop() -> bool:
 
 
 def sync_version(verb: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[S, P], R]:
-    """The sync version of an async method: ``result_sync = sync_version(result)``."""
+    """Return the sync version of an async method: ``result_sync = sync_version(result)``."""
     name = verb.__name__
 
     @functools.wraps(verb)
@@ -140,5 +145,5 @@ def sync_version(verb: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> C
 
     sync.__name__ = f"{name}_sync"
     sync.__qualname__ = f"{verb.__qualname__}_sync"
-    sync.__doc__ = f"``{name}`` for code without an event loop; inside one it raises UsageError."
+    sync.__doc__ = f"``{name}`` for code without an event loop. Raises UsageError in a thread with a running event loop."
     return sync

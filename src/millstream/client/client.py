@@ -1,4 +1,4 @@
-"""A client: one broker on one event loop, and everything an app's users ask of it."""
+"""A client: one broker on one event loop, and the operations that apps, tasks and jobs need."""
 
 from __future__ import annotations
 
@@ -32,33 +32,34 @@ T = TypeVar("T")
 
 SENDER_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 SENDER_LENGTH = 11
-"""57 random bits: of a million clients of a queue a day, two are alike once in 260,000 days. An id is stored twice per job."""
+"""57 random bits: with a million clients of a queue per day, a collision happens once in 260,000 days. Short, because each job
+stores its id twice."""
 
 
 AT_ONCE = 200
-"""Queues that are searched for a job at a time."""
+"""Number of queues searched for a job at the same time."""
 
 
 class Backend(Protocol):
-    """Where an app's queues are."""
+    """The place where an app's queues are stored."""
 
     @property
     def where(self) -> str:
-        """The place in words, for messages. Holds no password."""
+        """Description for messages. Contains no password."""
         ...
 
     async def connect(self) -> Broker:
-        """A broker for the running loop, open. Raises what ``Broker.open`` raises."""
+        """Return an open broker for the running loop. Raises what ``Broker.open`` raises."""
         ...
 
 
 def new_sender() -> str:
-    """An incarnation nobody else has."""
+    """Return a new unique sender id."""
     return "".join(secrets.choice(SENDER_ALPHABET) for _ in range(SENDER_LENGTH))
 
 
 class Client:
-    """Belongs to the running loop; connects at first use and closes with the loop (``asyncio.run`` does so too)."""
+    """A client of the running event loop. It connects at first use and closes with the loop, also under ``asyncio.run``."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class Client:
         new_sender: Callable[[], str] = new_sender,
     ) -> None:
         self.entered = 0
-        """How many ``async with`` blocks are open."""
+        """Number of open ``async with`` blocks."""
         self.loop = asyncio.get_running_loop()
         self.reporter = Reporter(observers, log)
         self._backend = backend
@@ -84,27 +85,27 @@ class Client:
         self._broker: Broker | None = None
         self._connecting = SharedAttempt(self._connect, self._why_closed)
         self._failed: BrokerUnavailable | None = None
-        """Why the last attempt to connect failed; ``None`` after one that did not."""
+        """Error of the last attempt to connect, or ``None`` if it succeeded."""
         self._publishers: dict[Address, Publisher] = {}
         self._until_shutdown: AsyncGenerator[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._beside: set[asyncio.Task[None]] = set()
         self._explained: dict[tuple[str, str], float] = {}
-        """When a job of a queue and task was last explained, in loop time."""
+        """Loop time of the last explanation, by queue and task."""
         self._closed = False
-        """Nothing connects any more: calls that are still in flight fail, and do not leave a connection behind."""
+        """No new connection is made. Calls still in flight fail instead of leaving a connection behind."""
 
     @property
     def where(self) -> str:
-        """The server in words, for messages. Holds no password."""
+        """Description of the server for messages. Contains no password."""
         return self._backend.where
 
     async def broker(self) -> Broker:
-        """The broker, open."""
+        """Return the broker, connected."""
         return self._broker or await self._connecting.run()
 
     async def _connect(self) -> Broker:
-        if self._broker is not None:  # since the caller has looked
+        if self._broker is not None:  # connected since the caller checked
             return self._broker
         if self._closed:
             raise BrokerUnavailable(self._why_closed())
@@ -114,7 +115,7 @@ class Client:
             self._failed = error
             raise
         self._broker, self._failed = broker, None
-        # The loop's shutdown closes every async generator begun on it: ours closes the connections.
+        # When the loop shuts down it closes all its async generators. This one closes the connections.
         self._until_shutdown = self._close_at_shutdown()
         await anext(self._until_shutdown)
         return broker
@@ -131,8 +132,10 @@ class Client:
         return broker
 
     async def open_declared(self, addresses: Sequence[Address]) -> Broker:
-        """The broker, open, with all topics, groups and prefixes that the app declares by now, for a worker that serves these
-        addresses. ShardsChanged if one of them has another number of shards than is declared."""
+        """Return the broker after opening all topics, groups and prefixes declared so far, for a worker of these addresses.
+
+        Raises ShardsChanged if one of the addresses has a different number of shards than declared.
+        """
         broker = await self.broker()
         await self.opening.to_serve(broker, addresses)
         return broker
@@ -141,7 +144,10 @@ class Client:
         self.reporter.tell("maintenance", address, BrokerError(what))
 
     async def ask(self, verb: Callable[[Broker], Awaitable[T]]) -> T:
-        """Do one thing; while the server is away try again, at most PATIENCE_SECONDS. Every verb may be sent twice."""
+        """Call ``verb`` with the broker. While the server is unreachable, retry for at most PATIENCE_SECONDS.
+
+        The verb must be safe to send twice.
+        """
         deadline = self.loop.time() + PATIENCE_SECONDS
         for pause in pauses():
             try:
@@ -153,7 +159,8 @@ class Client:
         raise AssertionError("unreachable: pauses never end")
 
     async def _broker_by(self, deadline: float) -> Broker:
-        """The broker, open, or BrokerUnavailable at that loop time: the attempt goes on for those who wait longer."""
+        """Return the connected broker, or raise BrokerUnavailable at the deadline, a loop time. The connection attempt
+        continues for callers with a later deadline."""
         try:
             async with asyncio.timeout_at(deadline):
                 return await self.broker()
@@ -161,7 +168,8 @@ class Client:
             raise BrokerUnavailable(self.why_silent(PATIENCE_SECONDS)) from self._failed
 
     def why_silent(self, seconds: float) -> str:
-        """Where the server is, and why a call got no answer within this time: as far as this client knows."""
+        """Return the text of an error for a call without an answer: where the server is, and what this client knows about the
+        cause."""
         where = self._backend.where
         if self._broker is not None:
             return (
@@ -172,18 +180,19 @@ class Client:
             return f"no connection to {where} within {seconds:g} s. The last attempt failed: {self._failed}"
         return (
             f"no connection to {where} within {seconds:g} s: the first attempt has not ended. Check that the server is up, "
-            "that the address is right, and that no firewall drops the packets"
+            "that the address is right, and that no firewall drops packets"
         )
 
     def _why_closed(self) -> str:
         return (
-            f"the connection to {self._backend.where} was closed while a call used it: its app was left, dropped or overridden"
+            f"the connection to {self._backend.where} was closed during a call, because its app was closed, garbage-collected "
+            "or overridden"
         )
 
     # -- sending -----------------------------------------------------------------------------------------------------------
 
     async def send(self, template: Template, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, bool, Address]:
-        """Enqueue one job; its id, whether this call created it, and its address. What goes wrong concerns this job alone."""
+        """Enqueue one job. Return its id, whether this call created it, and its address. An error affects only this job."""
         payload = template.pack(args, kwargs)
         publisher = self._publishers.get(template.queue) or self.publisher(template.queue)
         key, outbox = publisher.choose(template, args, kwargs)
@@ -194,7 +203,7 @@ class Client:
         return post.id, publisher.created(outbox.address, post, answer[0]), outbox.address
 
     def publisher(self, address: Address) -> Publisher:
-        """This client's one publisher to a queue, or to a topic by its address."""
+        """Return this client's publisher for the address of a queue or topic."""
         publisher = self._publishers.get(address)
         if publisher is None:
             publisher = Publisher(address, self._queues, self._topics, self.opening, self, self._new_sender)
@@ -202,13 +211,13 @@ class Client:
         return publisher
 
     def now_ms(self) -> int:
-        """This machine's wall clock, shown to people."""
+        """Return the wall clock of this machine in epoch milliseconds. For display only."""
         return int(self._clock() * 1000)
 
     # -- finding -----------------------------------------------------------------------------------------------------------
 
     async def addresses(self, address: Address) -> list[Address]:
-        """Where the messages of a queue or group are: its own address, or those of its shards, as many as the server knows."""
+        """Return where the messages of a queue or group are: its own address, or the addresses of its shards on the server."""
 
         async def look(broker: Broker) -> list[Address]:
             await self.opening.note(broker, address.sharded)
@@ -219,12 +228,12 @@ class Client:
         return await self.ask(look)
 
     async def find_job(self, addresses: Sequence[Address], job_id: str) -> Address | None:
-        """At which of these addresses a job is known; None: at none."""
+        """Return which of these addresses knows a job, or ``None``."""
         statuses = await asyncio.gather(*(self.ask(partial(_status, address, job_id)) for address in addresses))
         return next((address for address, status in zip(addresses, statuses, strict=True) if status != "unknown"), None)
 
     async def find_everywhere(self, job_id: str) -> list[Address]:
-        """The addresses of all queues of the namespace, or of their shards, that know a job."""
+        """Return the addresses of all queues or shards in the namespace that know a job."""
         names = await self.ask(lambda broker: broker.inspector.queues())
         found: list[Address] = []
         for start in range(0, len(names), AT_ONCE):
@@ -234,20 +243,20 @@ class Client:
         return found
 
     async def of_all(self, address: Address, verb: Callable[[Address, Broker], Awaitable[T]]) -> list[T]:
-        """Do one thing to a queue or group: once, or to each of its shards, all at the same time; what came of it, in their
-        order."""
+        """Call ``verb`` for a queue or group, or concurrently for each of its shards. Return the answers in shard order."""
         return await asyncio.gather(*(self.ask(partial(verb, each)) for each in await self.addresses(address)))
 
     # -- closing -----------------------------------------------------------------------------------------------------------
 
     def in_background(self, verb: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do something beside what callers wait for."""
+        """Run something that no caller waits for."""
         task = self.loop.create_task(verb())
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
 
     def may_explain(self, queue: str, task: str, seconds: float) -> bool:
-        """Whether to look why a job waits: once in ``seconds`` for all jobs of a task. Each look is several calls."""
+        """Return whether to find out why a job waits: at most once per ``seconds`` for a task, because it takes several
+        calls."""
         now = self.loop.time()
         if now < self._explained.get((queue, task), -math.inf) + seconds:
             return False
@@ -255,7 +264,7 @@ class Client:
         return True
 
     async def close(self) -> None:
-        """Wait for what is being sent, then close every connection for good. Idempotent."""
+        """Wait for sends in progress, then close every connection permanently. Idempotent."""
         await self._flush()
         self._closed = True
         await self._disconnect()
@@ -277,12 +286,12 @@ class Client:
             await guard.aclose()
 
     def never_left(self) -> None:
-        """It was entered, and its loop or its app is gone."""
+        """Report that the app was entered, and its loop or the app itself no longer exists."""
         error = ResourceWarning("an app was entered (`async with app`) and never left")
         self.reporter.tell("unclosed", None, error)
 
     def close_soon(self) -> None:
-        """Close from anywhere: another thread, or a finalizer."""
+        """Close soon. Callable from any thread and from a finalizer."""
         with suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(self._begin_to_close)
 
@@ -298,7 +307,7 @@ class Client:
         finally:
             self._until_shutdown = None
             await self._flush()
-            await self._disconnect()  # and not for good: the loop may be run again
+            await self._disconnect()  # not permanently: the loop may run again
 
 
 def _status(address: Address, job_id: str, broker: Broker) -> Awaitable[Status]:

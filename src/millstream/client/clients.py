@@ -1,4 +1,4 @@
-"""An app's clients: one per process and event loop, made at first use, gone with their loop."""
+"""An app's clients: one per process and event loop, created at first use and closed with the loop."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ByLoop = dict[asyncio.AbstractEventLoop, Client]
 
 
 class Clients:
-    """Holds no socket, thread or loop until ``here`` is used. A forked child begins anew.
+    """Holds no socket, thread or loop until ``here`` is used. A forked child starts with new clients.
 
-    Whoever drops it need not close it: its clients are closed by their loops, and a ResourceWarning is given only if the app
-    was entered and never left.
+    It needs no explicit close: the clients are closed by their loops. A ResourceWarning is issued only if the app was entered
+    and never left.
     """
 
     def __init__(
@@ -45,24 +45,24 @@ class Clients:
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._by_loop: ByLoop = {}
-        # Keeps the clients alive until they are closed: the garbage collector would take their connections first.
+        # Keeps the clients alive until they are closed. Otherwise the garbage collector would drop their connections first.
         self._abandoned = weakref.finalize(self, _abandon, self._by_loop, self._pid)
         self._abandoned.atexit = False
 
     @property
     def backend(self) -> Backend:
-        """Where the queues are, chosen at first use."""
+        """The backend, chosen at first use."""
         if self._backend is None:
             self._backend = self._choose_backend()
         return self._backend
 
     @property
     def where(self) -> str:
-        """Where the queues are, in words, for messages."""
+        """Description of the backend for messages."""
         return self.backend.where
 
     def here(self) -> Client:
-        """The client of the running loop."""
+        """Return the client of the running loop."""
         loop = asyncio.get_running_loop()
         client = self._by_loop.get(loop)
         if client is None or self._pid != os.getpid():
@@ -70,13 +70,13 @@ class Clients:
         return client
 
     def drop(self, client: Client) -> None:
-        """Let the next use of its loop make another one."""
+        """Forget a client. The next use on its loop creates a new one."""
         if self._by_loop.get(client.loop) is client:
             del self._by_loop[client.loop]
 
     @contextmanager
     def override(self, backend: Backend) -> Generator[None]:
-        """Everything inside goes to another backend, through clients of its own, which are closed at the end."""
+        """Use another backend inside the block, with separate clients that are closed at its end."""
         outer = self._backend, self._by_loop
         self._backend, self._by_loop = backend, {}
         try:
@@ -89,7 +89,7 @@ class Clients:
 
     def _admit(self, loop: asyncio.AbstractEventLoop) -> Client:
         if self._pid != os.getpid():
-            # Kept, never closed: these sockets and selectors are shared with the parent, who still uses them.
+            # Kept and never closed: the parent process shares these sockets and selectors and still uses them.
             self._inherited.append(self._by_loop)
             self._abandoned.detach()
             self._begin()

@@ -1,4 +1,4 @@
-"""Reading through whichever client is at hand, shards as one, with sync versions."""
+"""The inspector of an app: reads through the client of the running loop, combines shards, and has sync versions."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ if TYPE_CHECKING:
     from millstream.broker.explaining import Facts
 
 AT_ONCE = 50
-"""Topics asked about at a time."""
+"""Number of topics queried at the same time."""
 
 
 class ClientInspector(Inspector):
-    """``app.inspector``: the truth from the server, from any loop, and without one by the ``_sync`` versions.
+    """``app.inspector``: reads the current state from the server. Works on any event loop, or without one through the ``_sync``
+    versions.
 
-    A queue, topic or group with shards is their sum, and a job is found in whichever of them it is; what is told of one job
-    names its shard, ``mail:3``. The shards are there too, each by its own address.
+    The state of a sharded queue, topic or group is the sum of its shards, and a job is found in any of them. The description
+    of a job names its shard, for example ``mail:3``. Each shard can also be inspected by its own address.
     """
 
     def __init__(self, clients: Clients) -> None:
@@ -49,7 +50,7 @@ class ClientInspector(Inspector):
         return known[0] if known else "unknown"
 
     async def why(self, queue: str, job_id: str) -> Why:
-        """Why a job is not running; see ``Inspector.why``. Of a queue with shards, the one that knows the job answers."""
+        """Return why a job is not running; see ``Inspector.why``. In a sharded queue, the shard that has the job answers."""
         found = await self._clients.here().of_all(Address(queue), lambda at, broker: broker.inspector.why(at, job_id))
         return next((why for why in found if why.code != "unknown"), found[0])
 
@@ -83,7 +84,7 @@ class ClientInspector(Inspector):
         return await self._clients.here().ask(lambda broker: broker.inspector.topic(name))
 
     async def addresses(self) -> list[str]:
-        """Every queue by its name, then every group by its topic's and its own: ``topic/group``."""
+        """Return the names of all queues, then all groups as ``topic/group``."""
         names, groups = await self.topics(), list[str]()
         for start in range(0, len(names), AT_ONCE):
             topics = await asyncio.gather(*map(self.topic, names[start : start + AT_ONCE]))
@@ -91,7 +92,7 @@ class ClientInspector(Inspector):
         return [*await self.queues(), *groups]
 
     async def spread(self, address: str) -> list[str]:
-        """Where the messages of a queue or group are: the addresses of its shards, or its own if it has none."""
+        """Return where the messages of a queue or group are: the addresses of its shards, or its own address."""
         return [*map(str, await self._clients.here().addresses(Address(address)))]
 
     async def shards(self, address: str) -> int:
@@ -163,7 +164,8 @@ class ClientInspector(Inspector):
 
 
 def _rank(view: JobView) -> Any:
-    """By what the jobs of several shards are one list: when they died or are due, who runs them, since when they wait."""
+    """Return the sort key that merges the jobs of several shards into one list: time of death, due time, consumer, or time of
+    enqueueing."""
     if view.letter is not None:
         return view.letter.died_at
     if view.status == "scheduled":

@@ -1,4 +1,4 @@
-"""Looking after what has order and shards: stopped keys, places in the log, and how many shards there are."""
+"""Maintenance of ordered and sharded queues and topics: stopped keys, positions in the log, and the number of shards."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from millstream.model.ordering import Key, key_bytes
 
 
 async def clear_key(client: Client, address: Address, what: str, key: Key, replay: bool) -> int:
-    """Let a stopped key of a queue or group go on; how many letters were replayed. UsageError if it is not stopped."""
+    """Resume a stopped key of a queue or group. Return the number of replayed dead letters.
+
+    Raises UsageError if the key is not stopped.
+    """
     data = key_bytes(key, f"clear of {what}")
     for answer in await client.of_all(address, partial(_clear, key=data, replay=replay, request=new_request())):
         if answer is not None:
             return answer
-    raise UsageError(f"key {key_text(data)!r} of {what} is not stopped: stopped_keys() says which are")
+    raise UsageError(f"key {key_text(data)!r} of {what} is not stopped: stopped_keys() returns the stopped keys")
 
 
 def _clear(address: Address, broker: Operating, *, key: bytes, replay: bool, request: str) -> Awaitable[int | None]:
@@ -29,12 +32,15 @@ def _clear(address: Address, broker: Operating, *, key: bytes, replay: bool, req
 
 
 async def seek(client: Client, group: Address, what: str, to: LogPosition) -> None:
-    """Move a group's position in the log, or in the logs of all shards. UsageError: no such group, or no such position."""
+    """Move a group's position in the log, or in the logs of all shards.
+
+    Raises UsageError if the group does not exist or the position is not valid.
+    """
     addresses = await client.addresses(group)
     if len(addresses) > 1 and isinstance(to, str) and to not in (BEGINNING, END):
         raise UsageError(
-            f"{what} has {len(addresses)} shards, each with a log and ids of its own, so the entry {to!r} is no place in all "
-            f"of them: say a moment, {BEGINNING!r} or {END!r}"
+            f"{what} has {len(addresses)} shards, each with its own log and entry ids, so entry {to!r} is not a position in "
+            f"all of them: use a time, {BEGINNING!r} or {END!r}"
         )
     request = new_request()
     if not any(await client.of_all(group, lambda at, broker: broker.seek(at, to, request=request))):
@@ -42,10 +48,10 @@ async def seek(client: Client, group: Address, what: str, to: LogPosition) -> No
 
 
 async def reshard(client: Client, address: Address, shards: int) -> None:
-    """Change how many shards a queue, or a topic by its address, has; 0: none. ShardsInUse if something is on its way, or a key
-    is stopped: it would go on in another shard.
+    """Change the number of shards of a queue or topic. 0 means not sharded.
 
-    The groups of a topic are in the new shards from their beginning, and what is paused is paused there too.
+    Raises ShardsInUse if it has unfinished messages, or a stopped key, which would resume in another shard. In new shards the
+    groups of a topic start at the beginning, and paused queues and groups stay paused.
     """
     before = await client.addresses(address)
     await client.ask(partial(_prepare, address=address, before=before, shards=shards))
@@ -56,7 +62,7 @@ async def reshard(client: Client, address: Address, shards: int) -> None:
 
 async def _prepare(broker: Broker, *, address: Address, before: Sequence[Address], shards: int) -> None:
     if list(before) == address.shards(shards):
-        return  # it has that number already: nothing moves
+        return  # the number does not change
     new = [each for each in address.shards(shards) if each not in before]
     if address.is_queue:
         states = [await broker.inspector.queue(each) for each in before]
@@ -76,11 +82,11 @@ async def _prepare(broker: Broker, *, address: Address, before: Sequence[Address
 
 def _refuse_stopped(address: Address, stopped: int) -> None:
     if stopped:
-        raise ShardsInUse(f"{address!r} has {stopped:,} stopped keys, which would go on in other shards: clear them first")
+        raise ShardsInUse(f"{address!r} has {stopped:,} stopped keys, which would resume in other shards: clear them first")
 
 
 async def _clean(broker: Operating, *, address: Address, before: Sequence[Address], shards: int) -> None:
-    """Nothing is kept for groups where nothing is published any more."""
+    """Remove the groups from the shards that no longer exist."""
     after = address.shards(shards)
     for each in before if not address.is_queue else ():
         if each not in after:

@@ -1,4 +1,4 @@
-"""Opening: what an app declares is made known on the server before it is used."""
+"""Opening: registers an app's declared queues, topics, groups and prefixes on the server before they are used."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TopicDeclaration(Protocol):
 
 
 class PrefixDeclaration(Protocol):
-    """A group of topics by the beginnings of their names, as an app declares it."""
+    """A group of all topics whose names begin with a prefix, as an app declares it."""
 
     @property
     def prefix(self) -> str: ...
@@ -43,7 +43,7 @@ class PrefixDeclaration(Protocol):
 
 
 class Opening:
-    """What of an app's declarations one broker has been told."""
+    """Tracks which of an app's declarations have been opened on one broker."""
 
     def __init__(
         self,
@@ -55,21 +55,21 @@ class Opening:
         self._topics = topics
         self._prefixes = prefixes
         self._opened: dict[str, int] = {}
-        """How many groups and broadcasts each topic had when it was opened."""
+        """Number of groups and broadcasts that each topic had when it was opened."""
         self._opened_prefixes: set[str] = set()
         self.queues: set[Address] = set()
-        """Queues and shards that were made known."""
+        """Queues and shards registered on the server."""
         self._checked: set[Address] = set()
-        """Queues whose number of shards is as it is declared."""
+        """Queues whose number of shards on the server matches the declaration."""
 
     def begin_anew(self) -> None:
-        """For another broker."""
+        """Start again for a new broker."""
         self._opened.clear()
         self._opened_prefixes.clear()
         self._checked.clear()
 
     def forget(self, address: Address) -> None:
-        """The number of shards of a queue, or of a topic by its address, has changed."""
+        """Forget what was opened of a queue or topic, because its number of shards has changed."""
         if address.is_queue:
             self._checked.discard(address)
             self.queues -= {queue for queue in self.queues if queue.base == address}
@@ -77,11 +77,11 @@ class Opening:
             self._opened.pop(address.name, None)
 
     def declares(self, queue: Address) -> bool:
-        """Whether the app declares this queue, and so knows how many shards it has."""
+        """Return whether the app declares this queue, and with it the number of shards."""
         return queue in self._declared
 
     def declared_shards(self, address: Address) -> int:
-        """How many shards the app declares of a queue, or of a topic by its address; 0: none."""
+        """Return the declared number of shards of a queue or topic. 0 means not sharded."""
         if address.is_queue:
             queue = self._declared.get(address)
             return 0 if queue is None else queue.shards
@@ -89,9 +89,13 @@ class Opening:
         return 0 if topic is None else topic.settings.shards
 
     async def declarations(self, broker: Broker) -> None:
-        """Open all topics, groups and prefixes that are declared by now, but for topics whose number of shards is another: who
-        publishes to these or serves them is told, others are not kept from their work."""
-        # Lists: more may be declared meanwhile. Topics first: where a group of one begins is its own to say, not a prefix's.
+        """Open all topics, groups and prefixes declared so far.
+
+        Topics with a different number of shards on the server are skipped. Only callers that publish to such a topic or serve
+        it get an error.
+        """
+        # Copies, because more may be declared during an await. Topics come first: the start of a group is decided by its own
+        # declaration, not by a prefix.
         for topic in list(self._topics.values()):
             try:
                 await self.topic(broker, topic)
@@ -103,7 +107,7 @@ class Opening:
                 self._opened_prefixes.add(address)
 
     async def to_serve(self, broker: Broker, addresses: Sequence[Address]) -> None:
-        """``declarations``; ShardsChanged if one of these has another number of shards than is declared."""
+        """Open all declarations. Raises ShardsChanged if one of these addresses has another number of shards than declared."""
         await self.declarations(broker)
         for name in dict.fromkeys(address.base for address in addresses):
             if name.is_queue:
@@ -112,21 +116,21 @@ class Opening:
                 await self.topic(broker, self._topics[name.name])
 
     async def note(self, broker: Broker, address: Address) -> None:
-        """Make known how many shards a queue, or a topic by its address, has, if the app declares some and none are known."""
+        """Store the declared number of shards of a queue or topic on the server, unless the server has a number."""
         declared = self.declared_shards(address)
         if declared:
-            with suppress(ShardsChanged):  # it has others, and whoever looks after it means these
+            with suppress(ShardsChanged):  # the server has another number: that one is used
                 await (self._check(broker, address) if address.is_queue else self.topic(broker, self._topics[address.name]))
-                await broker.note_shards(address, declared)  # all may have been flushed since
+                await broker.note_shards(address, declared)  # a flush may have deleted it
 
     async def queue(self, broker: Broker, queue: Address) -> None:
-        """Make a queue known, or a shard of one. ShardsChanged."""
+        """Register a queue or shard on the server. Raises ShardsChanged."""
         await self._check(broker, queue.base)
         await broker.declare(queue)
         self.queues.add(queue)
 
     async def topic(self, broker: Broker, topic: TopicDeclaration) -> None:
-        """Open a topic, and each of its shards, unless it is as it was when it was opened last. ShardsChanged."""
+        """Open a topic or each of its shards, unless it is unchanged since the last call. Raises ShardsChanged."""
         settings, followed = topic.settings, len(topic.broadcasts)
         declared = len(topic.subscriptions) + followed
         if self._opened.get(settings.name) == declared:
@@ -144,7 +148,8 @@ class Opening:
 async def open_topic(
     broker: Broker, settings: TopicSettings, starts: Mapping[str, LogPosition], *, followed: bool = False
 ) -> None:
-    """Make a topic known with these groups, or each of its shards. ShardsChanged if it has another number of them."""
+    """Create a topic, or each of its shards, with these groups. Raises ShardsChanged if the server has another number of
+    shards."""
     address = Address.of_topic(settings.name)
     await check_shards(broker, address, settings.shards)
     for shard in address.shards(settings.shards):
@@ -153,29 +158,29 @@ async def open_topic(
 
 
 async def check_shards(broker: Broker, address: Address, declared: int) -> None:
-    """ShardsChanged unless a queue, or a topic by its address, has so many shards; what has none and is empty gets them."""
+    """Raise ShardsChanged unless a queue or topic has the declared number of shards. An empty, unsharded one gets them."""
     noted = await broker.inspector.shards(address)
     if noted == declared:
         return
     if not noted:
         held = await broker.what_holds(address, lasts=False)
         if held:
-            raise shards_changed(address, 0, declared, f" and {held} in what it is without them")
+            raise shards_changed(address, 0, declared, f" and holds {held}")
         noted = await broker.note_shards(address, declared)
     if noted != declared:
         raise shards_changed(address, noted, declared)
 
 
 def shards_changed(address: Address, noted: int, declared: int, held: str = "") -> ShardsChanged:
-    """What there is, what is declared, and the way out."""
+    """Return an error with the number of shards on the server, the declared number, and the fix."""
     noun, name = "queues" if address.is_queue else "topics", address.name
     return ShardsChanged(
-        f"{noun[:-1]} {name!r} has {noted or 'no'} shards{held}, and this app declares {declared or 'none'}: with these, keys "
-        f"would change their shards and lose their order. Declare it as it is, or change it when nothing is on its way: "
+        f"{noun[:-1]} {name!r} has {noted or 'no'} shards{held}, but this app declares {declared or 'none'}, which would move "
+        f"keys to other shards and break their order. Declare {noted or 'no'} shards, or empty the {noun[:-1]} and run: "
         f"millstream {noun} reshard {name} {declared}"
     )
 
 
 def share(most: int | None, shards: int) -> int | None:
-    """A shard's part of a number that holds for the whole."""
+    """Return one shard's share of a limit of the base queue or topic, rounded up."""
     return -(-most // shards) if most and shards else most

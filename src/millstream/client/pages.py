@@ -1,4 +1,4 @@
-"""Pages of what several shards hold, as if it were one list."""
+"""Paging over several shards as if they were one list."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millstream.model.address import Address
 
 
 class Listed(Protocol):
-    """What a page holds: each knows where the list goes on after it."""
+    """An item of a page, with the cursor of the items after it."""
 
     @property
     def cursor(self) -> str: ...
@@ -21,17 +21,17 @@ class Listed(Protocol):
 L = TypeVar("L", bound=Listed)
 
 Read = Callable[[Address, str, int], Awaitable[list[L]]]
-"""Reads a page at an address, after a cursor, of at most so many."""
+"""Reads a page: address, cursor to start after, maximum number of items."""
 
 _write = msgspec.json.Encoder().encode
 _read = msgspec.json.Decoder(list[str]).decode
 
 
 async def merged(addresses: Sequence[Address], read: Read[L], rank: Callable[[L], Any], after: str, limit: int) -> list[L]:
-    """A page of all shards together, by rank; each with a cursor that says how far every shard was read.
+    """Return one page over all shards, sorted by rank. The cursor of each item says how far every shard was read.
 
-    It ends where one of the shards would have to be read again: what comes next may be that one's. Not the last page if it has
-    anything in it.
+    The page ends where a shard would have to be read again, because the next item may be in that shard. Only an empty page is
+    the last one.
     """
     if len(addresses) == 1:
         return await read(addresses[0], after, limit)

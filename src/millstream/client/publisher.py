@@ -1,4 +1,4 @@
-"""A publisher: what one client sends to one queue or topic. It chooses the shard, gathers, opens and sends."""
+"""A publisher: sends the messages of one client to one queue or topic. It chooses the shard, opens the address and sends."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from millstream.reporting.reporter import Reporter
 
 
 class Connection(Protocol):
-    """The way to the server."""
+    """The connection to the server."""
 
     @property
     def where(self) -> str:
-        """The server in words, for messages."""
+        """Description of the server for messages."""
         ...
 
     @property
     def reporter(self) -> Reporter: ...
     async def broker(self) -> Broker:
-        """The broker, open."""
+        """Return the broker, connected."""
         ...
 
     def why_silent(self, seconds: float) -> str:
-        """Where the server is, and why a call got no answer within this time."""
+        """Return the text of an error for a call without an answer within this time."""
         ...
 
 
 class Publisher:
-    """Publishes to one queue, or to one topic by its address, in the name of one client."""
+    """Publishes to one queue or topic on behalf of one client."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class Publisher:
         self._outboxes: dict[Address, Outbox] = {}
         self._shards: Sequence[Address] = ()
         self._turns: Iterator[int] | None = None
-        """Which shard is next for what has no key; they do not all begin with the first."""
+        """The next shard for a message without a key (round robin, with a random start)."""
 
     @property
     def shards(self) -> Sequence[Address]:
-        """The addresses of the shards that the app declares; empty: none, but a queue may be declared again, with some."""
+        """The addresses of the declared shards. Empty if not sharded, but a queue may be declared again with shards."""
         if not self._shards:
             settings = self._settings
             if settings is not None and settings.shards:
@@ -70,7 +70,7 @@ class Publisher:
         return self._shards
 
     def choose(self, template: Template, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes | None, Outbox]:
-        """The key of what is sent, and the outbox that it goes into. TypeError if the user's function has no key for it."""
+        """Return the ordering key of a message and the outbox for it. Raises TypeError if the user's function gives no key."""
         shards = self._shards or self.shards
         key = None if template.key is None else template.key(args, kwargs)
         if not shards:
@@ -80,7 +80,7 @@ class Publisher:
         return key, self.outbox(shards[template.shard(key, len(shards), self._turns)])
 
     def outbox(self, shard: Address) -> Outbox:
-        """The one outbox of a shard; without shards, of the address itself."""
+        """Return the outbox of a shard, or of the address itself if it is not sharded."""
         outbox = self._outboxes.get(shard)
         if outbox is None:
             outbox = Outbox(
@@ -94,23 +94,29 @@ class Publisher:
         return outbox
 
     def created(self, shard: Address, post: Post, receipt: Receipt) -> bool:
-        """Whether a message is new; raises what refused it."""
+        """Return whether a message is new. Raises IdConflict, QueueFull or TopicFull if it was refused."""
         if receipt is Receipt.CREATED:
             return True
         if receipt is Receipt.EXISTS:
-            # A generated id that exists is this very message: a reply was lost, and it was sent again.
+            # A generated id that exists belongs to this message: it was resent after a lost reply.
             return post.serial > 0
         if receipt is Receipt.CONFLICT:
-            raise IdConflict(f"id {post.id!r} in queue {shard!r} is that of a job of another task than {post.task!r}")
-        most, part = self._max_length, "" if shard.shard is None else f", its share, in shard {shard.shard}"
+            raise IdConflict(
+                f"id {post.id!r} in queue {shard!r} belongs to a job of another task than {post.task!r}: use another id"
+            )
+        most, part = self._max_length, "" if shard.shard is None else f" (its share) in shard {shard.shard}"
         if not shard.is_queue:
             raise TopicFull(
-                f"topic {shard.name!r} keeps max_length={most} events{part} that are not all handled; nothing was written"
+                f"topic {shard.name!r} is full: it holds max_length={most} events{part}, and not all groups have handled them. "
+                "Nothing was published. Try again later, or raise max_length"
             )
-        raise QueueFull(f"queue {shard.name!r} holds max_length={most} jobs{part}; nothing was written")
+        raise QueueFull(
+            f"queue {shard.name!r} is full: it holds max_length={most} jobs{part}. Nothing was enqueued. Try again later, or "
+            "raise max_length"
+        )
 
     async def flush(self) -> None:
-        """Wait until everything put in so far has its answer."""
+        """Wait until everything sent so far has its answer."""
         for outbox in list(self._outboxes.values()):
             await outbox.flush()
 
@@ -123,7 +129,7 @@ class Publisher:
 
     @property
     def _max_length(self) -> int | None:
-        """The bound that the app declares; of a shard its part of that."""
+        """The declared maximum length, or the share of one shard."""
         settings = self._settings
         return None if settings is None else share(settings.max_length, settings.shards)
 
@@ -139,7 +145,7 @@ class Publisher:
         return receipts
 
     def _failed(self, shard: Address, error: BrokerError) -> None:
-        """Callers are told by what is raised when their patience ends; this is for those who watch."""
+        """Report a failed call to log and observers. Callers get an exception when their patience ends."""
         self._connection.reporter.fail("publish", shard, error, "publishing to %r failed: %s", shard, error)
 
     async def _send(self, broker: Broker, shard: Address, posts: list[Post], sender: str) -> list[Receipt]:
@@ -154,9 +160,9 @@ class Publisher:
             return await broker.emit(shard.log, posts, sender=sender, max_length=most, shards=shards)
         except ShardsChanged:
             noted = await broker.inspector.shards(self.address)
-            if noted == shards:  # somebody looks whether it can be changed: that ends
+            if noted == shards:  # a reshard is in progress, and it ends
                 raise BrokerUnavailable(
-                    f"the number of shards of {self.address!r} at {self._connection.where} is being changed, so nothing was "
-                    "written. Publish again when the change is complete"
+                    f"the number of shards of {self.address!r} at {self._connection.where} is being changed. Nothing was "
+                    "published. Publish again when the change is complete"
                 ) from None
             raise shards_changed(self.address, noted, shards) from None

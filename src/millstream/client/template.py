@@ -1,4 +1,4 @@
-"""What one task with one set of options sends: everything about a job but its arguments and its number."""
+"""Templates: everything that the messages of one task with one set of options have in common."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from millstream.model.ordering import shard_of_key
 
 
 def new_request() -> str:
-    """A name for one request: sent again after a lost reply, it is recognised."""
+    """Return a name for one request, by which the server recognises it if it is resent after a lost reply."""
     return secrets.token_hex(6)
 
 
 class Packs(Protocol):
-    """Turns what a caller gave into bytes, or says what is wrong with it: TypeError."""
+    """Encodes the arguments of a caller. Raises TypeError if they do not fit."""
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes: ...
 
 
 KeyOf = Callable[[tuple[Any, ...], dict[str, Any]], bytes]
-"""The key of what a caller gave, once that is known to fit; TypeError if it has none."""
+"""Returns the ordering key for checked arguments. Raises TypeError if there is none."""
 
 
 class Template:
-    """Makes posts. Durations in seconds, moments in epoch seconds; 0: not set."""
+    """Creates posts. Durations are seconds and times are epoch seconds; 0 means not set."""
 
     __slots__ = (
         "_encode",
@@ -69,9 +69,9 @@ class Template:
         id_ttl: float | None = None,
     ) -> None:
         self.queue = queue
-        """The whole's address, if it has shards."""
+        """Address of the queue or topic; if it is sharded, of the base queue or topic."""
         self.key = key
-        """None: what is sent is in no order."""
+        """Returns the ordering key, or ``None`` for messages without order."""
         self.id = id
         self.id_ttl = id_ttl
         self.delay = delay
@@ -86,17 +86,17 @@ class Template:
         self._plain = not (id or delay or at or expires or expires_at or event or key)
 
     def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """The arguments as they travel. TypeError if they do not fit the task, PayloadTooLarge if they are too many bytes."""
+        """Return the encoded arguments. Raises TypeError if they do not fit the task, PayloadTooLarge if they are too large."""
         payload = self._encode(args, kwargs)
         if self._max_payload_bytes is not None and len(payload) > self._max_payload_bytes:
             raise PayloadTooLarge(
-                f"what is sent to {self._task!r} takes {len(payload):,} bytes, and max_payload_bytes is "
+                f"the payload for {self._task!r} has {len(payload):,} bytes, more than max_payload_bytes="
                 f"{self._max_payload_bytes:,}: send a reference to the data instead, or raise the limit"
             )
         return payload
 
     def shard(self, key: bytes | None, shards: int, turns: Iterator[int]) -> int:
-        """Which of so many shards a message goes to: by its key, else by its given id, else to each in turn."""
+        """Return the shard index of a message: by its key, else by its given id, else round robin."""
         if key is None:
             if not self.id:
                 return next(turns) % shards
@@ -104,7 +104,8 @@ class Template:
         return shard_of_key(key, shards)
 
     def post(self, payload: bytes, outbox: Outbox, now_ms: int, key: bytes | None = None) -> Post:
-        """A post with the given id, or with the outbox's next number; that one must be put in before the next is made."""
+        """Create a post with the given id, or with the outbox's next number. A numbered post must be put into the outbox before
+        the next is created."""
         if self._plain:
             serial = outbox.serial = outbox.serial + 1
             job_id = f"{outbox.sender}-{serial}"

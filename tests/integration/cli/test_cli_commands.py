@@ -684,7 +684,7 @@ def test_enqueueing_with_options(console: Console) -> None:
     shown = console.json("jobs", "show", "x")
     assert (shown["status"], shown["queue"], shown["timeout"], shown["arguments"]) == ("scheduled", "mail", 5, {"name": "Ada"})
     assert console(*words, err="job x already exists; nothing was sent") == "x\n"
-    console("enqueue", "another", "--queue", "mail", "--id", "x", code=1, err="is that of a job of another task")
+    console("enqueue", "another", "--queue", "mail", "--id", "x", code=1, err="belongs to a job of another task")
 
 
 def test_with_an_app_arguments_and_options_are_checked(console: Console, app_file: str) -> None:

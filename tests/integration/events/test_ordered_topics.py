@@ -767,7 +767,7 @@ async def test_an_unordered_topic_with_something_in_it_gets_no_shards_by_declari
         other = beside(app)
         orders = other.topic("orders", Order, order_by=by_customer, shards=2)
         async with other:
-            with pytest.raises(ShardsChanged, match=r"has no shards and 1 ready.*declares 2"):
+            with pytest.raises(ShardsChanged, match=r"has no shards and holds 1 ready.*declares 2"):
                 await orders.publish(Order(2))
 
 

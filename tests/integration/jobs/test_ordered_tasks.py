@@ -252,7 +252,7 @@ async def test_max_length_is_divided_among_the_shards() -> None:
     async with app:
         for n in range(3):
             await send.enqueue("ann", n)
-        with pytest.raises(QueueFull, match=r"'mail' holds max_length=3 jobs.*shard"):
+        with pytest.raises(QueueFull, match=r"'mail' is full: it holds max_length=3 jobs.*shard"):
             await send.enqueue("ann", 3)
 
 

@@ -56,7 +56,7 @@ def test_a_sync_call_that_finds_no_file_for_its_event_loop_says_so_and_the_next_
     _, shrink = build()
     with monkeypatch.context() as full:
         full.setattr(asyncio, "new_event_loop", none_left)
-        with pytest.raises(UsageError, match=r"none can be started: .*Too many open files"):
+        with pytest.raises(UsageError, match=r"which cannot be started: .*Too many open files"):
             shrink.enqueue_sync(1)
     assert shrink.enqueue_sync(1).status_sync() == "ready"
 
