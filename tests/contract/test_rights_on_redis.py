@@ -84,7 +84,7 @@ async def test_the_server_version_is_known_without_the_permission_to_run_info(ur
 
 
 @looped
-async def test_eviction_is_warned_about_without_the_permission_to_run_config(
+async def test_a_server_that_evicts_keys_causes_a_warning_even_if_config_is_forbidden(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with redis.Redis.from_url(url) as operator:

@@ -608,7 +608,7 @@ def test_a_follower_of_a_deleted_log_misses_an_unknown_number_after_the_clock_wa
     tell(story)
 
 
-def test_a_follower_does_not_read_a_log_again_that_lost_its_end(tell: Tell) -> None:
+def test_a_follower_does_not_reread_a_log_that_lost_its_end(tell: Tell) -> None:
     async def story(backend: BackendUnderTest, log: Log) -> None:
         at = await begin_to_follow(backend)
         await emit(backend, "1", "2")

@@ -46,7 +46,7 @@ class EmittingPromises(Promises):
         assert await other.emit(TOPIC, [Post("1", b"1")]) == [EXISTS]
 
     @promise(id_ttl=0.05)
-    async def test_the_given_id_of_an_event_is_free_id_ttl_after_publishing(self, backend: BackendUnderTest) -> None:
+    async def test_the_given_id_of_an_event_becomes_free_id_ttl_after_publishing(self, backend: BackendUnderTest) -> None:
         await emit(backend, "1")
 
         async def free() -> bool:

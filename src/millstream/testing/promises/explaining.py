@@ -71,7 +71,7 @@ class ExplainingPromises(Promises):
         assert (await why(backend, "a")).code == "ready"
 
     @promise()
-    async def test_causes_that_hold_up_the_whole_queue_are_reported_in_addition(self, backend: BackendUnderTest) -> None:
+    async def test_an_explanation_also_names_causes_that_hold_up_the_whole_queue(self, backend: BackendUnderTest) -> None:
         await send(backend, "a", delay=5)
         await backend.broker.pause(backend.queue)
         found = await why(backend, "a")
@@ -195,7 +195,7 @@ class UnknownTaskPromises(Promises):
         assert (await why(backend, "a")).code == "ready"
 
     @promise()
-    async def test_a_job_that_needs_a_thread_is_busy_while_all_threads_are_in_use(self, backend: BackendUnderTest) -> None:
+    async def test_a_job_that_needs_a_thread_waits_while_all_threads_are_in_use(self, backend: BackendUnderTest) -> None:
         await serve(backend, tasks={"t": True}, running=(0, 1))
         await send(backend, "a")
         assert (await why(backend, "a")).code == "busy"

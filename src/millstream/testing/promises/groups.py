@@ -304,7 +304,7 @@ class GroupPromises(Promises):
         assert [(entry.body, entry.crashes) for entry in await backend.take("next", queue=A)] == [(b"1", 0), (b"2", 0)]
 
     @promise()
-    async def test_an_event_that_crashes_twice_is_set_aside_to_run_alone(self, backend: BackendUnderTest) -> None:
+    async def test_an_event_that_crashes_two_consumers_is_set_aside_to_run_alone(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a")
         await emit(backend, "1")
         for life in range(SUSPECT_AFTER):

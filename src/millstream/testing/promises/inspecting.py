@@ -157,7 +157,7 @@ class InspectingPromises(Promises):
         assert (state.ready, state.running, state.consumers, state.suspects) == (3, 0, 1, 1)
 
     @promise()
-    async def test_totals_count_every_kind_of_outcome(self, backend: BackendUnderTest) -> None:
+    async def test_totals_count_outcomes_cancellations_and_releases(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d")
         await backend.publish("done", "retry", "dead", "expired", "release", "cancel")
         done, retry, dead, expired, release = await backend.take("c", 5)

@@ -44,7 +44,7 @@ class LeasePromises(Promises):
         assert [(entry.body, entry.crashes) for entry in await backend.take("d")] == [(b"a", 1)]
 
     @promise()
-    async def test_a_single_check_lapses_no_lease_however_overdue(self, backend: BackendUnderTest) -> None:
+    async def test_a_single_check_never_lapses_a_lease_however_overdue_it_is(self, backend: BackendUnderTest) -> None:
         await backend.join("c", "d", lease=10)
         await backend.publish("a")
         await backend.take("c")

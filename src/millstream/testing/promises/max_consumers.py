@@ -61,7 +61,9 @@ class MaxConsumersPromises(Promises):
         assert (await backend.totals())["lapsed"] == 1
 
     @promise()
-    async def test_a_single_lease_check_replaces_no_consumer_however_overdue(self, backend: BackendUnderTest) -> None:
+    async def test_a_single_lease_check_never_replaces_a_consumer_however_overdue_it_is(
+        self, backend: BackendUnderTest
+    ) -> None:
         await join_within(backend, "c", lease=10)
         backend.at(10_000)
         assert await join_within(backend, "d") == 0

@@ -82,7 +82,7 @@ class OperatingPromises(Promises):
         assert (await backend.totals())["cancelled"] == 1
 
     @promise()
-    async def test_the_ending_of_a_cancelled_job_is_cancelled(self, backend: BackendUnderTest) -> None:
+    async def test_the_ending_of_a_cancelled_job_has_the_status_cancelled(self, backend: BackendUnderTest) -> None:
         await backend.publish("a")
         await backend.broker.cancel(backend.queue, "a")
         ending = await backend.broker.results.get(backend.queue, "a")

@@ -115,7 +115,7 @@ class OrderedQueuePromises(Promises):
         assert await finish_all(backend) == ["2", "3", "late"]
 
     @promise()
-    async def test_waiting_for_a_job_ends_when_its_stopped_key_makes_it_die(self, backend: BackendUnderTest) -> None:
+    async def test_a_wait_for_a_job_ends_when_the_job_dies_of_a_stopped_key(self, backend: BackendUnderTest) -> None:
         first = await begin(backend, "1", "2")
         await backend.broker.join(backend.queue, "d", 30, order=OrderRules(stop=True))
         await send(backend, "3")

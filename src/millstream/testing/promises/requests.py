@@ -171,7 +171,7 @@ class TopicRequestPromises(Promises):
         assert await finish(backend, "a") == ["1", "2"]
 
     @promise()
-    async def test_removing_a_group_sent_again_returns_true_again(self, backend: BackendUnderTest) -> None:
+    async def test_a_group_removal_sent_again_returns_true_again(self, backend: BackendUnderTest) -> None:
         await begin(backend, "a", "b")
         for _ in range(2):
             assert await backend.broker.remove_group(A, request="r")
@@ -180,7 +180,7 @@ class TopicRequestPromises(Promises):
         assert await backend.broker.remove_group(B)
 
     @promise()
-    async def test_removing_a_prefix_sent_again_returns_true_again(self, backend: BackendUnderTest) -> None:
+    async def test_a_prefix_removal_sent_again_returns_true_again(self, backend: BackendUnderTest) -> None:
         await backend.broker.open_topic(TOPIC, {})
         await backend.broker.open_prefix("ord", "a", BEGINNING)
         for _ in range(2):

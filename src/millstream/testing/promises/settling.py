@@ -234,7 +234,7 @@ class SettlingPromises(Promises):
     # -- expired -----------------------------------------------------------------------------------------------------------
 
     @promise()
-    async def test_the_ending_of_an_expired_job_is_expired(self, backend: BackendUnderTest) -> None:
+    async def test_the_ending_of_an_expired_job_has_the_status_expired(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         await backend.settle("c", await backend.take("c"), Kind.EXPIRED, result_ttl=60)

@@ -43,7 +43,7 @@ class SuspectPromises(Promises):
         assert (claim.entries, claim.suspects) == ([], True)
 
     @promise()
-    async def test_a_claim_alone_takes_one_suspect_at_a_time_in_order(self, backend: BackendUnderTest) -> None:
+    async def test_a_claim_with_alone_takes_one_suspect_at_a_time_in_order(self, backend: BackendUnderTest) -> None:
         await backend.publish("a", "b")
         await backend.crash("x", lives=2)
         await backend.join("c")
@@ -54,7 +54,7 @@ class SuspectPromises(Promises):
         assert ([(e.body, e.crashes) for e in second.entries], second.suspects) == ([(b"b", 2)], False)
 
     @promise()
-    async def test_a_claim_alone_takes_only_suspects(self, backend: BackendUnderTest) -> None:
+    async def test_a_claim_with_alone_takes_only_suspects(self, backend: BackendUnderTest) -> None:
         await backend.join("c")
         await backend.publish("a")
         assert await backend.take("c", alone=True) == []
@@ -62,7 +62,7 @@ class SuspectPromises(Promises):
         assert await backend.take("c", alone=True) == []
 
     @promise()
-    async def test_a_claim_alone_with_count_zero_takes_nothing(self, backend: BackendUnderTest) -> None:
+    async def test_a_claim_with_alone_and_count_zero_takes_nothing(self, backend: BackendUnderTest) -> None:
         await backend.publish("a")
         await backend.crash("x", lives=2)
         await backend.join("c")
@@ -93,7 +93,7 @@ class SuspectPromises(Promises):
         assert await backend.settle("c", await backend.take("c", alone=True)) == 1
 
     @promise()
-    async def test_a_suspect_that_crashes_again_is_set_aside_again(self, backend: BackendUnderTest) -> None:
+    async def test_a_suspect_that_crashes_another_consumer_is_set_aside_again(self, backend: BackendUnderTest) -> None:
         await backend.publish("a")
         await backend.crash("x", lives=2)
         await backend.join("c", "d")
