@@ -114,7 +114,7 @@ class Topic(Generic[T]):
 
     @property
     def streams(self) -> Sequence[str]:
-        """What the logs of its shards are called on the server, in their order; without shards it is one. Docs/ORDER.md says
+        """What the logs of its shards are called on the server, in their order; without shards it is one. docs/guide/ordering.md says
         which of them is that of a key."""
         from millstream.backends.redis.keys import topic_keys  # an app alone loads no backend
 

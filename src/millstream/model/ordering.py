@@ -1,7 +1,7 @@
 """Order per key: what may be a key, where its messages go, and the functions of users that say it.
 
 The shard of a key is the 32-bit FNV-1a hash of its bytes (offset basis 2166136261, prime 16777619) modulo the number of shards.
-That never changes, so that programs in other languages can publish; ``docs/ORDER.md`` says how. Of 8 shards:
+That never changes, so that programs in other languages can publish; ``docs/guide/ordering.md`` says how. Of 8 shards:
 
     key         bytes               hash        shard
     ""          (none)              2166136261  5
