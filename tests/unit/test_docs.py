@@ -185,3 +185,51 @@ def test_the_command_line_page_has_the_default_of_every_number(command: str) -> 
         if isinstance(param.default, int | float) and not isinstance(param.default, bool):
             (row,) = re.findall(rf"^\| `{param.opts[0]}\b.*$", sections("cli.md")[command], flags=re.MULTILINE)
             assert f"{param.default:g}" in row.split("|")[3]
+
+
+# -- the comparison ------------------------------------------------------------------------------------------------------------
+
+MEASURED = {
+    "No-op jobs, results off": "No-op drain: one process, concurrency 100, results off",
+    "No-op jobs, results on": "No-op drain, results on",
+    "Jobs that wait 10 ms": "10 ms I/O handlers: one process, concurrency 100",
+    "Plain functions": "Plain (sync) no-op handlers, one process",
+    "Bulk enqueue": "Bulk enqueue",
+    "100 concurrent enqueues": "100 concurrent single enqueues",
+    "Sequential enqueues": "Sequential single enqueues",
+    "Enqueue to start, p50": "Enqueue to handler start on an idle system",
+    "Enqueue to start, p99": "Enqueue to handler start on an idle system",
+    "Server memory per queued job": "Server memory per queued tiny job",
+    "Idle worker process": "Resident memory of an idle worker process",
+}
+"""Rows of the comparison, and the sections of the results that they are from."""
+
+SPEED_COLUMN = {"×": "Millstream is", "p50": "p50, ms", "p99": "p99, ms", "B": "bytes per job", "MB": "MB", "/s": "jobs/s"}
+
+
+def table(text: str) -> list[list[str]]:
+    """The cells of the first table in a text, its header first."""
+    rows = re.search(r"(^\|.*\n)+", text, flags=re.MULTILINE)
+    assert rows is not None
+    cells = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in rows[0].splitlines()]
+    return [cells[0], *cells[2:]]
+
+
+def measured(section: str, library: str, column: str) -> str:
+    """One figure of the benchmark results."""
+    results = (ROOT / "bench" / "RESULTS.md").read_text()
+    header, *rows = table(results.partition(f"\n## {section}\n")[2])
+    (row,) = (row for row in rows if row[0].lower() == library.lower())
+    return row[header.index(column)]
+
+
+@pytest.mark.parametrize("row", MEASURED)
+def test_the_comparison_has_the_figures_of_the_last_benchmark(row: str) -> None:
+    (_, *libraries), *rows = table(sections("comparison.md")["Speed"])
+    (figures,) = (cells for name, *cells in rows if name == row)
+    for library, shown in zip(libraries, figures, strict=True):
+        if not shown:
+            continue  # it does not have that
+        number, unit = re.fullmatch(r"([\d.,]+) ?(.*)", shown).groups()  # type: ignore[union-attr]
+        column = SPEED_COLUMN[row[-3:] if unit == "ms" else unit]
+        assert measured(MEASURED[row], library, column).split()[0] == number, f"{row}, {library}"
