@@ -23,7 +23,7 @@ VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 
 CACHE = ROOT / ".pytest_cache" / "interpreters"
 
-BESIDE = ("pytest", "gunicorn", "django", "fastapi", "flask", "httpx", "uvicorn")
+BESIDE = ("pytest", "gunicorn", "django", "fastapi", "flask", "httpx2", "uvicorn")
 """What tests need beside Millstream and its dependencies: pytest, and the web frameworks of the documentation."""
 
 
