@@ -65,7 +65,7 @@ def test_unreadable_records_of_attempts_and_marks_are_tolerated(tell: Tell) -> N
         found = await claimed(backend)
         assert (ids(found), attempts(found)) == (["waits"], [1])
         _, letter = await backend.broker.inspector.dead_letters(A)
-        assert letter.unhandled is not None and "unreadable" in letter.unhandled.error.message
+        assert letter.unhandled is not None and "cannot be decoded" in letter.unhandled.error.message
 
     tell(story)
 
