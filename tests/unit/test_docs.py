@@ -93,8 +93,11 @@ def test_every_option_is_on_the_configuration_page(section: str) -> None:
     assert set(OPTIONS[section]) - code_words(sections("configuration.md")[section]) == set()
 
 
+DECLARED: dict[str, Callable[..., Any]] = {"App": Millstream, "Topic": Millstream.topic, "Retry policy": RetryPolicy}
+
+
 def defaults() -> Iterator[tuple[str, str, Any]]:
-    for section, function in {"App": Millstream, "Topic": Millstream.topic, "Retry policy": RetryPolicy}.items():
+    for section, function in DECLARED.items():
         for each in inspect.signature(function).parameters.values():
             yield section, each.name, each.default
 
@@ -230,6 +233,7 @@ def test_the_comparison_has_the_figures_of_the_last_benchmark(row: str) -> None:
     for library, shown in zip(libraries, figures, strict=True):
         if not shown:
             continue  # it does not have that
-        number, unit = re.fullmatch(r"([\d.,]+) ?(.*)", shown).groups()  # type: ignore[union-attr]
-        column = SPEED_COLUMN[row[-3:] if unit == "ms" else unit]
-        assert measured(MEASURED[row], library, column).split()[0] == number, f"{row}, {library}"
+        parts = re.fullmatch(r"([\d.,]+) ?(.*)", shown)
+        assert parts is not None
+        column = SPEED_COLUMN[row[-3:] if parts[2] == "ms" else parts[2]]
+        assert measured(MEASURED[row], library, column).split()[0] == parts[1], f"{row}, {library}"
