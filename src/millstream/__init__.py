@@ -1,7 +1,9 @@
-"""Background jobs and durable events for Python on Redis Streams. The public names; errors are in ``millstream.errors``.
+"""Background jobs and durable events for Python on Redis Streams.
 
-A name is imported when it is first used: a supervisor and the command line, which need few of them, stay small and quick.
+This module exports the public names. Exceptions are in ``millstream.errors``.
 """
+
+# Each name is imported on first use. The supervisor and the command line need few of them, so they start fast and stay small.
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,11 +1,14 @@
-"""``millstream …`` and ``python -m millstream …``: where the process begins."""
+"""Entry point of ``millstream …`` and ``python -m millstream …``."""
 
 import sys
 
 
 def main() -> None:
-    """The command line. A worker that is PID 1 splits before all that takes time to import: until then the kernel drops every
-    signal, and whoever stops the container would wait in vain."""
+    """Run the command line.
+
+    A worker that is PID 1 forks before the slow imports. Until then the kernel drops every signal, so that a container could
+    not be stopped.
+    """
     if sys.argv[1:2] == ["worker"]:
         from millstream.worker.supervisor.init import split_if_first
 

@@ -1,4 +1,4 @@
-"""Millstream, the app: what users declare tasks and queues on, and the one place that wires everything together."""
+"""The ``Millstream`` app: users declare tasks, queues and topics on it, and it wires all parts together."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ from millstream.worker.summary import Summary
 from millstream.worker.worker import Worker
 
 WORKER_CONCURRENCY, WORKER_THREADS = 32, 8
-"""How many coroutines, and how many functions in threads, a worker runs at once."""
+"""Default number of coroutines, and of functions in threads, that a worker process runs at the same time."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,15 +64,37 @@ T = TypeVar("T")
 Observing = TypeVar("Observing", bound=Observer)
 
 Lifespan = Callable[["Millstream"], AbstractAsyncContextManager[Any]]
-"""Entered when a worker starts, left when it stops; handlers find what it yields in ``current_job().state``."""
+"""An async context manager for a worker's resources. The worker enters it at start and leaves it at stop; handlers read the
+yielded value from ``current_job().state``."""
 
 
 class Millstream(Declarations):
-    """An app: its tasks, its queues, and where they live.
+    """An application: its tasks, queues and topics, and the server that stores their messages.
 
-    ``url`` None means ``$MILLSTREAM_URL``, then ``[tool.millstream] url``, then the embedded server; ``namespace`` None
-    ``$MILLSTREAM_NAMESPACE``, then ``[tool.millstream] namespace``, then "millstream". Holds no socket, thread or loop until
-    first use. Durations are seconds or timedeltas. UsageError names an option that makes no sense, and its value.
+    Creating an app opens no connection and starts no thread; both happen on first use. Durations are seconds or timedeltas.
+
+    Args:
+        url: Server URL. ``None`` uses ``$MILLSTREAM_URL``, then ``url`` under ``[tool.millstream]`` in ``pyproject.toml``, then
+            the embedded server.
+        namespace: Prefix of all keys. Apps with different namespaces can share a server without seeing each other's data.
+            ``None`` uses ``$MILLSTREAM_NAMESPACE``, then ``namespace`` under ``[tool.millstream]``, then ``"millstream"``.
+        include: Names of modules that declare tasks, queues or topics on this app. A worker imports them when it starts.
+        lifespan: Function that takes the app and returns an async context manager. Each worker process enters it at start and
+            leaves it at stop. Handlers read the yielded value from ``current_job().state``.
+        lease: Seconds until the jobs of a worker that has lost contact with the server are redelivered. Above 0.
+        max_crashes: How often a job may be running when its worker dies and still be run again. After one more crash it is dead
+            with the reason ``crashed``. 0 means that a job never runs again after a crash (at most once).
+        grace: Seconds that running jobs have to finish when a worker stops. Unfinished jobs are redelivered.
+        timeout: Seconds that one attempt may run. ``None`` means no limit. A coroutine is cancelled. A function in a thread
+            cannot be stopped; ``current_job().cancelled`` becomes true.
+        retry: Retry policy of tasks and groups. A number changes only ``max_retries`` of the default policy.
+        result_ttl: Seconds for which the result of a job is stored. 0 or ``None`` stores none.
+        id_ttl: Seconds for which an id chosen by the caller stays reserved after its job has ended. Above 0.
+        unknown_task_grace: Seconds that a job waits for a worker that has its task. Then it is dead (``unknown_task``).
+        max_payload_bytes: Maximum size of the encoded arguments of a job, or of an event. ``None`` means no limit.
+
+    Raises:
+        UsageError: An option or the URL is invalid. The message names the option and its value.
     """
 
     def __init__(
@@ -121,34 +143,36 @@ class Millstream(Declarations):
         self.inspector = ClientInspector(self._clients)
         self.dead = DeadLetters(self._clients)
 
-    # -- what it is made of ------------------------------------------------------------------------------------------------
+    # -- properties --------------------------------------------------------------------------------------------------------
 
     @property
     def url(self) -> Url:
-        """Where its queues live, found out at first use if it was not said."""
+        """The server URL. Without a ``url`` argument, it is read from the environment or ``pyproject.toml`` on first use."""
         if self._url is None:
             self._url = parse_url(discover_url(None))
         return self._url
 
     @property
     def where(self) -> str:
-        """Where its queues live, for people: the URL without its password, or the folder of the embedded server."""
+        """The server in readable form, for logs: the URL without its password, or the folder of the embedded server."""
         return where(self.url, self.settings.namespace)
 
     @property
     def tasks(self) -> Mapping[str, Task[..., Any]]:
-        """Its tasks by name, and by alias."""
+        """The tasks of this app, by name and by alias."""
         return MappingProxyType(self.catalog.tasks)
 
     @property
     def queues(self) -> Mapping[str, QueueSettings]:
-        """Every queue that a declaration mentions."""
+        """The settings of every declared queue, by name. A task's ``queue`` option declares its queue."""
         return MappingProxyType(self.catalog.queues)
 
     def load(self) -> None:
-        """Import the modules of ``include``, whose declarations complete the app, and check every annotation.
+        """Import the modules in ``include`` and check the annotations of every task. A worker calls it before it starts.
 
-        A worker does so before it starts."""
+        Raises:
+            UsageError: An annotation cannot be resolved, or ``on_dead`` names a group that has no subscription.
+        """
         for module in self.include:
             importlib.import_module(module)
         self.catalog.resolve()
@@ -156,42 +180,50 @@ class Millstream(Declarations):
     # -- declaring ---------------------------------------------------------------------------------------------------------
 
     def include_router(self, router: Router) -> None:
-        """Declare here all that a router declares, and what it will declare.
+        """Add everything that a router declares, now or later, to this app.
 
-        From now on its tasks, queues and topics send to this app. A router may be included in several apps, as by a factory
-        that is called for each test: they all serve it, and it sends to the one that included it last; ``app.tasks[name]`` is
-        always this app's own. UsageError if a name is taken, or if it is included here already.
+        The router's tasks, queues and topics then send to this app. Several apps may include the same router, for example when
+        each test creates an app. All of them can run its tasks, but the router sends to the app that included it last.
+        ``app.tasks[name]`` always belongs to this app.
+
+        Raises:
+            UsageError: A name is already declared, or this app already includes the router.
         """
         check_router(router)
         router.attach(self)
 
     async def remove_prefix(self, prefix: str, group: str) -> None:
-        """Remove a group that was declared by this prefix, with all that waits or is dead in it, in every topic whose name
-        begins so and in those to come. UsageError if none was declared so; then nothing is removed."""
+        """Remove a group that ``subscribe_prefix`` declared, from every topic with this prefix. New topics no longer get it.
+
+        The group's waiting events and dead letters are deleted.
+
+        Raises:
+            UsageError: No group was declared with this prefix. Nothing is removed.
+        """
         topic_name(prefix, "prefix")
         checked_name(group, "group")
         request = new_request()
         if not await self._clients.here().ask(lambda broker: broker.remove_prefix(prefix, group, request=request)):
-            raise UsageError(f"there is no group {group!r} of topics by the prefix {prefix!r}")
+            raise UsageError(f"there is no group {group!r} with the prefix {prefix!r}; `millstream groups` lists all groups")
 
     remove_prefix_sync = sync_version(remove_prefix)
 
     def group(self, topic: str, name: str) -> Group:
-        """A group of a topic, whether this app declares them or not."""
+        """Return a group of a topic, to inspect or change it. Neither needs to be declared in this app."""
         return Group(topic_name(topic), checked_name(name, "group"), self._clients)
 
     @property
     def topics(self) -> Mapping[str, Topic[Any]]:
-        """Its topics by name."""
+        """The topics of this app, by name."""
         return MappingProxyType(self.catalog.topics)
 
     def on_error(self, observer: Observing) -> Observing:
-        """Tell a function of every problem of this app in this process, each as one ``Problem``: ``@app.on_error``.
+        """Register a function that receives every ``Problem`` of this app in this process. Use it as ``@app.on_error``.
 
-        It is called in a thread of its own, so it may block without holding up a job; a coroutine function runs there on a loop
-        of its own, one problem after another. What comes while 1,000 problems wait for it is counted in ``missed``. If it
-        raises, that is logged once in a row, and it is told of the next. The end of a worker or of the app waits up to a
-        second for it.
+        The function runs in a separate thread, so it may block without delaying jobs. A coroutine function runs in that thread
+        on its own event loop, one problem at a time. At most 1,000 problems wait for it; further ones are dropped and counted
+        in ``missed`` of the next problem. If the function raises, the first of consecutive errors is logged, and the next
+        problem is still delivered. A worker or app that stops waits up to one second for it.
         """
         self.observers.add(observer)
         return observer
@@ -211,7 +243,8 @@ class Millstream(Declarations):
             known = self._declared[name] = Queue(settings, self._clients)
         elif known.settings != settings:
             raise UsageError(
-                f"queue {name!r} is declared already with other options: {_options(known.settings)}; now {_options(settings)}"
+                f"queue {name!r} is already declared with {_options(known.settings)}, now with {_options(settings)}: "
+                "declare it once, or with the same options"
             )
         return known
 
@@ -224,7 +257,8 @@ class Millstream(Declarations):
             self.catalog.topics[settings.name] = known
         elif (known.settings, known.type, known.codec, known.order_by) != (settings, type, codec, order_by):
             raise UsageError(
-                f"topic {settings.name!r} is declared already, with another type, codec, key or other options: {known!r}"
+                f"{known!r} is already declared with another type, codec, order_by or other options: declare it once, or with "
+                "the same options"
             )
         return known
 
@@ -238,10 +272,17 @@ class Millstream(Declarations):
     @overload
     async def enqueue_many(self, calls: Iterable[Call[R]], *, return_exceptions: Literal[True]) -> list[Job[R] | Exception]: ...
     async def enqueue_many(self, calls: Iterable[Call[Any]], *, return_exceptions: bool = False) -> Any:
-        """Enqueue calls of any tasks, queues and options; their jobs, in order.
+        """Enqueue many calls and return their jobs, in the same order. The calls may mix tasks, queues and options.
 
-        Every call is tried. If some were refused, raises BulkError with all results, or with ``return_exceptions`` returns the
-        exceptions in their places. Goes out in calls of bounded size, in order per queue, not in one transaction.
+        The iterable is read lazily. Calls are sent in batches, in order per queue, and not in one transaction. A refused call
+        does not stop the others.
+
+        Args:
+            calls: Calls made by ``task.bind(…)``.
+            return_exceptions: Return the exception of a refused call in its position, instead of raising ``BulkError``.
+
+        Raises:
+            BulkError: At least one call was refused. It holds the results of all calls.
         """
         bulk = Bulk(self._clients, shards=max((queue.shards for queue in self.catalog.queues.values()), default=0))
         await bulk.send(calls)
@@ -254,29 +295,36 @@ class Millstream(Declarations):
     @overload
     def enqueue_many_sync(self, calls: Iterable[Call[R]], *, return_exceptions: Literal[True]) -> list[Job[R] | Exception]: ...
     def enqueue_many_sync(self, calls: Iterable[Call[Any]], *, return_exceptions: Any = False) -> Any:
-        """``enqueue_many`` for code without an event loop; inside one it raises UsageError."""
+        """``enqueue_many`` for code without an event loop. Raises ``UsageError`` if called inside one."""
         return run_sync("enqueue_many", self.enqueue_many, calls, return_exceptions=return_exceptions)
 
     def job(self, id: str, *, queue: str | None = None) -> Job[Any]:
-        """A job by its id alone, without any I/O; its result comes as plain values. ``task.job(id)`` knows the type.
+        """Return a job by its id, without I/O. Its result is decoded to plain values; ``task.job(id)`` restores the type.
 
-        Each of its verbs looks for the job in every queue of the namespace, or only in ``queue``, which is one call. If no
-        queue knows it, ``status()`` is ``unknown``, and ``info()``, ``result()`` and ``cancel()`` raise JobNotFound. If several
-        do, they raise UsageError.
+        The methods of the job search every queue of the namespace. If no queue has the job, ``status()`` returns ``"unknown"``,
+        and ``info()``, ``result()`` and ``cancel()`` raise ``JobNotFound``. If several queues have it, all of them raise
+        ``UsageError``.
+
+        Args:
+            id: The job's id.
+            queue: Search only this queue, which takes a single call to the server.
         """
         name = "" if queue is None else checked_name(queue, "queue")
         origin = Origin(self._clients, name, "", msgspec.msgpack.decode, True, looked_up=True)
         return Job(job_id(id), False, origin)
 
-    # -- where it runs -----------------------------------------------------------------------------------------------------
+    # -- connections -------------------------------------------------------------------------------------------------------
 
     async def broker(self) -> Broker:
-        """The broker of the running loop, open. It belongs to the app: whoever asks for it does not close it."""
+        """Return the open broker of the running event loop. The app owns it: do not close it."""
         return await self._clients.here().broker()
 
     async def broker_to_serve(self, addresses: Sequence[Address]) -> Broker:
-        """``broker()``, with all that this app declares by now opened, for a worker that serves these addresses. ShardsChanged
-        if one of them has another number of shards than is declared."""
+        """Return ``broker()`` after opening everything that this app declares, for a worker that serves these addresses.
+
+        Raises:
+            ShardsChanged: An address has a different number of shards than this app declares.
+        """
         return await self._clients.here().open_declared(addresses)
 
     async def __aenter__(self) -> Self:
@@ -299,19 +347,27 @@ class Millstream(Declarations):
     async def worker(
         self, queues: Sequence[str] | None = None, *, concurrency: int = WORKER_CONCURRENCY, threads: int = WORKER_THREADS
     ) -> AsyncGenerator[Worker]:
-        """A worker in this event loop, without signal handlers; it drains within ``grace`` on exit.
+        """Run a worker in this event loop, without signal handlers: ``async with app.worker(): …``.
 
-        A thread keeps its leases: C code that holds the GIL for longer than ``lease`` starves it, ``millstream worker`` has no
-        such limit. ``queues``: which queues to serve, by name; groups as ``topic/group``, a topic's broadcasts as ``topic/``;
-        None: all. UsageError if there is nothing to serve.
+        On exit, running jobs have ``grace`` seconds to finish. A thread renews the leases. C code that holds the GIL for longer
+        than ``lease`` blocks that thread, and the jobs run again elsewhere. ``millstream worker`` does not have this limit.
+
+        Args:
+            queues: Names of the queues to serve; ``topic/group`` for a group, ``topic/`` for the broadcasts of a topic.
+                ``None`` serves everything that the app declares.
+            concurrency: Number of coroutines that run at the same time.
+            threads: Number of plain functions that run at the same time.
+
+        Raises:
+            UsageError: There is nothing to serve, or the app does not declare one of ``queues``.
         """
         self.load()
-        async with self:  # whatever else is left meanwhile, the worker's connections stay
+        async with self:  # keeps the worker's connections open, even if other code leaves the app in the meantime
             worker = await self._make_worker(self.queues_to_serve(queues or ()), concurrency, threads)
             await worker.start()
             try:
                 yield worker
-            except GeneratorExit:  # collected: the loop ends us
+            except GeneratorExit:  # the generator was garbage-collected, or the loop is shutting down
                 worker.never_left()
                 warnings.warn("a worker was entered (`async with app.worker()`) and never left", ResourceWarning, stacklevel=2)
                 raise
@@ -328,8 +384,22 @@ class Millstream(Declarations):
         threads: int = WORKER_THREADS,
         until: Awaitable[Any] | None = None,
     ) -> Summary:
-        """Serve until SIGTERM, SIGINT, ``stop()``, or until ``until`` is done; drains within ``grace``, a second signal ends it
-        now. All of these also end it while it starts. Returns how it ended; raises if the worker could not go on."""
+        """Run a worker in this event loop until SIGTERM, SIGINT or ``stop()``. Return a summary of its work.
+
+        On stop, running jobs have ``grace`` seconds to finish; a second signal stops it immediately. A stop also works while
+        the worker is still connecting.
+
+        Args:
+            queues: Names of the queues to serve, as for ``worker()``. ``None`` serves everything that the app declares.
+            concurrency: Number of coroutines that run at the same time.
+            threads: Number of plain functions that run at the same time.
+            until: Awaitable; the worker also stops when it is done.
+
+        Raises:
+            UsageError: There is nothing to serve, or the app does not declare one of ``queues``.
+            BrokerUnavailable: The server was unreachable for 30 seconds at the start.
+            BrokerRefused: The server will not accept this client.
+        """
         self.load()
         names = self.queues_to_serve(queues or ())
 
@@ -341,15 +411,22 @@ class Millstream(Declarations):
             return await run_until_stopped(make, self._stops, self.settings.grace, until)
 
     def stop(self) -> None:
-        """End ``run()`` as a signal would. Safe to call from any thread."""
+        """Stop ``run()`` as SIGTERM would. Safe to call from any thread."""
         for stop in list(self._stops):
             stop()
 
     async def scale(self, processes: int, *, worker: str | None = None, hold: Seconds = HOLD_SECONDS) -> str:
-        """Have a ``millstream worker --processes MIN..MAX`` keep so many processes, whatever its strategy wants for ``hold``
-        seconds; what it says of it. ``worker``: its id, or how that begins; None: the only one there is.
+        """Set the number of processes of a ``millstream worker --processes MIN..MAX``. Return the supervisor's answer as text.
 
-        Only processes that do nothing end; those that are busy do so when they are not. UsageError: why it is refused.
+        Only idle processes are stopped; a busy process stops when it becomes idle.
+
+        Args:
+            processes: Number of worker processes, within ``MIN..MAX``.
+            worker: Id of the worker, or the beginning of its id. ``None`` means the only worker.
+            hold: Seconds for which this number overrides the scaling strategy. 300 by default, at most a year.
+
+        Raises:
+            UsageError: The worker refused, did not answer, or is not the only match.
         """
         wanted, held = integer(processes, "processes", minimum=0), seconds(hold, "hold")
         return await self._clients.here().ask(lambda broker: scale(broker, wanted, worker, held))
@@ -357,11 +434,16 @@ class Millstream(Declarations):
     scale_sync = sync_version(scale)
 
     def queues_to_serve(self, wanted: Iterable[str]) -> list[Address]:
-        """What a worker serves: those wanted, else all that this app declares. UsageError if that is nothing."""
+        """Return the addresses that a worker serves: the wanted ones, or everything that this app declares.
+
+        Raises:
+            UsageError: There is nothing to serve, or this app does not declare a wanted address.
+        """
         return self.catalog.to_serve(wanted)
 
     async def connect_patiently(self, addresses: Sequence[Address], seconds: float = START_SECONDS) -> Broker:
-        """``broker_to_serve()``, trying again for a while if the server is away; one that refuses us is not tried again."""
+        """Return ``broker_to_serve()``. Retry for ``seconds`` while the server is unreachable, but not if it refuses the
+        client."""
         reporter = self._clients.here().reporter
 
         def missed(error: BrokerUnavailable) -> None:
@@ -373,7 +455,7 @@ class Millstream(Declarations):
         return broker
 
     def assignment(self, queues: Sequence[Address], *, concurrency: int, threads: int) -> Assignment:
-        """What a worker of this app has to do at these addresses, each as ``queues_to_serve`` tells it."""
+        """Return the work of a worker that serves these addresses, which come from ``queues_to_serve``."""
         return Assignment(
             settings=self.settings,
             queues=queues,
@@ -394,7 +476,7 @@ class Millstream(Declarations):
         return Worker(broker, keeper, self.assignment(queues, concurrency=concurrency, threads=threads))
 
     async def _consume(self, subscription: Subscription) -> Consumer:
-        """For ``topic.consume``."""
+        """Implement ``topic.consume``."""
         settings, slots = self.catalog.topics[subscription.topic].settings, subscription.concurrency
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self)
@@ -417,12 +499,16 @@ class Millstream(Declarations):
             return Consumer(subscription, worker, stack.pop_all(), self.settings.grace)
 
     def lifespan_context(self) -> AbstractAsyncContextManager[Any]:
-        """What a worker enters when it starts."""
+        """Return the context manager that a worker enters when it starts."""
         return nullcontext() if self.lifespan is None else self.lifespan(self)
 
     @contextmanager
     def override(self, url: str) -> Generator[Self]:
-        """Inside the block everything goes to another place: ``memory://`` in tests. UsageError if the URL makes no sense."""
+        """Use another server inside a ``with`` block. In tests, ``memory://`` starts empty and needs no server.
+
+        Raises:
+            UsageError: The URL is invalid.
+        """
         outer, self._url = self._url, parse_url(url)
         try:
             with self._clients.override(make_backend(self._url, self.settings)):

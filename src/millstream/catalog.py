@@ -1,4 +1,4 @@
-"""The catalog: what an app declares, and what of it a worker serves."""
+"""The catalog: everything that an app declares, and the addresses that a worker serves."""
 
 from __future__ import annotations
 
@@ -18,65 +18,70 @@ from millstream.model.settings import QueueSettings, TaskSettings
 
 
 class Catalog:
-    """Tasks, queues, topics and groups by prefix, each under its name."""
+    """The tasks, queues, topics and prefix subscriptions of an app, by name."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task[..., Any]] = {}
-        """By name, and by alias."""
+        """By name and by alias."""
         self.queues: dict[str, QueueSettings] = {}
-        """Every queue that a declaration mentions."""
+        """Every queue that is declared, by ``app.queue`` or by a task."""
         self.topics: dict[str, Topic[Any]] = {}
         self.prefixes: dict[Address, PrefixSubscription] = {}
-        """What handles the events of topics by the beginnings of their names."""
+        """Subscriptions to all topics whose names begin with a prefix."""
 
     # -- declaring ---------------------------------------------------------------------------------------------------------
 
     def check_task(self, settings: TaskSettings) -> None:
-        """UsageError if a task of these settings does not fit those that are here."""
+        """Raise ``UsageError`` if a task with these settings conflicts with a declared task."""
         names = (settings.name, *settings.aliases)
         for name in names:
             if name in self.tasks or names.count(name) > 1:
-                by = f", by {self.tasks[name].fn.__module__}" if name in self.tasks else ""
-                raise UsageError(f"there is a task {name!r} already{by}: names are unique in an app, use name= for another")
+                by = f" in module {self.tasks[name].fn.__module__}" if name in self.tasks else ""
+                raise UsageError(
+                    f"task {name!r} is already declared{by}: names are unique in an app; choose another with name="
+                )
         for other in self.tasks.values():
             rules, same_queue = other.settings.order, other.settings.queue == settings.queue
             if same_queue and rules is not None and settings.order is not None and rules != settings.order:
                 raise UsageError(
-                    f"task {settings.name!r} has {_rules(settings.order)}, and {other!r} has {_rules(rules)}: that holds for a "
-                    "whole queue; say the same for both, or give one a queue of its own"
+                    f"task {settings.name!r} has {_rules(settings.order)}, but {other!r} has {_rules(rules)}: these options "
+                    "apply to the whole queue; use the same for both tasks, or another queue for one of them"
                 )
 
     def add_task(self, task: Task[..., Any]) -> None:
-        """Add a task that was checked, and its queue."""
+        """Add a task and its queue. The task must have passed ``check_task``."""
         settings = task.settings
         self.queues.setdefault(settings.queue, QueueSettings(name=settings.queue))
         self.tasks.update(dict.fromkeys((settings.name, *settings.aliases), task))
 
     def add_prefix(self, subscription: PrefixSubscription) -> None:
-        """UsageError if another handler of its group may meet the same topics."""
+        """Add a prefix subscription. Raise ``UsageError`` if another subscription of its group may match the same topics."""
         prefix, group = subscription.prefix, subscription.group
         for other in self.prefixes.values():
             if other.group == group and (other.prefix.startswith(prefix) or prefix.startswith(other.prefix)):
                 raise UsageError(
-                    f"group {group!r} of topics {prefix!r}… has a handler already, for {other.prefix!r}…: "
-                    "give this one another group"
+                    f"group {group!r} already has a handler for the prefix {other.prefix!r}, which overlaps with {prefix!r}: "
+                    "use another group"
                 )
         self.prefixes[subscription.address] = subscription
 
     def resolve(self) -> None:
-        """Check what could not be checked while declarations were missing: every annotation, and who handles dead letters."""
+        """Check what needs all declarations: every annotation, and that each ``on_dead`` handler belongs to a subscription."""
         for task in self.tasks.values():
             task.arguments.resolve()
             task.returns.resolve()
         for topic in self.topics.values():
             for group in topic.dead_handlers.keys() - topic.subscriptions.keys():
-                raise UsageError(f"on_dead({group!r}) of topic {topic.name!r}: nothing subscribes under that group")
+                raise UsageError(
+                    f"on_dead({group!r}) of topic {topic.name!r}: the topic has no subscription of that group; add "
+                    f"@topic.subscribe({group!r}), or correct the name"
+                )
 
     # -- handlers ----------------------------------------------------------------------------------------------------------
 
     @property
     def subscriptions(self) -> Mapping[Address, GroupHandler]:
-        """What handles events and dead letters, by address: a group's, and behind it that of its dead letters."""
+        """The handlers of events and of dead letters, by address. A group's handler comes before its dead-letter handler."""
         found: dict[Address, GroupHandler] = {}
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
@@ -86,7 +91,7 @@ class Catalog:
         return found
 
     def subscriptions_at(self, addresses: Iterable[Address]) -> Mapping[Address, GroupHandler]:
-        """``subscriptions``, and those by prefix whose groups are at these addresses."""
+        """Return ``subscriptions``, plus the prefix subscriptions of the groups at these addresses."""
         found = dict(self.subscriptions)
         for address in addresses:
             prefix = next((prefix for prefix in self.prefixes.values() if prefix.serves(address)), None)
@@ -96,35 +101,40 @@ class Catalog:
 
     @property
     def broadcasts(self) -> Sequence[Broadcast]:
-        """What handles events in every worker process."""
+        """The handlers that receive every event in every worker process."""
         return [each for topic in self.topics.values() for each in topic.broadcasts]
 
     # -- serving -----------------------------------------------------------------------------------------------------------
 
     def to_serve(self, wanted: Iterable[str]) -> list[Address]:
-        """What a worker serves: those wanted, else every queue its tasks are sent to, every group it subscribes, and every
-        topic (``topic/``) that is broadcast; groups with their dead letters, where code handles them. UsageError if that is
-        none."""
+        """Return the addresses that a worker serves.
+
+        Without ``wanted`` these are all queues, all subscribed groups and all topics with broadcasts (``topic/``). The dead
+        letters of a group are included if the app handles them.
+
+        Raises:
+            UsageError: There is nothing to serve, or the app does not declare a wanted address.
+        """
         broadcast = dict.fromkeys(each.address for each in self.broadcasts)
         served = [*(map(Address, self.queues) if self.tasks else ()), *self.subscriptions, *self.prefixes, *broadcast]
         names = [Address(name) for name in dict.fromkeys(wanted)]
-        for topic in self.topics.values():  # what follows an ordered topic follows each shard
+        for topic in self.topics.values():  # a broadcast of an ordered topic reads every shard
             if topic.broadcasts and topic.settings.shards and (base := Address.of_topic(topic.name)) in names:
                 names[names.index(base) : names.index(base) + 1] = base.shards(topic.settings.shards)
         names += [address for name in names if (address := name.dead) in served and address not in names]
         if not served:
             raise UsageError(
-                "this app has no tasks, subscriptions or broadcasts, so there is nothing to serve; does include= name the "
+                "there is nothing to serve: this app has no tasks, subscriptions or broadcasts. Does include= name the "
                 "modules that declare them?"
             )
         for name in names:
             if not {name, name.base}.intersection(served) and not any(prefix.serves(name) for prefix in self.prefixes.values()):
                 known = ", ".join(map(repr, served))
-                raise UsageError(f"the app declares no queue {name!r}; it has {known}")
+                raise UsageError(f"the app does not declare {name!r}; it declares {known}")
         return names or served
 
     def serving(self, addresses: Iterable[Address]) -> list[Serving]:
-        """How a worker serves these addresses, each as ``to_serve`` tells it: shards, consumers and order."""
+        """Return the shards, consumer limit and order of each address. The addresses come from ``to_serve``."""
         subscriptions = self.subscriptions_at(addresses := list(addresses))
         return [self._serving(address, subscriptions.get(address)) for address in addresses]
 

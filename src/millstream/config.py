@@ -1,6 +1,6 @@
-"""Where settings come from when code does not say: arguments, environment, ``[tool.millstream]``, defaults.
+"""Discovery of URL, namespace and app: argument first, then environment, ``[tool.millstream]``, and the default.
 
-Nothing here opens a connection. Passwords may be part of a URL, so no message of this file quotes one.
+Nothing here opens a connection. A URL may contain a password, so no error message in this file quotes a URL.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 Scheme = Literal["embedded", "memory", "redis", "rediss", "unix"]
 
 ROOT_MARKERS = ("pyproject.toml", ".git", "manage.py")
-"""What marks a folder as the root of a project."""
+"""A folder with one of these is the root of a project."""
 
 DEFAULT_NAMESPACE = "millstream"
 DEFAULT_URL = "embedded://"
@@ -44,30 +44,35 @@ TLS_OPTIONS = (
     "ssl_keyfile",
     "ssl_password",
 )
-"""Options of server URLs, named as in redis-py; the latter are for rediss:// only. Timeouts and protocol are not options."""
+"""Options of server URLs, named as in redis-py. ``TLS_OPTIONS`` are for rediss:// only. Timeouts and protocol are not
+options."""
 
 SUPPORTED = "embedded://[dir], memory://[name], redis://host:port/db, rediss://host:port/db and unix:///path/to.sock"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolSettings:
-    """What ``[tool.millstream]`` says; None where it says nothing."""
+    """The ``[tool.millstream]`` table of ``pyproject.toml``. A missing key is ``None``."""
 
     app: str | None = None
+    """The app as ``module:attribute``, for the command line."""
     url: str | None = None
+    """The server URL."""
     namespace: str | None = None
+    """The namespace of all keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Url:
-    """A URL that was understood. Its repr and ``safe`` hold no password; ``text`` is the URL as given and may."""
+    """A parsed server URL. ``repr()`` and ``safe`` never contain the password; ``text`` may."""
 
     scheme: Scheme
     text: str = field(repr=False)
+    """The original URL, including the password."""
     path: str = ""
-    """embedded: the data folder as given, or empty; unix: the socket."""
+    """embedded: the data folder, or empty for the default. unix: the socket."""
     name: str = ""
-    """memory: which of the in-process brokers."""
+    """memory: the name of the in-process backend. Empty for a private one."""
     host: str = ""
     port: int = 0
     db: int = 0
@@ -76,7 +81,7 @@ class Url:
 
     @property
     def safe(self) -> str:
-        """The URL for logs and messages: password masked, options left out."""
+        """The URL for logs and messages, with the password masked and without options."""
         if self.scheme == "embedded":
             return f"embedded://{self.path}"
         if self.scheme == "memory":
@@ -89,7 +94,10 @@ class Url:
 
 
 def project_root(start: str | Path | None = None) -> Path:
-    """The nearest of ``start`` (the working directory) and its parents that looks like a project, else ``start``."""
+    """Return the nearest folder, from ``start`` upwards, that has a root marker; otherwise ``start``.
+
+    ``start`` defaults to the working directory.
+    """
     here = Path(start or ".").resolve()
     for folder in (here, *here.parents):
         if any((folder / marker).exists() for marker in ROOT_MARKERS):
@@ -98,11 +106,16 @@ def project_root(start: str | Path | None = None) -> Path:
 
 
 def tool_settings(start: str | Path | None = None) -> ToolSettings:
-    """``[tool.millstream]`` of the project root's pyproject.toml, checked; empty settings where there is none."""
+    """Read and check ``[tool.millstream]`` in the project root's ``pyproject.toml``. Without the file or table, all are
+    ``None``.
+
+    Raises:
+        UsageError: The file cannot be read, or a key is unknown or not text.
+    """
     file = project_root(start) / "pyproject.toml"
     try:
         with file.open("rb") as opened:
-            import tomllib  # which no worker needs that has no such file
+            import tomllib  # only needed if the file exists
 
             document = tomllib.load(opened)
     except FileNotFoundError:
@@ -123,9 +136,10 @@ def tool_settings(start: str | Path | None = None) -> ToolSettings:
 
 
 def discover_url(url: str | None) -> str:
-    """The URL to use: the argument, ``$MILLSTREAM_URL``, ``[tool.millstream] url``, then the embedded server.
+    """Return the URL to use: the argument, ``$MILLSTREAM_URL``, ``url`` in ``[tool.millstream]``, or the embedded server.
 
-    ``MILLSTREAM_REQUIRE_URL=1`` makes the last step a `UsageError`, and so does Kubernetes.
+    Raises:
+        UsageError: No URL is set, and ``MILLSTREAM_REQUIRE_URL=1`` is set or the process runs in Kubernetes.
     """
     if url is not None:
         return _text(url, f"url must be a URL or None (URLs are {SUPPORTED})")
@@ -133,34 +147,43 @@ def discover_url(url: str | None) -> str:
         return configured
     if _url_required():
         raise UsageError(
-            "MILLSTREAM_REQUIRE_URL is set and there is no URL: pass one to Millstream(), set MILLSTREAM_URL, "
+            "MILLSTREAM_REQUIRE_URL is set, but there is no URL: pass one to Millstream(), set MILLSTREAM_URL, "
             f"or set url under [tool.millstream] in {project_root() / 'pyproject.toml'}"
         )
     if "KUBERNETES_SERVICE_HOST" in os.environ:
         raise UsageError(
-            "there is no URL, and in Kubernetes an embedded server would be a private queue of this pod: set MILLSTREAM_URL, "
-            "or write embedded:// if that is meant"
+            "there is no URL, and in Kubernetes an embedded server would be private to this pod: set MILLSTREAM_URL, or use "
+            "embedded:// if a private server is intended"
         )
     return DEFAULT_URL
 
 
 def discover_namespace(namespace: str | None) -> str:
-    """The namespace of queues: what was said, ``$MILLSTREAM_NAMESPACE``, ``[tool.millstream] namespace``, "millstream"."""
+    """Return the namespace to use: the argument, ``$MILLSTREAM_NAMESPACE``, ``namespace`` in ``[tool.millstream]``, or
+    ``"millstream"``."""
     if namespace is not None:
         return namespace
     return os.environ.get("MILLSTREAM_NAMESPACE", "").strip() or tool_settings().namespace or DEFAULT_NAMESPACE
 
 
 def discover_app(app: str | None) -> str:
-    """Which app a command is about: what it says, then ``$MILLSTREAM_APP``, then ``[tool.millstream] app``."""
+    """Return the app of a command as ``module:attribute``: the argument, ``$MILLSTREAM_APP``, or ``app`` in
+    ``[tool.millstream]``.
+
+    Raises:
+        UsageError: None of them is set.
+    """
     found = app or os.environ.get("MILLSTREAM_APP") or tool_settings().app
     if not found:
-        raise UsageError("which app? Say module:attribute, like tasks:app, or set $MILLSTREAM_APP or [tool.millstream] app")
+        raise UsageError(
+            "no app is given: pass it as module:attribute, for example tasks:app, or set $MILLSTREAM_APP, or app under "
+            "[tool.millstream]"
+        )
     return found
 
 
 def _text(value: object, rule: str) -> str:
-    """The text, stripped; what is not text is told by its type, never quoted: it may be a URL with a password."""
+    """Return the text without surrounding blanks. The error names only the value's type: it may be a URL with a password."""
     if isinstance(value, str) and value.strip():
         return value.strip()
     raise UsageError(f"{rule}, not {'empty text' if isinstance(value, str) else type(value).__name__}")
@@ -174,25 +197,29 @@ def _url_required() -> bool:
 
 
 def parse_url(url: str) -> Url:
-    """A URL taken apart and checked; a `UsageError` that quotes no password where it makes no sense."""
+    """Parse and check a server URL.
+
+    Raises:
+        UsageError: The URL is invalid. The message never quotes a password.
+    """
     scheme, separator, rest = url.partition("://")
     if not separator:
-        # Only what is plainly host:port is quoted: the rest may be a password pasted into the wrong place.
+        # Quote the text only if it is clearly host:port. Anything else may be a password in the wrong place.
         hint = f"; did you mean redis://{url}?" if re.fullmatch(r"[\w.-]+:[0-9]{2,5}", url) else ""
         raise UsageError(f"the URL has no scheme{hint}; URLs are {SUPPORTED}")
     scheme = scheme.lower()
     if scheme not in get_args(Scheme):
         quoted = repr(scheme) if re.fullmatch(r"[a-z][a-z0-9+.-]{0,30}", scheme) else "of the URL"
-        raise UsageError(f"the scheme {quoted} is not supported; supported are {SUPPORTED}")
+        raise UsageError(f"the scheme {quoted} is not supported; URLs are {SUPPORTED}")
     known = cast(Scheme, scheme)
     if re.search(r"[\s\x00-\x1f\x7f]", rest):
-        raise UsageError(f"the {known}:// URL has blanks or control characters in it; write a blank as %20")
+        raise UsageError(f"the {known}:// URL contains blanks or control characters; write a blank as %20")
     if known == "embedded" or known == "memory":
         if "?" in rest or "#" in rest:
             raise UsageError(f"a {known}:// URL takes no options; in a name, write ? as %3F and # as %23")
         value = unquote(rest)
         if "\x00" in value:
-            raise UsageError(f"the {known}:// URL has a null character in it")
+            raise UsageError(f"the {known}:// URL contains a null character: remove it")
         return Url(scheme=known, text=url, path=value) if known == "embedded" else Url(scheme=known, text=url, name=value)
     return _server_url(known, url)
 
@@ -202,10 +229,10 @@ def _server_url(scheme: Scheme, url: str) -> Url:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        # The parser's own words quote the URL: a '#' or '/' in a password makes it part of the "port".
-        raise _malformed(scheme, "has a host or port that cannot be read") from None
+        # The parser's own message quotes the URL: with a '#' or '/' in the password, the password is part of the "port".
+        raise _malformed(scheme, "has an invalid host or port") from None
     if parts.fragment or "#" in url:
-        raise _malformed(scheme, "has a '#' in it")
+        raise _malformed(scheme, "contains a '#'")
     options = _options(scheme, parts.query)
     username = unquote(parts.username or "") or _last(options, "username")
     password = unquote(parts.password or "") or _last(options, "password")
@@ -218,7 +245,7 @@ def _server_url(scheme: Scheme, url: str) -> Url:
     if "," in parts.netloc.rpartition("@")[2]:
         raise _malformed(scheme, "names several hosts; Sentinel and Cluster are not supported yet")
     db = _db(scheme, _last(options, "db") or path.strip("/"))
-    # As redis-py reads it: an empty host is this machine, and hosts are unquoted.
+    # As in redis-py: an empty host means localhost, and percent escapes in the host are decoded.
     host = unquote(parts.hostname or "") or "localhost"
     port = 6379 if port is None else port
     return Url(scheme=scheme, text=url, host=host, port=port, db=db, username=username, password=password)
@@ -228,18 +255,18 @@ def _db(scheme: str, text: str) -> int:
     if not text:
         return 0
     if not re.fullmatch(r"[0-9]{1,9}", text):
-        # redis-py would take db 0 in silence.
+        # redis-py would silently use db 0.
         raise _malformed(scheme, "has a database that is not a number")
     return int(text)
 
 
 def _options(scheme: Scheme, query: str) -> dict[str, list[str]]:
-    """What follows the question mark, checked: what we do not know would be ignored, or fail at the first connection."""
+    """Parse and check the query string. An unknown option would be ignored, or would fail at the first connection."""
     options = parse_qs(query, keep_blank_values=True)
     known = URL_OPTIONS + TLS_OPTIONS if scheme == "rediss" else URL_OPTIONS
     for name, values in options.items():
         if name not in known:
-            # Only what is plainly a name is quoted: the rest may be part of a password.
+            # Quote the name only if it is clearly a name. Anything else may be part of a password.
             quoted = repr(name) if re.fullmatch(r"[a-z_]{1,40}", name) else "in it"
             hint = "; TLS needs rediss://" if name in TLS_OPTIONS else ""
             raise UsageError(f"the {scheme}:// URL has an unknown option {quoted}{hint}; the options are {', '.join(known)}")
@@ -258,5 +285,5 @@ def _last(options: dict[str, list[str]], key: str) -> str:
 
 def _malformed(scheme: str, what: str) -> UsageError:
     return UsageError(
-        f"the {scheme}:// URL {what}; URLs are {SUPPORTED}, and in a password / is written %2F, # %23, @ %40, ? %3F"
+        f"the {scheme}:// URL {what}; URLs are {SUPPORTED}. In a password, write / as %2F, # as %23, @ as %40 and ? as %3F"
     )

@@ -1,4 +1,4 @@
-"""What can be declared on an app, and on a router that an app includes."""
+"""Declarations that apps and routers share: tasks, queues, topics and prefix subscriptions."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from millstream.model.types import Seconds
 from millstream.options import TaskOptions, log_position
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeForm  # which type checkers bring
+    from typing_extensions import TypeForm  # bundled with type checkers
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
 Subscribe = Callable[[str, AppSettings], Subscription]
-"""What handles a topic's events for a group, by the topic's name and the app's settings."""
+"""Makes the subscription to one topic, given its name and the app's settings."""
 
 
 class Declarations(ABC):
-    """The decorators and declarations that an app and a router have in common."""
+    """The decorators and declarations that an app and a router share."""
 
     # -- tasks and queues --------------------------------------------------------------------------------------------------
 
@@ -44,9 +44,28 @@ class Declarations(ABC):
     @overload
     def task(self, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
     def task(self, *fn: Any, **options: Any) -> Any:
-        """Declare a task: ``@app.task``, or ``@app.task(queue="mail", timeout=30)``.
+        """Declare a function as a task: ``@app.task``, or ``@app.task(queue="mail", timeout=30)``.
 
-        Its name is the function's, unique in the app. UsageError names an option that makes no sense.
+        An ``async def`` runs on the worker's event loop, a ``def`` in a thread. ``TaskOptions`` lists the options; every
+        duration is in seconds or a timedelta:
+
+        - ``name``: unique name of the task; by default the function's name
+        - ``aliases``: former names; jobs enqueued under them still run
+        - ``queue``: the queue of its jobs; ``"default"`` by default
+        - ``timeout``: seconds that one attempt may run; ``None`` means no limit
+        - ``retry``: a ``RetryPolicy``, or a number of retries
+        - ``result_ttl``: seconds for which a result is stored; 0 or ``None`` stores none
+        - ``expires``: seconds after enqueueing until the job is no longer started; ``None`` means never
+        - ``max_crashes``: crashes after which the job is still run again; 0 means at most once
+        - ``max_payload_bytes``: maximum size of the encoded arguments; ``None`` means no limit
+        - ``id_ttl``: seconds for which an id chosen by the caller stays reserved after the job has ended
+        - ``order_by``: function that returns the ordering key of a call; jobs with one key run one at a time, in order
+        - ``on_failure``, ``max_pending_per_key``: rules for ordered jobs
+
+        Options that are left out use the app's settings.
+
+        Raises:
+            UsageError: The name is taken, an option is unknown or invalid, or the object is not a plain function.
         """
 
         def declare(fn: Any) -> Task[..., Any]:
@@ -56,7 +75,7 @@ class Declarations(ABC):
         if not fn:
             return declare
         if len(fn) != 1 or options:
-            raise UsageError("task() takes one function, or options by keyword: @app.task or @app.task(queue=…)")
+            raise UsageError("task() takes one function or keyword options: @app.task or @app.task(queue=…)")
         return declare(*fn)
 
     def queue(
@@ -67,13 +86,19 @@ class Declarations(ABC):
         shards: int | None = None,
         consumers: tuple[int, int] | None = None,
     ) -> Queue:
-        """Declare a queue, with a bound on its ready, running, scheduled and blocked jobs past which ``enqueue`` raises
-        QueueFull.
+        """Declare a queue. A task's ``queue="…"`` option also declares one, with the defaults below.
 
-        ``shards``: it is so many queues, shared among the workers that serve it; jobs of ordered tasks go to the shard of their
-        key, others to each in turn, and the bound is divided among them. ``consumers``: how many worker processes serve it, at
-        least and at most, over all machines; None: any number. A task's ``queue="…"`` declares a queue too, without any of
-        these. Declared twice with different options: UsageError.
+        Args:
+            name: Name of the queue: 1 to 200 characters, without ``:``, ``{``, ``}``, ``>`` and ``/``.
+            max_length: Maximum number of ready, running, scheduled and blocked jobs. Beyond it ``enqueue`` raises
+                ``QueueFull``. ``None`` means no limit. A sharded queue divides it among its shards.
+            shards: Number of shards, which the workers share. An ordered job goes to the shard of its key, other jobs to each
+                shard in turn. ``None`` means the queue is not sharded. Only ``queue.reshard()`` can change the number later.
+            consumers: ``(min, max)`` number of worker processes that serve the queue, over all machines. ``None`` means any
+                number.
+
+        Raises:
+            UsageError: An option is invalid, or the queue is already declared with other options.
         """
         if max_length is not None:
             integer(max_length, "max_length", minimum=1)
@@ -134,22 +159,34 @@ class Declarations(ABC):
         on_failure: OnFailure | None = None,
         max_pending_per_key: int | None = None,
     ) -> Any:
-        """Declare a topic of events of one type, each of which every group of it is given.
+        """Declare a topic with events of one type. Every group of the topic receives every event.
 
-        The type may be a union: Structs with tags travel as they are, of other classes the name travels with the value.
+        With ``order_by``, each group handles the events of one key one at a time, in the order of publishing, through retries,
+        crashes and scaling. Events of different keys are handled at the same time. Such a topic consists of several logs, its
+        shards, and the workers share them.
 
-        ``max_length``: how many events it keeps for groups that have not been given them, or for want of a group, before
-        ``publish`` raises TopicFull, or the oldest go if only broadcasts read it; None: no bound. ``retention``: for how
-        long it keeps events that all groups were given, for groups that are made later or rewound; ``retention_count``: how
-        many of the latest; both: no longer and no more than that; 0: none; neither: as another app has said, else none.
-        ``start``: where its groups begin if they do not say: "beginning" with all it keeps, "new" with what comes next, at a
-        moment, or after an entry by its id. Declared twice with another type: UsageError.
+        Args:
+            name: Name of the topic: 1 to 200 characters, without ``:``, ``{``, ``}``, ``>``, ``/`` and ``*``.
+            type: Type of the events. It may be a union. Tagged msgspec structs are stored as they are; for other classes the
+                class name is stored with the value.
+            codec: Encoding of the events: ``"msgpack"``, ``"json"``, ``"raw"``, ``"fields"``, or an object with ``encode`` and
+                ``decode``.
+            max_length: Maximum number of stored events that a group has not received yet, or of all events if there is no
+                group. Beyond it ``publish`` raises ``TopicFull``; if only broadcasts read the topic, the oldest events are
+                dropped instead. ``None`` means no limit. Shards divide it.
+            retention: Seconds for which events stay stored after every group has received them, for new or rewound groups.
+            retention_count: Number of newest events that stay stored after every group has received them. With ``retention``,
+                both limits apply. Each setting persists until an app changes it. 0 disables it; ``None`` for both leaves them
+                unchanged (disabled for a new topic). Shards divide the count.
+            start: Where a new group starts by default: ``"beginning"`` (all stored events), ``"new"`` (only later events), a
+                datetime, or an entry id (after that entry).
+            order_by: Function that takes an event and returns its ordering key: text, bytes or a number.
+            shards: Number of shards of an ordered topic, 8 by default. Only ``topic.reshard()`` can change it later.
+            on_failure: Default for groups, as in ``subscribe``: ``"skip"`` (default) or ``"stop"``. Ordered topics only.
+            max_pending_per_key: Default for groups, as in ``subscribe``: 1000. Ordered topics only.
 
-        ``order_by``: a function of an event that returns its key (text, bytes or a number). In each group the events of one key
-        are handled one at a time, in the order in which they were published, through retries, crashes and scaling; those of
-        different keys at the same time. The topic is then ``shards`` logs (8), each with its share of ``max_length`` and
-        ``retention``, which the workers share; the number may change only by ``reshard``. ``on_failure`` ("skip") and
-        ``max_pending_per_key`` (1000): for groups that do not say, as for ``subscribe``.
+        Raises:
+            UsageError: An option is invalid, or the topic is already declared with another type or other options.
         """
         if max_length is not None:
             integer(max_length, "max_length", minimum=1)
@@ -158,7 +195,7 @@ class Declarations(ABC):
         said = {option: value for option, value in said.items() if value is not None}
         key_of = None if order_by is None else KeyOf(order_by, f"topic {name!r}")
         if key_of is None and "shards" in said:
-            raise UsageError(f"shards={shards!r} of topic {name!r}: only a topic with an order has shards; say order_by= too")
+            raise UsageError(f"shards={shards!r} of topic {name!r}: only an ordered topic has shards; add order_by=")
         settings = TopicSettings(
             name=topic_name(name),
             max_length=max_length,
@@ -224,20 +261,30 @@ class Declarations(ABC):
         batch: Batch | None = None,
         **options: Unpack[SubscribeOptions],
     ) -> Any:
-        """Declare what handles, for a group, the events of every topic whose name begins with ``prefix``; as
-        ``topic.subscribe`` does for one.
+        """Declare a handler for a group in every topic whose name begins with ``prefix``.
 
-        From the moment an app that declares it connects, each of these topics has the group, and those that are opened later
-        have it before anything is published to them; workers find them while they run. A topic that has a handler of its own
-        for the group in this app is left to it. Of an ordered topic the group is in each shard, where it keeps the order.
+        It works as ``topic.subscribe`` for many topics. When an app that declares it connects, existing topics get the group.
+        New topics get it before their first event is published, and running workers discover them. If this app has a
+        ``topic.subscribe`` of the same group for one of the topics, that handler is used there. An ordered topic stays ordered.
+
+        Args:
+            prefix: Beginning of the names of the topics.
+            group: Name of the group.
+            type: Type of the events, as for ``topic()``.
+            codec: Encoding of the events, as for ``topic()``.
+            batch: Call the handler with lists of events.
+            **options: As for ``topic.subscribe``, without ``on_failure`` and ``max_pending_per_key``.
+
+        Raises:
+            UsageError: An option is invalid, or the group already has a handler for an overlapping prefix.
         """
         topic_name(prefix, "prefix")
         checked_name(group, "group")
         for option in ("on_failure", "max_pending_per_key"):
             if option in options:
                 raise UsageError(
-                    f"{option} of group {group!r} of topics {prefix!r}…: a group by prefix is in topics with and without "
-                    "order; topic.subscribe takes it, for those with"
+                    f"{option} of group {group!r} with the prefix {prefix!r}: subscribe_prefix() does not take it, because the "
+                    "topics may be unordered; use topic.subscribe() for an ordered topic"
                 )
 
         def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -249,7 +296,7 @@ class Declarations(ABC):
 
         return declare
 
-    # -- what becomes of them ----------------------------------------------------------------------------------------------
+    # -- implemented by app and router -------------------------------------------------------------------------------------
 
     @abstractmethod
     def _declare_task(self, fn: Any, own_name: str, options: TaskOptions) -> Task[..., Any]: ...
@@ -267,7 +314,10 @@ class Declarations(ABC):
 
 
 def _retention(age: Any, count: Any) -> tuple[float | None, int | None]:
-    """By age and by count; if only one is said, 0 for the other one, which does not bound it; None: it is left as it is."""
+    """Return the retention by age and by count. 0 means that this limit is off, ``None`` that both stay as they are.
+
+    If only one is given, the other is 0.
+    """
     if age is None and count is None:
         return None, None
     return (

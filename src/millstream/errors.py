@@ -1,36 +1,36 @@
-"""Every error a user can meet, in one tree.
+"""Every exception that Millstream raises or reports, in one tree.
 
     MillstreamError
-    ├── UsageError (also ValueError)       a declaration, option or call that can never work
-    ├── PayloadTooLarge (also ValueError)  the encoded arguments exceed max_payload_bytes
-    ├── QueueFull                          max_length is reached; nothing was written
-    ├── TopicFull                          a topic's max_length is reached; nothing was written
-    ├── MalformedEvent (also ValueError)   what travelled is no event of the topic's type
-    ├── IdConflict                         the given id belongs to a job of another task
+    ├── UsageError (also ValueError)       a declaration, option or call is wrong and can never work
+    ├── PayloadTooLarge (also ValueError)  the encoded arguments or event exceed max_payload_bytes
+    ├── QueueFull                          the queue has reached its max_length
+    ├── TopicFull                          the topic has reached its max_length
+    ├── MalformedEvent (also ValueError)   a stored event does not match the type of its topic
+    ├── IdConflict                         the id belongs to a job of another task
     ├── BulkError                          some items of a bulk call were refused
-    ├── EventsMissed                       told to observers: events were trimmed before a broadcast had read them
-    ├── MalformedEntry                     told to observers: an entry that is no message of ours
-    ├── UnknownTask                        told to observers: a job of a task that this worker does not know
-    ├── WorkerCrashed                      told to observers: a worker died with jobs in its hands
+    ├── EventsMissed                       observers only: events were trimmed before a broadcast read them
+    ├── MalformedEntry                     observers only: a stream entry is not a Millstream message
+    ├── UnknownTask                        observers only: no task of this worker has the name in the job
+    ├── WorkerCrashed                      observers only: a worker died while it held jobs
     ├── BrokerError
-    │   ├── BrokerUnavailable              the server could not be reached or would not write
-    │   ├── BrokerRefused                  the server will never serve us: password, version, not a Redis
-    │   ├── LeaseLost                      a consumer's lease is gone; it must start as a new incarnation
-    │   ├── ShardsChanged                  a queue or topic has another number of shards than this app declares
-    │   └── ShardsInUse                    the number of shards cannot change while something is on its way
+    │   ├── BrokerUnavailable              the server is unreachable or refuses writes for now
+    │   ├── BrokerRefused                  the server will not accept this client: password, version, not a Redis
+    │   ├── LeaseLost                      the consumer's lease has lapsed; other workers have its messages
+    │   ├── ShardsChanged                  the server has a different number of shards than the app declares
+    │   └── ShardsInUse                    resharding needs an empty queue or topic
     ├── ResultError
     │   ├── JobFailed                      the job is dead; carries its reason, error and traceback
-    │   ├── JobCancelled
-    │   ├── JobExpired
-    │   ├── JobNotFound (also LookupError)  no queue knows a job of this id
-    │   ├── ResultTimeout (also TimeoutError)  the wait ended first; says why the job has not ended
-    │   └── ResultsDisabled                no result is kept for this job, or it is gone
-    └── Signal                             what a handler raises to speak; never an accident
-        ├── Retry                          run again later, spending an attempt
-        ├── Reject                         dead at once
-        └── Snooze                         run again later, spending no attempt
+    │   ├── JobCancelled                   the job was cancelled before it ran
+    │   ├── JobExpired                     the job expired before it ran
+    │   ├── JobNotFound (also LookupError)  no queue has a job with this id
+    │   ├── ResultTimeout (also TimeoutError)  the job did not end in time; says what it waits for
+    │   └── ResultsDisabled                no result is stored for this job
+    └── Signal                             raised by a handler to control what happens next
+        ├── Retry                          run again later and use up an attempt
+        ├── Reject                         dead-letter immediately
+        └── Snooze                         run again later without using up an attempt
 
-Errors about arguments are plain ``TypeError``, as for any Python call.
+Arguments that do not match a task's signature or annotations raise a plain ``TypeError``, as in any Python call.
 """
 
 from __future__ import annotations
@@ -76,120 +76,179 @@ __all__ = [
 
 
 class MillstreamError(Exception):
-    """The root of everything Millstream raises on purpose."""
+    """Base class of every exception that Millstream raises deliberately."""
 
 
 class UsageError(MillstreamError, ValueError):
-    """A declaration, option or call that can never work; names the option and the value."""
+    """A declaration, option or call is wrong and can never work. The message names the option, its value and the fix.
+
+    Correct the code or the configuration. Trying again does not help.
+    """
 
 
 class PayloadTooLarge(MillstreamError, ValueError):
-    """The encoded arguments exceed ``max_payload_bytes``; nothing was written."""
+    """The encoded arguments or event exceed ``max_payload_bytes`` (1 MiB by default). Nothing was written.
+
+    Store the data elsewhere and send a reference, or raise ``max_payload_bytes`` of the app, task or group.
+    """
 
 
 class QueueFull(MillstreamError):
-    """The queue holds ``max_length`` jobs; nothing was written."""
+    """The queue already holds ``max_length`` jobs. Nothing was written.
+
+    Ready, running, scheduled and blocked jobs count. Enqueue again later, add workers, or raise ``max_length``.
+    """
 
 
 class TopicFull(MillstreamError):
-    """The topic keeps ``max_length`` events that some group has not been given; nothing was written."""
+    """The topic already holds ``max_length`` events that at least one group has not received. Nothing was written.
+
+    Find the group that lags (``millstream topics show NAME``). Then add workers, skip or remove that group, or raise
+    ``max_length``.
+    """
 
 
 class MalformedEvent(MillstreamError, ValueError):
-    """What travelled as an event is none of the topic's type: foreign, broken, or of a type that has changed since."""
+    """A stored event does not match the type of its topic. ``DeadEvent.event`` raises it.
+
+    Another program wrote the entry, the entry is damaged, or the type has changed since the event was published. The original
+    bytes are in ``DeadEvent.payload``.
+    """
 
 
 class IdConflict(MillstreamError):
-    """The given id is in use by a job of another task; nothing was written."""
+    """The id passed to ``options(id=…)`` belongs to a job of another task. Nothing was written.
+
+    Use ids that are unique per queue, for example with the task's name as a prefix.
+    """
 
 
 class BulkError(MillstreamError):
-    """Some items of a bulk call were refused; the others were accepted.
+    """``enqueue_many`` or ``publish_many`` had at least one item refused. All other items were accepted.
 
-    ``results`` has one entry per item, in order: the job, or the exception that refused it.
-    ``failed`` maps the position of each refused item to its exception.
+    Retry or report the items in ``failed``. Pass ``return_exceptions=True`` to get the exceptions in the returned list instead.
     """
 
     def __init__(self, results: Sequence[Any]) -> None:
         self.results = list(results)
+        """One entry per item, in order: a ``Job`` (for an event, its ``id`` is the event's id), or the exception."""
         self.failed = {i: r for i, r in enumerate(self.results) if isinstance(r, BaseException)}
+        """The exception of each refused item, by its position in the call."""
         first_at, first = next(iter(self.failed.items()))
         super().__init__(
-            f"{len(self.failed)} of {len(self.results)} calls were refused; the first, number {first_at}: "
-            f"{type(first).__name__}: {first}. The accepted jobs are in .results, the refusals in .failed."
+            f"{len(self.failed)} of {len(self.results)} items were refused, the first at index {first_at}: "
+            f"{type(first).__name__}: {first}. Accepted items are in .results, exceptions in .failed."
         )
 
 
 class MalformedEntry(MillstreamError):
-    """An entry of a stream that is no message of ours; it is a dead letter with its bytes. Told to observers, never raised."""
+    """A stream entry is not a Millstream message. Reported to observers, never raised.
+
+    The entry becomes a dead letter with the reason ``malformed`` and the original bytes. Find the program that writes to the
+    stream; a topic with ``codec="fields"`` accepts such entries.
+    """
 
 
 class UnknownTask(MillstreamError):
-    """A job of a task that this worker does not know; it is put off, then dead. Told to observers, never raised."""
+    """A worker claimed a job whose task it does not have. Reported to observers, never raised.
+
+    The worker postpones the job, so that a worker that has the task can take it. After ``unknown_task_grace`` (10 minutes) the
+    job is dead with the reason ``unknown_task``. Deploy the task, or keep its old name with ``aliases``.
+    """
 
 
 class EventsMissed(MillstreamError):
-    """Events of a topic were trimmed, or lost, before a broadcast had read them. Never raised: observers are told."""
+    """Events were trimmed or lost before a broadcast read them. Reported to observers, never raised.
+
+    Set a longer ``retention`` for the topic, or handle the events in a group, which misses none.
+    """
 
 
 class WorkerCrashed(MillstreamError):
-    """A worker died, or was cut off for longer than its lease, with jobs in its hands. Told to observers, never raised."""
+    """A worker died, or lost contact with the server for longer than its lease, while it held jobs. Reported to observers,
+    never raised.
+
+    Other workers run its jobs again. A job that has crashed more than ``max_crashes`` times is dead with the reason
+    ``crashed``.
+    """
 
 
 class BrokerError(MillstreamError):
-    """Something between us and the server."""
+    """Base class of errors in the communication with the server."""
 
 
 class BrokerUnavailable(BrokerError):
-    """The server could not be reached, or would not write.
+    """The server is unreachable or refuses writes for now, for example because its memory or disk is full.
 
-    ``job_ids`` holds the ids whose fate is unknown: enqueueing the same id again is safe.
+    Calls are retried for five seconds before they raise this. The server may or may not have stored the jobs in ``job_ids``.
+    Enqueue them again with the same ids: a job that was stored is not stored twice.
     """
 
     def __init__(self, message: str, job_ids: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.job_ids = tuple(job_ids)
+        """The ids of the jobs or events that the server may or may not have stored."""
 
     @property
     def job_id(self) -> str | None:
-        """The id of the job, when the call was about one."""
+        """The first id in ``job_ids``, or ``None`` if the call did not send a job or an event."""
         return self.job_ids[0] if self.job_ids else None
 
 
 class BrokerRefused(BrokerError):
-    """The server will never serve us: wrong password, wrong version, or not a Redis."""
+    """The server will not accept this client: wrong password, unsupported version, missing database, or not a Redis server.
+
+    Correct the URL or the server. Trying again does not help.
+    """
 
 
 class LeaseLost(BrokerError):
-    """The consumer's lease is gone: what it held belongs to others now."""
+    """The consumer's lease has lapsed, so its messages are redelivered to other workers.
+
+    ``Delivery.settled()`` raises it when the outcome of the delivery was not stored. The event is handled again elsewhere.
+    """
 
 
 class ShardsChanged(BrokerError):
-    """A queue or topic has another number of shards than this app declares: with it keys would change their shards, and lose
-    their order. Nothing was written."""
+    """The server has a different number of shards for a queue or topic than this app declares. Nothing was written.
+
+    With the wrong number, messages of one key would go to another shard and lose their order. Declare the server's number in
+    every app, or change it with ``reshard()``.
+    """
 
 
 class ShardsInUse(BrokerError):
-    """The number of shards cannot change while something is on its way, since keys would lose their order."""
+    """``reshard()`` found messages that would lose their order, so it changed nothing.
+
+    Let the workers finish, replay or purge dead letters in shards that would disappear, and clear stopped keys. Then try again.
+    """
 
 
 class ResultError(MillstreamError):
-    """Why ``job.result()`` has no value to return."""
+    """Base class of errors of ``job.result()``. Raised itself if the stored result does not match the return annotation."""
 
     def __init__(self, message: str, job_id: str) -> None:
         super().__init__(message)
         self.job_id = job_id
+        """The id of the job."""
 
 
 class JobFailed(ResultError):
-    """The job is dead. ``reason`` is one of the closed list; ``error_type``, ``error`` and ``traceback`` are text."""
+    """The job is dead. Its dead letter has the details: ``app.dead.show(job_id)``.
+
+    Fix the cause, then replay the job with ``app.dead.replay(job_id)``.
+    """
 
     def __init__(self, message: str, job_id: str, reason: str, error_type: str, error: str, traceback: str) -> None:
         super().__init__(message, job_id)
         self.reason = reason
+        """Why the job is dead: one of the values of ``DeadReason``, for example ``"exhausted"``."""
         self.error_type = error_type
+        """The name of the exception's class."""
         self.error = error
+        """The exception's message."""
         self.traceback = traceback
+        """The formatted traceback; empty if the job did not raise."""
 
 
 class JobCancelled(ResultError):
@@ -197,58 +256,76 @@ class JobCancelled(ResultError):
 
 
 class JobExpired(ResultError):
-    """The job was not started before it expired."""
+    """The job expired before a worker started it."""
 
 
 class JobNotFound(ResultError, LookupError):
-    """No queue knows a job of this id: it ended and left no result, or there was no such job."""
+    """No queue has a job with this id. Either it ended and its result is no longer stored, or it never existed."""
 
 
 class ResultTimeout(ResultError, TimeoutError):
-    """The wait ended before the job did.
-
-    ``status`` is the job's state, ``served`` says whether a worker serves its queue, and ``why`` says why it has not ended;
-    ``None`` if the server could not be asked.
-    """
+    """The job did not end within the ``timeout`` of ``job.result()``. The job is not affected: call ``result()`` again to
+    wait."""
 
     def __init__(self, message: str, job_id: str, status: str, served: bool, why: Why | None = None) -> None:
         super().__init__(message, job_id)
         self.status = status
+        """The job's state; ``"unknown"`` if the server could not be reached."""
         self.served = served
+        """Whether a worker serves the job's queue."""
         self.why = why
+        """Why the job has not ended, or ``None`` if the server could not be reached."""
 
 
 class ResultsDisabled(ResultError):
-    """No result is kept for this job (``result_ttl=0``), or it has expired, or the job never existed."""
+    """No result is stored for this job: it was enqueued with ``result_ttl=0``, or the result has expired.
+
+    Set a longer ``result_ttl`` on the app, the task or the call.
+    """
 
 
 class Signal(MillstreamError):
-    """The base of what a handler raises to say what should happen next."""
+    """Base class of the exceptions that a handler raises to control what happens next."""
 
 
 class Retry(Signal):
-    """Run this job again, spending an attempt; after ``delay`` seconds, or as its policy says when None."""
+    """Raise it in a handler to run the job again later. It uses up an attempt.
+
+    Args:
+        reason: Text for the log and the dead letter.
+        delay: Seconds, or a timedelta, until the next attempt. ``None`` uses the delay of the retry policy.
+    """
 
     def __init__(self, reason: str = "", *, delay: float | timedelta | None = None) -> None:
         super().__init__(reason or "retry requested")
         self.delay = _seconds(delay, "Retry(delay)")
+        """Seconds until the next attempt, or ``None`` for the delay of the retry policy."""
 
 
 class Reject(Signal):
-    """This job is dead at once: no attempt that is left will be made."""
+    """Raise it in a handler to make the job a dead letter immediately, with the reason ``rejected``. It is not retried.
+
+    Args:
+        reason: Text for the log and the dead letter.
+    """
 
     def __init__(self, reason: str = "rejected") -> None:
         super().__init__(reason)
 
 
 class Snooze(Signal):
-    """Run this job again after ``delay`` seconds, spending no attempt."""
+    """Raise it in a handler to run the job again later without using up an attempt.
+
+    Args:
+        delay: Seconds, or a timedelta, until the job is due again.
+    """
 
     def __init__(self, delay: float | timedelta) -> None:
         seconds = _seconds(delay, "Snooze(delay)")
         assert seconds is not None
         super().__init__(f"snoozed for {seconds:g} s")
         self.delay = seconds
+        """Seconds until the job is due again."""
 
 
 def _seconds(value: float | timedelta | None, name: str) -> float | None:

@@ -1,4 +1,4 @@
-"""For your own logging: a filter that says on every record which job it belongs to."""
+"""A logging filter that adds the current job to every log record."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["JobFilter"]
 
 
 class JobFilter(logging.Filter):
-    """Puts ``job_id``, ``task``, ``queue`` and ``attempt`` on every record; outside a job, and in a
-    handler of batches, they are ``"-"``, and 0.
+    """Adds ``job_id``, ``task``, ``queue`` and ``attempt`` to every log record.
 
-    Add it to a handler, so that records of every logger pass it, and use the names in its format:
+    Outside a job, and in batch handlers, the text fields are ``"-"`` and ``attempt`` is 0. Add the filter to a logging handler,
+    not to a logger, so that it sees the records of every logger:
 
         handler.addFilter(JobFilter())
         handler.setFormatter(logging.Formatter("%(levelname)s %(task)s[%(job_id)s] %(message)s"))
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Always True."""
+        """Add the fields to the record. Return ``True``: no record is dropped."""
         job = running_job()
         record.job_id, record.task, record.queue, record.attempt = (
             ("-", "-", "-", 0) if job is None else (job.id, job.task, job.queue, job.attempt)

@@ -1,4 +1,4 @@
-"""What a declaration and a call may say, and the checks it passes at once."""
+"""Options of tasks and calls, and their checks. Invalid options raise ``UsageError`` at the declaration or call."""
 
 from __future__ import annotations
 
@@ -22,62 +22,73 @@ from millstream.model.types import Seconds
 DEFAULT_QUEUE = "default"
 
 TRACEPARENT_MOST = 255
-"""Characters; those of today have 55."""
+"""Maximum length in characters. A current W3C ``traceparent`` has 55."""
 
 
 class TaskOptions(TypedDict, total=False):
-    """What ``@app.task(...)`` takes; what is left out is as the app says."""
+    """Options of ``@app.task(...)``. Options that are left out use the app's settings. Durations are seconds or timedeltas."""
 
     name: str
-    """The function's own name if left out."""
+    """Unique name of the task. By default the function's name."""
     aliases: Sequence[str]
-    """Names it had before: jobs sent under them still run."""
+    """Former names of the task. Jobs enqueued under them still run."""
     queue: str
+    """Queue of the task's jobs. ``"default"`` by default."""
     timeout: Seconds | None
-    """None: no timeout."""
+    """Seconds that one attempt may run. ``None`` means no limit."""
     result_ttl: Seconds | None
-    """0 or None: no result is kept."""
+    """Seconds for which a result is stored. 0 or ``None`` stores none."""
     expires: Seconds | None
-    """From enqueue; None: never."""
+    """Seconds after enqueueing until the job is no longer started. ``None`` (default) means never."""
     max_crashes: int
-    """0: at most once."""
+    """How often a job may be running when its worker dies and still be run again. 0 means at most once."""
     retry: RetryPolicy | int
-    """A count alone changes the count of the app's policy."""
+    """Retry policy. A number changes only ``max_retries`` of the app's policy."""
     max_payload_bytes: int | None
-    """None: no cap."""
+    """Maximum size of the encoded arguments. ``None`` means no limit."""
     id_ttl: Seconds | None
-    """For how long an id that a caller gave is remembered after its job has ended; 0: it is free as soon as the job is done,
-    cancelled or expired, while one that is dead keeps it until it is purged or replayed. None: as the app says."""
+    """Seconds for which an id chosen by the caller stays reserved after its job has ended. 0 frees the id as soon as the job is
+    done, cancelled or expired; a dead job keeps its id until it is purged or replayed. ``None`` uses the app's setting."""
     order_by: KeyFunction | None
-    """Takes the task's parameters by name and returns a key: jobs of one key run one at a time, in the order in which they were
-    enqueued."""
+    """Function that takes the task's parameters by name and returns an ordering key. Jobs with the same key run one at a time,
+    in the order in which they were enqueued."""
     on_failure: OnFailure
-    """When an ordered job is dead: "skip" goes on with the next of its key, "stop" makes dead what follows until the key is
-    cleared. Holds for the queue."""
+    """What happens when an ordered job is dead. ``"skip"`` (default) continues with the next job of its key. ``"stop"`` makes
+    the following jobs of the key dead letters, until the key is cleared. Applies to the whole queue."""
     max_pending_per_key: int
-    """While a key waits for a retry: how many may wait behind it before those that come are dead (pending_full). Holds for the
-    queue."""
+    """Maximum number of jobs that wait behind a retry of the same key; 1000 by default. Further jobs of the key are dead with
+    the reason ``pending_full``. Applies to the whole queue."""
 
 
 class CallOptions(TypedDict, total=False):
-    """What ``task.options(...)`` takes; what is left out is as the task says."""
+    """Options of ``task.options(...)``. Options that are left out use the task's settings. Durations are seconds or
+    timedeltas."""
 
     delay: Seconds
+    """Run the job at the earliest after this many seconds."""
     at: datetime
+    """Run the job at the earliest at this time. The datetime needs a time zone."""
     id: str
+    """Id of the job, 1 to 200 characters. A second enqueue with the same id returns the first job."""
     queue: str
+    """Queue of the job. The app must declare it."""
     retry: RetryPolicy | int
+    """Retry policy. A number changes only ``max_retries`` of the task's policy."""
     timeout: Seconds | None
+    """Seconds that one attempt may run. ``None`` means no limit."""
     expires: Seconds | datetime | None
+    """Seconds after enqueueing, or the time, after which the job is no longer started. ``None`` means never."""
     result_ttl: Seconds | None
+    """Seconds for which the result is stored. 0 or ``None`` stores none."""
     id_ttl: Seconds | None
+    """Seconds for which ``id`` stays reserved after the job has ended, as for ``TaskOptions.id_ttl``."""
     headers: Mapping[str, str]
-    """Travel with the job, through retries and replays; ``current_job().headers`` has them."""
+    """Text that travels with the job through retries and replays. Handlers read it from ``current_job().headers``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSettings:
-    """A call's options, checked. Seconds and epoch seconds; 0: not set."""
+    """The checked options of a call, in seconds and epoch seconds. 0 means not set."""
 
     queue: str
     result_ttl: float
@@ -92,7 +103,8 @@ class CallSettings:
 
 
 def task_settings(options: TaskOptions, default_name: str, app: AppSettings) -> TaskSettings:
-    """A task's settings, with the app's defaults filled in. UsageError names the option and the value."""
+    """Check a task's options and return its settings, with the app's defaults. ``UsageError`` names the option and its
+    value."""
     refuse_unknown(options, TaskOptions.__annotations__, "task")
     return TaskSettings(
         name=checked_name(options.get("name", default_name), "name"),
@@ -112,16 +124,16 @@ def task_settings(options: TaskOptions, default_name: str, app: AppSettings) -> 
 
 
 def call_settings(options: CallOptions, task: TaskSettings, queues: Collection[str], now: float) -> CallSettings:
-    """A call's settings. UsageError names the option and the value; ``now`` in epoch seconds."""
+    """Check a call's options and return its settings. ``UsageError`` names the option and its value. ``now``: epoch seconds."""
     refuse_unknown(options, CallOptions.__annotations__, "options")
     queue = task.queue
     if "queue" in options:
         queue = checked_name(options["queue"], "queue")
         if queue not in queues:
             near = _near(queue, queues)
-            raise UsageError(f"queue={queue!r} is no queue that this app declares: {near}app.queue({queue!r}) declares it")
+            raise UsageError(f"queue={queue!r} is not declared in this app: {near}declare it with app.queue({queue!r})")
     if "delay" in options and "at" in options:
-        raise UsageError(f"delay={options['delay']!r} and at={options['at']!r} both say when: give one")
+        raise UsageError(f"delay={options['delay']!r} and at={options['at']!r} exclude each other: use one of them")
     delay = seconds(options["delay"], "delay") if "delay" in options else 0.0
     at = _moment(options["at"], "at") if "at" in options else 0.0
     expires, expires_at = task.expires, 0.0
@@ -135,7 +147,7 @@ def call_settings(options: CallOptions, task: TaskSettings, queues: Collection[s
     ends = expires_at or (now + expires if expires else 0.0)
     if ends and ends <= due:
         said = options.get("expires", task.expires)
-        raise UsageError(f"expires={said!r} is not after the job is due, in {due - now:g} s: it could never run")
+        raise UsageError(f"expires={said!r}: the job would expire before it is due, in {due - now:g} s, and never run")
     overrides: CallOverrides | None = None
     if "timeout" in options or "retry" in options or "result_ttl" in options:
         overrides = CallOverrides(
@@ -158,30 +170,32 @@ def call_settings(options: CallOptions, task: TaskSettings, queues: Collection[s
 
 
 def fields_option(headers: Any, said: Mapping[str, Any], most: int | None, what: str) -> EventFields | None:
-    """Headers, and named fields, as they travel with a job or an event; None if there is nothing.
+    """Check headers and named fields and return them as stored with a job or an event; ``None`` if all are empty.
 
-    UsageError if they are not text, PayloadTooLarge if they take more than ``most`` bytes.
+    Raises:
+        UsageError: A name or value is not text.
+        PayloadTooLarge: Together they exceed ``most`` bytes.
     """
     if headers is not None and not isinstance(headers, Mapping):
         raise UsageError(f"headers must be a mapping of text to text, not {headers!r}")
     own = _pairs(headers or {})
     for key, value in own.items():
         if not isinstance(key, str) or not isinstance(value, str):
-            raise UsageError(f"names and values of headers must be text, not {key!r}: {value!r}: use str(…)")
+            raise UsageError(f"names and values of headers must be text, not {{{key!r}: {value!r}}}: convert them with str(…)")
     for name, value in said.items():
         if not isinstance(value, str):
             raise UsageError(f"{name} must be text, not {value!r}")
     if not own and not any(said.values()):
         return None
     if len(said.get("traceparent", "")) > TRACEPARENT_MOST:
-        raise UsageError(f"traceparent has at most {TRACEPARENT_MOST} characters, not {len(said['traceparent']):,}")
+        raise UsageError(f"traceparent may have at most {TRACEPARENT_MOST} characters, not {len(said['traceparent']):,}")
     fields = EventFields(own, **said)
     try:
         size = len(msgspec.msgpack.encode(fields))
     except UnicodeEncodeError as error:
-        raise UsageError(f"headers and fields travel as UTF-8, and this cannot: {error}") from error
+        raise UsageError(f"headers and fields must be valid UTF-8 text: {error}") from error
     if most is not None and size > most:
-        raise PayloadTooLarge(f"headers and fields of {what} take {size:,} bytes, and max_payload_bytes is {most:,}")
+        raise PayloadTooLarge(f"headers and fields of {what} have {size:,} bytes, more than max_payload_bytes={most:,}")
     return fields
 
 
@@ -190,7 +204,7 @@ def _pairs(mapping: Any) -> dict[Any, Any]:
 
 
 def job_id(value: Any) -> str:
-    """An id a caller may give."""
+    """Check and return an id chosen by the caller."""
     if not isinstance(value, str) or not 1 <= len(value) <= 200:
         raise UsageError(f"id must be text of 1 to 200 characters, not {value!r}")
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in value):
@@ -199,22 +213,22 @@ def job_id(value: Any) -> str:
 
 
 def timeout_option(value: Any) -> float:
-    """Seconds above zero; None: no timeout, which is 0 within."""
+    """Return a timeout in seconds. ``None`` means no limit and becomes 0; 0 itself is refused."""
     return 0.0 if value is None else seconds(value, "timeout", above=True)
 
 
 def result_ttl_option(value: Any) -> float:
-    """Seconds; 0 or None keeps no result."""
+    """Return the time in seconds for which a result is stored. ``None`` becomes 0: no result is stored."""
     return 0.0 if value is None else seconds(value, "result_ttl")
 
 
 def payload_option(value: Any) -> int | None:
-    """Bytes; None: no cap."""
+    """Return the maximum payload size in bytes. ``None`` means no limit."""
     return None if value is None else integer(value, "max_payload_bytes", minimum=1)
 
 
 def retry_option(value: Any, base: RetryPolicy) -> RetryPolicy:
-    """A policy, or the count of another one."""
+    """Return the policy, or ``base`` with another number of retries."""
     if isinstance(value, int):
         integer(value, "retry", minimum=0)
     return as_policy(value, base)
@@ -248,21 +262,26 @@ def _aliases(value: Sequence[str]) -> tuple[str, ...]:
 
 
 def refuse_unknown(options: Mapping[str, Any], known: Collection[str], where: str) -> None:
-    """UsageError if ``where()`` was given an option that it does not have."""
+    """Raise ``UsageError`` if one of the options is not an option of ``where()``."""
     for option, value in options.items():
         if option not in known:
-            raise UsageError(f"{where}() has no option {option}={value!r}: {_near(option, known)}it takes {', '.join(known)}")
+            raise UsageError(
+                f"{where}() has no option {option}={value!r}: {_near(option, known)}the options are {', '.join(known)}"
+            )
 
 
 def _near(word: str, known: Iterable[str]) -> str:
-    import difflib  # which only a mistake needs
+    import difflib  # only needed for an error message
 
     close = difflib.get_close_matches(word, known, n=1)
     return f"did you mean {close[0]!r}? " if close else ""
 
 
 def log_position(to: datetime | str, what: str) -> LogPosition:
-    """A position in a topic's log: "beginning", "new" for its end, a moment, or after an entry by its id."""
+    """Check and return a position in a topic's log: ``"beginning"``, ``"new"`` (its end), a datetime, or an entry id.
+
+    A datetime becomes epoch seconds. It needs a time zone.
+    """
     if isinstance(to, datetime):
         if to.utcoffset() is None:
             raise UsageError(f"{what}: {to!r} has no time zone: use datetime.now(UTC) - … or .astimezone()")

@@ -1,4 +1,4 @@
-"""A router: tasks, queues and topics that are declared apart from an app, and sent to the app that includes them."""
+"""Routers: tasks, queues and topics declared outside an app, which apps include."""
 
 from __future__ import annotations
 
@@ -30,48 +30,59 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Declare = Callable[["Millstream", str, "str | None"], None]
-"""Declares one thing on an app, under a prefix, and in a queue if it names none."""
+"""Adds one declaration to an app, with a prefix for its name and a default queue."""
 
 
 class Router(Declarations):
-    """Declarations that apps include: ``app.include_router(router)``.
+    """A group of declarations for an app, for example of one module: ``app.include_router(router)``.
 
-    ``prefix`` begins the names of its tasks, not of topics; ``queue`` is the queue of tasks that name none. Routers include
-    routers: the prefixes are joined, the outer one first, and the inner ``queue`` counts. Until an app includes it, to send
-    anything through it is a UsageError; to call a task's function is not.
+    A router has the decorators of an app. Routers can include routers: their prefixes are joined, the outer one first, and the
+    inner ``queue`` wins. Until an app includes the router, sending through it raises ``UsageError``. Calling a task's function
+    directly always works.
+
+    Args:
+        prefix: Text before the names of the router's tasks. Queues and topics keep their names. Empty by default.
+        queue: Queue of tasks that have no ``queue`` option. ``None`` uses ``"default"``.
+
+    Raises:
+        UsageError: ``prefix`` or ``queue`` is not a valid name.
     """
 
     def __init__(self, *, prefix: str = "", queue: str | None = None) -> None:
         self._prefix = checked_name(prefix, "prefix") if prefix else ""
         self._queue = None if queue is None else checked_name(queue, "queue")
         self._declared: list[tuple[Declare, str, str | None]] = []
-        """What was declared, the prefix of the routers it came through, and their queue."""
+        """Each declaration, with the joined prefix and the queue of the inner routers that it came through."""
         self._apps: list[weakref.ref[Millstream]] = []
         self._outer: list[Router] = []
         self._settings = AppSettings()
-        """Until an app includes it: each app has its own."""
+        """Defaults until an app includes the router. Each app then uses its own settings."""
 
     def include_router(self, router: Router) -> None:
-        """Declare here all that another router declares, and what it will declare. UsageError if it is here already."""
+        """Add everything that another router declares, now or later, to this router.
+
+        Raises:
+            UsageError: This router already includes it, or would include itself.
+        """
         check_router(router)
         if router is self or router in self._including():
             raise UsageError(f"{router!r} cannot be included in {self!r}: it would include itself")
         if self in router._outer:
-            raise UsageError(f"{router!r} is included in {self!r} already: include it once")
+            raise UsageError(f"{self!r} already includes {router!r}: include it once")
         for declare, prefix, queue in list(router._declared):
             self._add(declare, router._prefix + prefix, queue or router._queue)
         router._outer.append(self)
 
     def attach(self, app: Millstream) -> None:
-        """What ``app.include_router`` does."""
+        """Add all declarations to an app. Called by ``app.include_router``."""
         if any(reference() is app for reference in self._apps):
-            raise UsageError(f"{self!r} is included in this app already: include it once")
+            raise UsageError(f"this app already includes {self!r}: include it once")
         for declare, prefix, queue in list(self._declared):
             declare(app, self._prefix + prefix, queue or self._queue)
         self._apps.append(weakref.ref(app))
 
     def _including(self) -> Iterator[Router]:
-        """The routers that include this one, directly or not."""
+        """Yield the routers that include this one, directly or indirectly."""
         for outer in self._outer:
             yield outer
             yield from outer._including()
@@ -85,7 +96,7 @@ class Router(Declarations):
             if app is not None:
                 declare(app, self._prefix + prefix, queue or self._queue)
 
-    # -- what is declared --------------------------------------------------------------------------------------------------
+    # -- declarations ------------------------------------------------------------------------------------------------------
 
     def _declare_task(self, fn: Any, own_name: str, options: TaskOptions) -> Task[..., Any]:
         def named(prefix: str, queue: str | None) -> TaskOptions:
@@ -137,29 +148,29 @@ class Router(Declarations):
     # -- before an app includes it -----------------------------------------------------------------------------------------
 
     def _clients_until_included(self, what: str) -> Clients:
-        """What a declaration sends with until an app gives it another one: it refuses."""
+        """Return clients that refuse to send. An app replaces them when it includes the router."""
         return Clients(partial(self._refuse, what), {}, {}, {}, Observers())
 
     def _refuse(self, what: str) -> NoReturn:
-        raise UsageError(f"{what} belongs to {self!r}, which no app includes yet: call app.include_router(router) first")
+        raise UsageError(f"{what} belongs to {self!r}, which no app includes: call app.include_router(router) first")
 
     def __repr__(self) -> str:
         return f"<router {self._prefix!r}>" if self._prefix else "<router>"
 
 
 def check_router(router: object) -> None:
-    """UsageError if this is no router."""
+    """Raise ``UsageError`` unless this is a ``Router``."""
     if not isinstance(router, Router):
         raise UsageError(f"include_router() takes a Router, not {router!r}")
 
 
 class RouterTopic(Topic[T]):
-    """A topic of a router: what is declared on it is declared on this topic of every app that includes the router."""
+    """A topic of a router. Handlers declared on it are added to the same topic of every app that includes the router."""
 
     def __init__(self, draft: Topic[Any], add: Callable[[Declare], None], *parts: Any) -> None:
         super().__init__(*parts)
         self._draft = draft
-        """Finds mistakes before any app is there."""
+        """A topic outside any app, which checks declarations before an app includes the router."""
         self._add = add
 
     def subscribe(
@@ -172,7 +183,7 @@ class RouterTopic(Topic[T]):
     ) -> Any:
         check: Any = self._draft.subscribe(group, batch=batch, **options)
         if dead_letter is not None and not isinstance(dead_letter, Topic):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"dead_letter must be a topic, made by router.topic(…), not {dead_letter!r}")
+            raise UsageError(f"dead_letter must be a topic made by router.topic(…), not {dead_letter!r}")
 
         def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
             check(fn)
@@ -181,8 +192,8 @@ class RouterTopic(Topic[T]):
                 target = None if dead_letter is None else app.topics.get(dead_letter.name)
                 if dead_letter is not None and target is None:
                     raise UsageError(
-                        f"group {group!r} of {self!r} has dead_letter={dead_letter!r}, which this app does not have yet: "
-                        "include its router first"
+                        f"group {group!r} of {self!r} has dead_letter={dead_letter!r}, but this app does not declare that "
+                        "topic: include its router first"
                     )
                 topic: Any = app.topics[self.name]
                 topic.subscribe(group, batch=batch, dead_letter=target, **options)(fn)
@@ -210,12 +221,12 @@ class RouterTopic(Topic[T]):
         if not fn:
             return declare
         if len(fn) != 1 or options:
-            raise UsageError("broadcast() takes one function, or options by keyword: @topic.broadcast or @topic.broadcast(…)")
+            raise UsageError("broadcast() takes one function or keyword options: @topic.broadcast or @topic.broadcast(…)")
         return declare(*fn)
 
 
 class _Any(Collection[str]):
-    """The queues of apps that are not there yet."""
+    """Accepts any queue name, because the apps that include the router are not known yet."""
 
     def __contains__(self, _: object) -> bool:
         return True

@@ -261,7 +261,7 @@ def test_in_kubernetes_an_embedded_server_must_be_asked_for(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MILLSTREAM_URL", raising=False)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    with pytest.raises(UsageError, match=r"in Kubernetes .* set MILLSTREAM_URL, or write embedded://"):
+    with pytest.raises(UsageError, match=r"in Kubernetes .* set MILLSTREAM_URL, or use embedded://"):
         discover_url(None)
     assert discover_url("embedded://") == "embedded://"
     monkeypatch.setenv("MILLSTREAM_URL", "redis://db/1")
@@ -294,7 +294,7 @@ def test_an_app_comes_from_the_command_then_the_environment_then_the_project(
     monkeypatch.delenv("MILLSTREAM_APP")
     assert discover_app(None) == "shop:app"
     (tmp_path / "pyproject.toml").write_text("")
-    with pytest.raises(UsageError, match="which app"):
+    with pytest.raises(UsageError, match="no app is given"):
         discover_app(None)
 
 

@@ -35,9 +35,9 @@ def test_usage_and_imports_end_it_with_2(workers: Workers) -> None:
         ("jobs:app", "--max-memory", "much"): "takes a size like 500MB",
         ("broken:app",): "half an app",
         ("empty:app",): "no tasks",
-        ("jobs:app", "--queue", "mail"): "declares no queue 'mail'",
+        ("jobs:app", "--queue", "mail"): "does not declare 'mail'",
         ("jobs:app", "--concurrency", "0"): "concurrency",
-        (): "which app?",
+        (): "no app is given",
     }
     launched = {arguments: workers.launch(*arguments, app=None) for arguments in wrong}
     for arguments, worker in launched.items():

@@ -180,7 +180,7 @@ async def test_calling_a_task_calls_the_function() -> None:
 def test_a_second_task_of_the_same_name_is_refused_with_a_way_out() -> None:
     app = build()
     declare(app)
-    with pytest.raises(UsageError, match=r"'work' already, by .*test_app_declaring.*name="):
+    with pytest.raises(UsageError, match=r"'work' is already declared in module .*test_app_declaring.*name="):
         declare(app)
     assert declare(app, name="other").name == "other"
 

@@ -1,4 +1,4 @@
-"""Handlers that take many events at once."""
+"""Batches: handlers that take a list of events."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from millstream.model.types import Seconds
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A handler is given up to ``size`` events at once, those that came within ``wait`` seconds of the first.
+    """Calls a handler with lists of events: ``topic.subscribe(group, batch=Batch(500))``.
 
-    A batch that is not full is given earlier once nothing has come for a fifth of ``wait``.
+    A batch is delivered when it is full, when ``wait`` seconds have passed since its first event, or when no event has arrived
+    for a fifth of ``wait``.
     """
 
     size: int
+    """Maximum number of events in a batch, 1 or more."""
     wait: Seconds = 0.25
+    """Maximum time in seconds, or a timedelta, between the first event of a batch and its delivery."""
 
     def __post_init__(self) -> None:
         integer(self.size, "Batch size", minimum=1)

@@ -1,4 +1,4 @@
-"""A broadcast: a function that is given a topic's events in every worker process, without a group."""
+"""Broadcasts: handlers that receive every event of a topic in every worker process, without a group."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from millstream.options import payload_option, refuse_unknown, timeout_option
 
 
 class BroadcastOptions(TypedDict, total=False):
-    """What ``topic.broadcast(…)`` takes; what is left out is as the app says."""
+    """Options of ``topic.broadcast(…)``. Options that are left out use the app's settings."""
 
     concurrency: int
-    """How many events a worker process handles at once. 1 if left out: then they are handled in order."""
+    """Number of events that a worker process handles at the same time. The default, 1, handles them in order."""
     timeout: Seconds | None
-    """None: no timeout."""
+    """Seconds that the handler may run for one event. ``None`` means no limit."""
     max_payload_bytes: int | None
-    """None: no cap."""
+    """Maximum size of an encoded event. ``None`` means no limit."""
 
 
 class Broadcast:
-    """What a worker runs with every event of a topic. ``name`` is for logs: ``topic//function``."""
+    """A broadcast handler of a topic. Its ``name`` in logs is ``topic//function``."""
 
     batch: Batch | None = None
     ack = "on_success"
@@ -53,7 +53,7 @@ class Broadcast:
             timeout=timeout_option(options.get("timeout", app.timeout or None)),
             result_ttl=0.0,
             expires=0.0,
-            max_crashes=1,  # nobody counts them
+            max_crashes=1,  # unused: broadcasts have no deliveries to count crashes for
             retry=RetryPolicy(0),
             max_payload_bytes=payload_option(options.get("max_payload_bytes", app.max_payload_bytes)),
         )

@@ -1,4 +1,4 @@
-"""A consumer: a group's handler at work in the user's own process, from ``topic.consume`` until it is closed."""
+"""Consumers: ``topic.consume`` runs a group's handler in the user's own process until the consumer is closed."""
 
 from __future__ import annotations
 
@@ -16,30 +16,36 @@ from millstream.worker.worker import Worker
 
 
 class Consumer:
-    """Handles a group's events until ``close`` or ``abort``; ``async with`` closes it too."""
+    """Handles a group's events in this process until ``close()`` or ``abort()``. ``topic.consume`` returns it.
+
+    Use it with ``async with`` to close it at the end of the block.
+    """
 
     def __init__(self, subscription: Subscription, worker: Worker, resources: AsyncExitStack, grace: float) -> None:
         self.topic = subscription.topic
         self.group = subscription.group
         self._service = _Service(worker, resources, grace)
         self._heard = False
-        """Whoever closed it has heard how it went."""
+        """Whether ``close`` has already raised the first error, or ``abort`` was called."""
 
     @property
     def name(self) -> str:
-        """Under which it is listed among the workers: no other is called so."""
+        """The unique id under which ``millstream workers`` lists this consumer."""
         return self._service.worker.id
 
     @property
     def running(self) -> bool:
-        """Whether it handles events, or still ends what it began."""
+        """Whether the consumer handles events. Stays true while it is closing and handlers still run."""
         return not self._service.ended
 
     async def close(self, grace: Seconds | None = None) -> None:
-        """Claim no more, let what runs end within ``grace`` seconds (else the app's), hand back the rest.
+        """Stop claiming, let running handlers finish, and release the events that have not started. Closing again does nothing.
 
-        Raises the first error that nobody has heard of: the consumer could not go on, an outcome was refused, or a handler
-        raised whose events are not tried again (``ack="on_receive"`` or ``"manual"``). To close it again does nothing.
+        Raises the first error that was not handled otherwise: the consumer itself failed, the server refused an outcome, or a
+        handler raised although its events are not retried (``ack="on_receive"`` or ``"manual"``).
+
+        Args:
+            grace: Seconds that running handlers have to finish. ``None`` uses the app's ``grace``.
         """
         service = self._service
         await service.stop(service.grace if grace is None else seconds(grace, "grace"))
@@ -48,7 +54,8 @@ class Consumer:
             raise error
 
     async def abort(self) -> None:
-        """Stop now: what runs is cancelled and handed back, to be handled elsewhere. Ends the wait of a ``close``, too."""
+        """Stop immediately: cancel running handlers and return their events to the group. Also ends a ``close()`` that
+        waits."""
         self._heard = True
         self._service.worker.hurry()
         await self._service.stop(0.0)
@@ -64,14 +71,15 @@ class Consumer:
     def __del__(self) -> None:
         if not self._service.begun_to_stop:
             self._service.stop_soon()
-            warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2)
+            warnings.warn(f"{self!r} was never closed: call close(), or use `async with`", ResourceWarning, stacklevel=2)
 
     def __repr__(self) -> str:
         return f"<consumer {self.name} of group {self.group!r} of topic {self.topic!r}>"
 
 
 class _Service:
-    """What a consumer is made of; it does not know the consumer, which can be dropped while this runs."""
+    """The worker behind a consumer. It has no reference to the consumer, so that a dropped consumer can be
+    garbage-collected."""
 
     def __init__(self, worker: Worker, resources: AsyncExitStack, grace: float) -> None:
         self.worker = worker
@@ -88,13 +96,13 @@ class _Service:
             await self.worker.stop(grace)
         finally:
             self.ended = True
-            if not self.worker.failed.is_set():  # else it does the same
+            if not self.worker.failed.is_set():  # if it failed, the watching task calls this method too
                 self._watching.cancel()
             await self._resources.aclose()
 
     def stop_soon(self) -> None:
-        """From anywhere."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed
+        """Begin to stop. Safe to call from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is already closed
             self._loop.call_soon_threadsafe(self._begin_to_stop)
 
     def _begin_to_stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Dead events in the hands of code: what ``@topic.on_dead`` declares, and what its handler is given."""
+"""Handlers of dead letters: ``@topic.on_dead`` and the ``DeadEvent`` that it receives."""
 
 from __future__ import annotations
 
@@ -34,61 +34,75 @@ HandlerReturn = Awaitable[None] | None
 
 
 class DeadOptions(TypedDict, total=False):
-    """What ``topic.on_dead(group, …)`` takes; what is left out is as the app says."""
+    """Options of ``topic.on_dead(group, …)``. Options that are left out use the app's settings."""
 
     concurrency: int | None
-    """How many dead letters one worker process handles at once; None: as many as the worker does."""
+    """Number of dead letters that one worker process handles at the same time. ``None`` (default) uses the worker's limit."""
     retry: RetryPolicy | int
-    """What follows when the handler raises or times out. The app's policy by default, as for ``subscribe``."""
+    """Retry policy if the handler raises or times out. A number changes only ``max_retries`` of the app's policy."""
     timeout: Seconds | None
-    """None: no timeout."""
+    """Seconds that the handler may run for one dead letter. ``None`` means no limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeadEvent(DeadJob, Generic[T]):
-    """A dead event of a group, as its handler is given it: why it died, what travelled with it, and the event itself."""
+    """A dead letter of a group, passed to ``@topic.on_dead`` handlers: the event, its fields, and why it is dead."""
 
     topic: str
+    """The name of the topic."""
     group: str
+    """The name of the group in which the event died."""
     payload: bytes
-    """The event's own bytes, as the topic's codec made them; of what was no event, whatever was found."""
+    """The encoded event, as the topic's codec wrote it. If the entry was not a Millstream event: the original bytes."""
     headers: Mapping[str, str]
+    """The headers that the event was published with."""
     key: str
+    """The ``key`` that the event was published with. Not the ordering key; that is ``order_key``."""
     kind: str
+    """The ``kind`` that the event was published with."""
     source: str
+    """The ``source`` that the event was published with."""
     correlation_id: str
+    """The ``correlation_id`` that the event was published with."""
     traceparent: str
     """W3C trace context."""
     content_type: str
+    """The ``content_type`` that the event was published with."""
     version: str
+    """The ``version`` that the event was published with."""
     _read: Callable[[], T] = field(repr=False, compare=False)
     _letters: DeadLetters = field(repr=False, compare=False)
 
     @property
     def published_at(self) -> datetime | None:
-        """By the clock of whoever published it; None for what was no event."""
+        """When the event was published, by the publisher's clock. ``None`` if the entry was not a Millstream event."""
         return self.enqueued_at
 
     @cached_property
     def event(self) -> T:
-        """The event. Raises MalformedEvent if what travelled is not one of the topic's type."""
+        """The event, decoded to the topic's type.
+
+        Raises:
+            MalformedEvent: The stored bytes do not match the topic's type.
+        """
         return self._read()
 
     async def replay(self) -> bool:
-        """Give it back to its group, under its id, as if it had never been tried. False: it is not in the list any more."""
+        """Return the event to its group, with the same id and all attempts. Return ``False`` if it is no longer a dead
+        letter."""
         return self.id in await self._letters.replay(self.id)
 
     replay_sync = sync_version(replay)
 
 
 class DeadSubscriber(Protocol[E]):
-    """What ``topic.on_dead(...)`` returns: takes a function of a dead event."""
+    """The decorator that ``topic.on_dead(...)`` returns. It takes a function with one parameter, a ``DeadEvent``."""
 
     def __call__(self, fn: Callable[[DeadEvent[E]], HandlerReturn], /) -> Callable[[DeadEvent[E]], HandlerReturn]: ...
 
 
 class DeadHandler:
-    """What a worker runs for the dead letters of one group."""
+    """The handler of a group's dead letters, as a worker runs it."""
 
     letters: Letters = "handled"
     ack = "on_success"
@@ -132,7 +146,7 @@ def letter_settings(
     max_crashes: int,
     retry: RetryPolicy = RetryPolicy(0),
 ) -> TaskSettings:
-    """Of whatever is done with dead letters: no results, no bound on their size."""
+    """Return settings for handling dead letters: no stored results, no limit on their size."""
     return TaskSettings(
         name=name,
         aliases=(),
@@ -147,7 +161,7 @@ def letter_settings(
 
 
 def read_message(letter: DeadLetter) -> Message | None:
-    """The event that died, as it travels; None if it never was one."""
+    """Return the message of a dead letter, or ``None`` if the entry was not a Millstream message."""
     if letter.reason == "malformed":
         return None
     try:
@@ -157,7 +171,7 @@ def read_message(letter: DeadLetter) -> Message | None:
 
 
 class _DeadEvents:
-    """Calls a handler with a dead event."""
+    """Decodes dead letters into the argument of an ``on_dead`` handler."""
 
     def __init__(self, topic: str, group: str, codec: EventCodec, clients: Clients) -> None:
         self._topic = topic
@@ -170,7 +184,7 @@ class _DeadEvents:
             letter = decode_letter(payload)
             job, message = DeadJob.open(letter), read_message(letter)
         except Exception as error:
-            raise InvalidArguments(f"it is no dead letter of ours: {error}") from error
+            raise InvalidArguments(f"the entry is not a Millstream dead letter: {error}") from error
         carried = (message.event if message is not None else None) or EventFields()
         event: DeadEvent[Any] = DeadEvent(
             **{each.name: getattr(job, each.name) for each in fields(DeadJob)},
@@ -185,7 +199,7 @@ class _DeadEvents:
 
     def _read(self, job: DeadJob, message: Message | None) -> Any:
         if message is None:
-            raise MalformedEvent(f"dead letter {job.id!r} of {job.queue!r} is no event, but {job.reason}: {job.error}")
+            raise MalformedEvent(f"dead letter {job.id!r} of {job.queue!r} holds no event ({job.reason}): {job.error}")
         try:
             return self._codec.decode(message.args)
         except InvalidArguments as error:
@@ -195,7 +209,7 @@ class _DeadEvents:
 def _check_function(fn: Any, topic: str, group: str) -> None:
     what = f"on_dead({group!r}) of topic {topic!r}"
     if not callable(fn):
-        raise UsageError(f"{what}: a handler is a function of a dead event, not {fn!r}")
+        raise UsageError(f"{what}: the handler must be a function that takes a dead event, not {fn!r}")
     positional = [
         p
         for p in inspect.signature(fn).parameters.values()
@@ -203,8 +217,8 @@ def _check_function(fn: Any, topic: str, group: str) -> None:
     ]
     if len(positional) != 1:
         name = getattr(fn, "__qualname__", fn)
-        raise UsageError(f"{what}: {name!r} takes {len(positional)} arguments; a handler takes the dead event and nothing else")
+        raise UsageError(f"{what}: {name!r} has {len(positional)} required parameters; a handler has one, the dead event")
 
 
 def _nothing() -> None:
-    """Handlers of dead events return nothing that is kept."""
+    """The signature for the result codec: the return value of a dead-letter handler is not stored."""

@@ -1,4 +1,4 @@
-"""A delivery: one event in the hands of one group's handler."""
+"""Deliveries: one event on its way through the handler of one group."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _PLAIN = EventFields()
 
 
 class Delivery:
-    """What a handler may know of the event it was given, and say about it.
+    """The delivery of an event to a handler: its metadata, and methods that decide its outcome.
 
-    ``ack``, ``nack`` and ``retry`` record how it ends, once, from any thread; they win over what the handler returns or raises.
-    Where events are acknowledged on receipt, or broadcast, they do nothing. With ``ack="manual"`` it may be kept, and told
-    later.
+    ``ack()``, ``nack()`` and ``retry()`` set the outcome. One of them may be called, once, from any thread. The outcome
+    overrides the return or exception of the handler. They do nothing in broadcasts and in groups with ``ack="on_receive"``.
+    With ``ack="manual"`` a handler may keep the delivery and set the outcome later.
     """
 
     __slots__ = ("_job", "_received")
@@ -36,122 +36,150 @@ class Delivery:
 
     @property
     def id(self) -> str:
-        """The event's id: given by its publisher, or made by it."""
+        """The event's id: chosen by the publisher, or generated."""
         return self._job.message.id
 
     @property
     def topic(self) -> str:
+        """The name of the topic."""
         return self._names[0]
 
     @property
     def group(self) -> str:
-        """Empty if it is broadcast."""
+        """The name of the group; empty for a broadcast."""
         return self._names[1]
 
     @property
     def attempt(self) -> int:
-        """1 for the first."""
+        """The number of this attempt, starting at 1."""
         return self._job.message.attempt
 
     @property
     def max_attempts(self) -> int:
+        """The maximum number of attempts, by the retry policy of the group."""
         return self._job.handler.settings.retry.max_retries + 1
 
     @property
     def crashes(self) -> int:
-        """How many workers died while handling it."""
+        """How often a worker died while it was handling this event."""
         return self._job.crashes
 
     @property
     def missed(self) -> int:
-        """How many events a broadcast missed just before this one, because they were trimmed before this process read them;
-        -1 if nobody knows how many, because the log was lost. 0 in a group, which misses none."""
+        """Number of events that a broadcast missed directly before this one, because they were trimmed before this process read
+        them. -1 if the number is unknown, because the log was lost. Always 0 in a group."""
         return self._job.lane.missed.get(self._job.ref, 0)
 
     @property
     def published_at(self) -> datetime:
-        """By the clock of whoever published it."""
+        """When the event was published, by the publisher's clock."""
         return datetime.fromtimestamp(self._job.message.enqueued_ms / 1000, UTC)
 
     @property
     def expires_at(self) -> datetime | None:
-        """After which it is not handled any more, by the server's clock; None: never."""
+        """When the event expires, by the server's clock, or ``None``. An expired event is not handled."""
         until = self._job.expires_ms
         return datetime.fromtimestamp(until / 1000, UTC) if until else None
 
     @property
     def received_at(self) -> datetime:
-        """When this attempt began, by this machine's clock."""
+        """When this attempt started, by the clock of this machine."""
         return self._received
 
     @property
     def first_received_at(self) -> datetime:
-        """When the first attempt began, by the clock of the machine that made it."""
+        """When the first attempt started, by the clock of the machine that ran it."""
         first = self._job.message.first_received_ms
         return datetime.fromtimestamp(first / 1000, UTC) if first else self._received
 
     @property
     def headers(self) -> Mapping[str, str]:
+        """The headers that the event was published with."""
         return self._fields.headers
 
     @property
     def key(self) -> str:
+        """The ``key`` that the event was published with; empty if none. It does not affect the order."""
         return self._fields.key
 
     @property
     def kind(self) -> str:
+        """The ``kind`` that the event was published with; empty if none."""
         return self._fields.kind
 
     @property
     def source(self) -> str:
+        """The ``source`` that the event was published with; empty if none."""
         return self._fields.source
 
     @property
     def correlation_id(self) -> str:
+        """The ``correlation_id`` that the event was published with; empty if none."""
         return self._fields.correlation_id
 
     @property
     def traceparent(self) -> str:
-        """W3C trace context."""
+        """The W3C trace context that the event was published with; empty if none."""
         return self._fields.traceparent
 
     @property
     def content_type(self) -> str:
+        """The ``content_type`` that the event was published with; empty if none."""
         return self._fields.content_type
 
     @property
     def version(self) -> str:
+        """The ``version`` that the event was published with; empty if none."""
         return self._fields.version
 
     @property
     def state(self) -> Any:
-        """What the app's lifespan yielded."""
+        """The value that the app's ``lifespan`` yielded, or ``None``."""
         return self._job.lane.state
 
     def ack(self) -> None:
-        """It is done, whatever happens next in the handler."""
+        """Mark the event as done, whatever the handler does afterwards.
+
+        Raises:
+            UsageError: The outcome is already set, or the delivery has ended.
+        """
         self._say(Said("ack"))
 
     def nack(self, reason: str) -> None:
-        """It is dead: ``rejected``, with this reason."""
+        """Make the event a dead letter with the reason ``rejected``. The text is stored as its error.
+
+        Raises:
+            UsageError: The outcome is already set, the delivery has ended, or ``reason`` is not text.
+        """
         if not isinstance(reason, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"nack() takes the reason as text, not {reason!r}")
         self._say(Said("nack", reason))
 
     def retry(self, delay: Seconds | None = None) -> None:
-        """Try it again after ``delay`` seconds, or when the retry policy says; spends an attempt."""
+        """Handle the event again later. It uses up an attempt.
+
+        Args:
+            delay: Seconds, or a timedelta, until the next attempt. ``None`` uses the delay of the retry policy.
+
+        Raises:
+            UsageError: The outcome is already set, or the delivery has ended.
+        """
         self._say(Said("retry", delay=None if delay is None else seconds(delay, "delay")))
 
     async def settled(self) -> None:
-        """Wait until its end is on the server. LeaseLost if it will not be, because others have taken it over.
+        """Wait until the server has stored the outcome.
 
-        Its handler may wait for an ``ack`` or a ``nack``; a ``retry`` is settled when the handler has ended, so that there are
-        never two of them. UsageError if that is waited for there, or nothing was said yet.
+        The handler itself may wait for ``ack()`` and ``nack()``. It cannot wait for ``retry()``, which is stored after the
+        handler has ended, so that two attempts never run at the same time.
+
+        Raises:
+            LeaseLost: The outcome will not be stored, because the lease has lapsed and the event is redelivered.
+            UsageError: No outcome is set, or the handler itself waits for ``retry()``.
         """
         await self._settled(self._job.running is asyncio.current_task())
 
     def settled_sync(self) -> None:
-        """``settled``, for a handler in a thread."""
+        """``settled()`` for a handler that runs in a thread."""
         loop = self._job.lane.runner.loop
         asyncio.run_coroutine_threadsafe(self._settled(is_current(self._job)), loop).result()
 
@@ -159,12 +187,12 @@ class Delivery:
         job = self._job
         lane = job.lane
         if job.said is None:
-            raise UsageError(f"{self!r} has no end yet: settled() waits for what ack(), nack() or retry() said")
+            raise UsageError(f"{self!r} has no outcome yet: call ack(), nack() or retry() before settled()")
         if not lane.runner.holds(job):
-            return  # it is there already
+            return  # already stored
         still_runs = lane.runner.runs(job) and job.said is not SETTLED and not job.stop
         if still_runs and job.said.verb == "retry" and by_its_handler:
-            raise UsageError(f"{self!r} is tried again once its handler has ended: settled() cannot be waited for there")
+            raise UsageError(f"{self!r}: its handler cannot wait for settled() after retry(), which takes effect when it ends")
         future = lane.watched.get(job.ref)
         if future is None:
             future = lane.watched[job.ref] = asyncio.get_running_loop().create_future()
@@ -177,9 +205,9 @@ class Delivery:
         if job.lane.acks_first or job.lane.broadcast:
             return
         if job.said is not None:
-            raise UsageError(f"{self!r} ends once: {job.said.verb}() was called before")
+            raise UsageError(f"{self!r} already has an outcome: {job.said.verb}() was called before; call one method, once")
         if job.over:
-            raise UsageError(f"{self!r} has ended: it ran out of time, or its worker stopped or lost its lease ({job.stop})")
+            raise UsageError(f"{self!r} has ended ({job.stop}): it timed out, or its worker stopped or lost its lease")
         job.said = said
         if job.open:
             job.lane.runner.manual.told(job)
@@ -199,7 +227,8 @@ class Delivery:
 
 
 class ManualDelivery(Delivery):
-    """One that its handler may keep: it goes on until it is told how it ends. Dropped before that, its event comes back."""
+    """A delivery with ``ack="manual"``, which a handler may keep. If it is dropped without an outcome, the event is
+    redelivered."""
 
     __slots__ = ()
 

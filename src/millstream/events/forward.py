@@ -1,4 +1,4 @@
-"""The forwarder: what dies in a group goes to a topic."""
+"""The forwarder: publishes the dead letters of a group to another topic."""
 
 from __future__ import annotations
 
@@ -31,23 +31,24 @@ if TYPE_CHECKING:
 log = logs.logger("millstream.worker")
 
 AT_ONCE = 100
-"""Letters moved together."""
+"""Dead letters per batch."""
 
 PAUSES = (0.5, 1.0, 2.0, 5.0)
-"""Seconds to wait while the topic takes no more, or cannot be reached; the last one repeats."""
+"""Seconds between attempts while the target topic is full or unreachable. The last value repeats."""
 
 ERROR_LIMIT = 1_000
-"""Characters of the error that travel in a header."""
+"""Maximum length of the error in the ``dead-error`` header, in characters."""
 
 FOR_EVER = 1 << 30
-"""As ``max_crashes``: to be moved it is tried until it is."""
+"""``max_crashes`` of the forwarder: forwarding is retried without limit."""
 
 
 class Forwarder:
-    """What a worker runs for a group whose dead letters go to a topic.
+    """Forwards the dead letters of a group to its ``dead_letter`` topic.
 
-    A letter is published under an id of its own and leaves the list afterwards: once, however often that is begun within
-    ``id_ttl``. Until it is accepted it is in the list. What cannot be moved stays there and is not tried again.
+    A dead letter stays in the list until the target topic has accepted it. Its event id there is derived from the letter, so
+    that repeated attempts within ``id_ttl`` publish it once. A letter that cannot be forwarded stays in the list and is not
+    tried again.
     """
 
     letters: Letters = "moved"
@@ -75,18 +76,18 @@ class Forwarder:
         self._failures = 0
 
     async def move(self, jobs: list[InFlight], letters: list[DeadLetter]) -> None:
-        """Publish them, and say of each whether it goes, stays, or is to be tried again."""
+        """Publish the letters, and decide for each whether it is removed, stays, or is tried again."""
         posts: dict[InFlight, tuple[Address, Post]] = {}
         for job, letter in zip(jobs, letters, strict=True):
             try:
                 posts[job] = self._post(letter)
             except _Unmovable as why:
-                log.error("dead letter %r of %r stays where it is: %s", letter.id, letter.queue, why)
+                log.error("dead letter %r of %r cannot be forwarded and stays in the list: %s", letter.id, letter.queue, why)
                 job.said = Said("nack", str(why))
         try:
             refused = await self._publish(posts)
-        except Exception as error:  # whatever it is, they wait in their list
-            log.exception("dead letters of %r could not be moved", f"{self.topic}/{self.group}")
+        except Exception as error:  # the letters stay in the list, whatever the error
+            log.exception("dead letters of %r could not be forwarded", f"{self.topic}/{self.group}")
             refused = str(error) or type(error).__name__
             for job in posts:
                 job.said = Said("retry")
@@ -99,7 +100,7 @@ class Forwarder:
         await asyncio.sleep(PAUSES[min(self._failures, len(PAUSES)) - 1])
 
     async def _publish(self, posts: dict[InFlight, tuple[Address, Post]]) -> str:
-        """What kept some of them from being accepted, if anything did."""
+        """Publish the letters. Return why the topic refused some of them; empty if it accepted all."""
         publisher = self._clients.here().publisher(self.target.address)
         answers = await asyncio.gather(*(publisher.outbox(shard).send(post) for shard, post in posts.values()))
         refused = ""
@@ -107,7 +108,7 @@ class Forwarder:
             if isinstance(answer, Exception):
                 refused = str(answer)
             elif answer[0] is Receipt.FULL:
-                refused = f"it keeps max_length={self.target.settings.max_length} events that are not all handled"
+                refused = f"it is full (max_length={self.target.settings.max_length})"
             else:
                 job.said = Said("ack")
                 continue
@@ -115,7 +116,7 @@ class Forwarder:
         return refused
 
     def _post(self, letter: DeadLetter) -> tuple[Address, Post]:
-        """What is published, and where."""
+        """Return the event to publish and its address. Raise ``_Unmovable`` if the letter cannot be forwarded."""
         message = read_message(letter)
         if message is None or letter.reason == "oversize":
             raise _Unmovable(f"it is {letter.reason}: {letter.error.message}")
@@ -124,7 +125,7 @@ class Forwarder:
         except (InvalidArguments, TypeError) as error:
             raise _Unmovable(str(error)) from error
         if self._max_payload_bytes is not None and len(payload) > self._max_payload_bytes:
-            raise _Unmovable(f"it takes {len(payload):,} bytes, more than max_payload_bytes={self._max_payload_bytes:,}")
+            raise _Unmovable(f"it has {len(payload):,} bytes, more than max_payload_bytes={self._max_payload_bytes:,}")
         event_id = _id_of(letter)
         moved = Message(
             event_id,
@@ -138,7 +139,7 @@ class Forwarder:
         return address, Post(event_id, encode_message(moved), self.target.name, key=key)
 
     def _route(self, payload: bytes) -> tuple[Address, bytes | None]:
-        """Where an event of the other topic goes, and its key there, if that has an order."""
+        """Return the address in the target topic, and the ordering key there (``None`` if the topic is not ordered)."""
         address, key_of = Address.of_topic(self.target.name), self.target.key_of
         if key_of is None:
             return address, None
@@ -165,14 +166,14 @@ class Forwarder:
 
 
 class _Unmovable(Exception):
-    """Why a letter stays in its list."""
+    """The letter cannot be forwarded. The message says why."""
 
 
 class _Letters:
-    """Calls the forwarder with letters as they are."""
+    """Passes dead letters to the forwarder without decoding their events."""
 
     def decode(self, payload: Payload, /) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        raise AssertionError("letters are moved many at once")
+        raise AssertionError("dead letters are forwarded in batches only")
 
     def event(self, payload: Payload) -> DeadLetter:
         return decode_letter(payload)
@@ -182,10 +183,10 @@ class _Letters:
 
 
 def _id_of(letter: DeadLetter) -> str:
-    """The same for the same letter, and for no other: by its group, its entry and when it died."""
+    """Return an id that is unique for the letter and always the same: made from its group, entry, id and time of death."""
     whole = msgspec.msgpack.encode((str(letter.queue), letter.cursor, letter.id, letter.died_at))
     return f"dead-{hashlib.blake2b(whole, digest_size=12).hexdigest()}"
 
 
 def _nothing() -> None:
-    """Nothing is kept of moving."""
+    """The signature for the result codec: forwarding stores no result."""

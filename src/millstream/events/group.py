@@ -1,4 +1,4 @@
-"""A group of a topic, in the hands of whoever looks after it."""
+"""Groups: operations on one consumer group of a topic."""
 
 from __future__ import annotations
 
@@ -14,47 +14,73 @@ from millstream.options import log_position
 
 
 class Group:
-    """A group of a topic: where it stands, and what can be done about it."""
+    """A group of a topic: pause, rewind, skip or remove it. ``topic.group(name)`` and ``app.group(topic, name)`` return it."""
 
     def __init__(self, topic: str, name: str, clients: Clients) -> None:
         self.topic = topic
+        """The name of the topic."""
         self.name = name
+        """The name of the group."""
         self.address = Address.of_group(topic, name)
+        """The address ``topic/group``."""
         self._clients = clients
         self.dead = DeadLetters(clients, queue=self.address)
-        """Its dead letters; replayed ones go to this group only."""
+        """The dead letters of this group. Replayed events go to this group only."""
 
     async def rewind(self, to: datetime | str = BEGINNING) -> None:
-        """Be given again what the topic still keeps, from a moment on, after an entry, or from the beginning. Of an ordered
-        topic: not after an entry, since each shard has its own."""
+        """Move the group back, so that it receives stored events again.
+
+        Args:
+            to: ``"beginning"`` (default), a datetime with a time zone, or an entry id (the group continues after that entry).
+                An ordered topic does not take an entry id, because each shard has its own entries.
+
+        Raises:
+            UsageError: ``to`` is invalid, or the group does not exist.
+        """
         await self._seek(to)
 
     async def skip(self, to: datetime | str = END) -> None:
-        """Pass over what it has not been given, up to a moment, an entry, or all."""
+        """Move the group forward, so that it does not receive the events before the new position.
+
+        Args:
+            to: ``"new"`` (default, skips all stored events), a datetime with a time zone, or an entry id (the group continues
+                after that entry). An ordered topic does not take an entry id.
+
+        Raises:
+            UsageError: ``to`` is invalid, or the group does not exist.
+        """
         await self._seek(to)
 
     async def pause(self) -> None:
-        """No event of this group is handled until ``resume``, and no dead letter, on any worker, after a restart too."""
+        """Stop workers from handling events and dead letters of this group until ``resume()``. Running handlers continue.
+
+        The pause applies to all workers and survives restarts of workers and server.
+        """
         await self._clients.here().of_all(self.address, lambda at, broker: broker.pause(at))
 
     async def resume(self) -> None:
-        """Undo ``pause``."""
+        """Let workers handle events of this group again."""
         await self._clients.here().of_all(self.address, lambda at, broker: broker.resume(at))
 
     async def remove(self) -> None:
-        """Remove it, with all that waits or is dead in it: the topic keeps nothing for it any more."""
+        """Remove the group with its waiting events and dead letters. The topic stops keeping events for it."""
         request = new_request()
         await self._clients.here().of_all(self.address, lambda at, broker: broker.remove_group(at, request=request))
 
     async def stopped_keys(self) -> list[StoppedKey]:
-        """The keys that go on only when they are cleared (``on_failure="stop"``), sorted."""
+        """Return the ordering keys that are stopped (``on_failure="stop"``) until ``clear()``, sorted."""
         return await ClientInspector(self._clients).stopped_keys(self.address)
 
     async def clear(self, key: Key, *, replay: bool = True) -> int:
-        """Let a stopped key go on. UsageError if it is not stopped.
+        """Resume a stopped ordering key. Return the number of replayed events.
 
-        With ``replay`` the event that stopped it and those that died as ``stopped`` since are ready again, in their order and
-        before newer ones; otherwise they stay dead. Returns how many were replayed.
+        Args:
+            key: The ordering key.
+            replay: Make the event that stopped the key, and the events that died as ``stopped`` after it, ready again. They are
+                handled in their original order, before newer events. With ``False`` they stay dead.
+
+        Raises:
+            UsageError: The key is not stopped.
         """
         return await clear_key(self._clients.here(), self.address, repr(self), key, replay)
 

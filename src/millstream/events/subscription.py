@@ -1,4 +1,4 @@
-"""A subscription: a function that handles a topic's events for one group."""
+"""Subscriptions: handlers of a topic's events for one group."""
 
 from __future__ import annotations
 
@@ -35,37 +35,46 @@ HandlerReturn = Awaitable[None] | None
 
 
 class SubscribeOptions(TypedDict, total=False):
-    """What ``topic.subscribe(group, …)`` takes; what is left out is as the app says."""
+    """Options of ``topic.subscribe(group, …)``. Options that are left out use the settings of the topic or app."""
 
     concurrency: int | None
-    """How many events one worker process handles at once; None: as many as the worker does."""
+    """Number of events that one worker process handles at the same time. ``None`` (default) uses the worker's limit."""
     retry: RetryPolicy | int
+    """Retry policy. A number changes only ``max_retries`` of the app's policy."""
     timeout: Seconds | None
-    """None: no timeout."""
+    """Seconds that one attempt may run. ``None`` means no limit."""
     ack: Ack
-    """on_success: an event is done when its handler returns, and tried again if it raises, unless its delivery was told how it
-    ends. on_receive: acknowledged before the handler is called, never tried again. manual: its delivery says how it ends, in
-    the handler or later, and keeps the handler's slot until then; what the handler raises is reported; an event whose delivery
-    was dropped comes back after the lease, and has spent an attempt."""
+    """When an event counts as handled.
+
+    - ``"on_success"`` (default): when the handler returns. If it raises, the event is retried. ``ack()``, ``nack()`` and
+      ``retry()`` of the delivery override this.
+    - ``"on_receive"``: before the handler is called. The event is never retried.
+    - ``"manual"``: when the handler, or other code later, calls ``ack()``, ``nack()`` or ``retry()`` of the delivery. Until
+      then the event occupies a slot of the worker. Exceptions of the handler are only reported. If the delivery is dropped, the
+      event is redelivered after the lease, which uses up an attempt.
+    """
     max_crashes: int
+    """How often an event may be running when its worker dies and still be redelivered. 0 means at most once."""
     max_payload_bytes: int | None
-    """None: no cap."""
+    """Maximum size of an encoded event. A larger one becomes a dead letter (``oversize``). ``None`` means no limit."""
     keep_expired: bool
-    """Events that expired become dead letters; otherwise they are only counted."""
+    """Make expired events dead letters. By default they are only counted."""
     start: datetime | str
-    """Where a new group begins: "beginning", "new", at a moment, or after an entry by its id; else as the topic says."""
+    """Where a new group starts: ``"beginning"``, ``"new"``, a datetime with a time zone, or an entry id (after that entry). By
+    default as the topic declares."""
     consumers: tuple[int, int] | None
-    """How many worker processes serve the group, at least and at most, over all machines; None: any number."""
+    """``(min, max)`` number of worker processes that serve the group, over all machines. ``None`` (default) means any
+    number."""
     on_failure: OnFailure
-    """Of an ordered topic, when an event is dead: "skip" goes on with the next of its key, "stop" makes dead what follows until
-    the key is cleared; else as the topic says."""
+    """What happens when an event of an ordered topic is dead. ``"skip"`` continues with the next event of its key. ``"stop"``
+    makes the following events of the key dead letters, until the key is cleared. By default as the topic declares."""
     max_pending_per_key: int
-    """Of an ordered topic, while a key waits for a retry: how many may wait behind it before those that come are dead
-    (pending_full); else as the topic says."""
+    """Maximum number of events of an ordered topic that wait behind a retry of the same key. Further events of the key are dead
+    with the reason ``pending_full``. By default as the topic declares."""
 
 
 class Subscriber(Protocol[E]):
-    """What ``topic.subscribe(...)`` returns: takes a function of an event, or of an event and its delivery."""
+    """The decorator that ``topic.subscribe(...)`` returns. Its function takes an event, or an event and its delivery."""
 
     @overload
     def __call__(self, fn: Callable[[E, Delivery], HandlerReturn], /) -> Callable[[E, Delivery], HandlerReturn]: ...
@@ -74,7 +83,8 @@ class Subscriber(Protocol[E]):
 
 
 class BatchSubscriber(Protocol[E]):
-    """What ``topic.subscribe(..., batch=Batch(…))`` returns: takes a function of events, or of events and their deliveries."""
+    """The decorator that ``topic.subscribe(..., batch=Batch(…))`` returns. Its function takes a list of events, or two lists:
+    events and their deliveries."""
 
     @overload
     def __call__(
@@ -85,7 +95,7 @@ class BatchSubscriber(Protocol[E]):
 
 
 class Subscription:
-    """What a worker runs for one group."""
+    """The handler of one group, as a worker runs it."""
 
     letters: Letters = ""
 
@@ -103,7 +113,7 @@ class Subscription:
         shards: int = 0,
         order: OrderRules | None = None,
     ) -> None:
-        """``shards`` and ``order``: of a topic that has an order, what holds there if nothing else is said."""
+        """``shards`` and ``order``: those of an ordered topic. Options of the group override the rules in ``order``."""
         refuse_unknown(options, ("batch", "dead_letter", *SubscribeOptions.__annotations__), "subscribe")
         self.topic = topic
         self.group = checked_name(group, "group")
@@ -135,31 +145,32 @@ class Subscription:
         self.is_async = is_coroutine(fn)
         if self.ack == "manual" and (batch is not None or not with_delivery):
             raise UsageError(
-                f"{self.name}: with ack='manual' a handler takes one event and its delivery, which it tells how it ends"
+                f"{self.name}: with ack='manual' the handler must take one event and its delivery, and no batch: it sets the "
+                "outcome with delivery.ack(), nack() or retry()"
             )
         self.arguments = EventArguments(
             codec, (ManualDelivery if self.ack == "manual" else Delivery) if with_delivery else None
         )
         self.returns = ResultCodec(no_result, task=self.name)
         self.foreign = codec.foreign
-        """Makes a payload of the fields of another program's entry, if that is asked for."""
+        """Converts the fields of another program's stream entry to a payload; ``None`` unless ``codec="fields"``."""
 
     def _refuse_what_breaks_order(self) -> None:
         of = f"group {self.group!r} of topic {self.topic!r}"
         if self.ack == "on_receive":
             raise UsageError(
-                f"ack='on_receive' for {of}: it has an order, and an event that is acknowledged before its handler would let "
-                "the next of its key begin beside it"
+                f"ack='on_receive' for {of}: the topic is ordered, and an event acknowledged before its handler runs would let "
+                "the next event of its key start at the same time; use ack='on_success'"
             )
         if self.batch is not None:
             raise UsageError(
-                f"batch={self.batch!r} for {of}: it has an order, in which the events of a key are handled one at a time, and "
-                "a batch would hold up the keys of all its events until the last one is done"
+                f"batch={self.batch!r} for {of}: the topic is ordered, so events of a key are handled one at a time, and a "
+                "batch would block the keys of all its events until the last one is done; leave out batch="
             )
 
     @property
     def serving(self) -> Serving:
-        """How a worker serves it."""
+        """The shards, consumer limit and order, for the worker that serves the group."""
         return Serving(self.address, self.shards, None if self.consumers is None else self.consumers[1], self.order)
 
     def __repr__(self) -> str:
@@ -187,25 +198,25 @@ def _checked_batch(batch: Batch | None) -> Batch | None:
 
 
 class PrefixSubscription:
-    """What a worker runs for one group of every topic whose name begins so."""
+    """The handler of one group in every topic whose name begins with a prefix."""
 
     def __init__(self, prefix: str, group: str, make: Callable[[str], Subscription]) -> None:
         self.prefix = prefix
         self.group = group
         self.address = Address.of_prefix(prefix, group)
-        """Stands for those of all its groups."""
+        """Stands for the addresses of the group in all these topics."""
         self._make = make
-        example = make(prefix)  # what is wrong with it shows here
+        example = make(prefix)  # checks the options at the declaration
         self.start = example.start
         self.serving = replace(example.serving, address=self.address)
-        """How a worker serves each of its groups."""
+        """The consumer limit and order of the group in each topic."""
 
     def to(self, topic: str) -> Subscription:
-        """The subscription to one of these topics."""
+        """Return the subscription to one of these topics."""
         return self._make(topic)
 
     def serves(self, address: Address) -> bool:
-        """Whether this is a group of it."""
+        """Return whether this is the address of the group in one of these topics."""
         return address.is_group and address.group == self.group and address.log.startswith(self.prefix)
 
     def __repr__(self) -> str:
@@ -213,30 +224,31 @@ class PrefixSubscription:
 
 
 class EventArguments:
-    """Calls a handler with an event, and its delivery if it takes one."""
+    """Decodes messages into the arguments of a handler: the event, and its delivery if the handler takes one."""
 
     def __init__(self, codec: EventCodec, delivery: type[Delivery] | None) -> None:
         self._codec = codec
         self._delivery = delivery
 
     def decode(self, payload: Payload, /) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Called where the job is the current one."""
+        """Return the arguments for one event. The job must be the current one."""
         event = self._codec.decode(payload)
         return ((event,) if self._delivery is None else (event, self._delivery(in_flight()))), {}
 
     def event(self, payload: Payload) -> Any:
-        """One event of a batch."""
+        """Decode one event of a batch."""
         return self._codec.decode(payload)
 
     def together(self, jobs: list[InFlight], events: list[Any]) -> tuple[Any, ...]:
-        """What a handler of batches is called with."""
+        """Return the arguments for a batch."""
         return (events,) if self._delivery is None else (events, [self._delivery(job) for job in jobs])
 
 
 def takes_delivery(fn: Callable[..., Any], name: str) -> bool:
-    """Whether a handler takes the delivery beside the event. UsageError: it is none."""
+    """Return whether a handler takes the delivery as its second parameter. Raise ``UsageError`` if it is not a valid
+    handler."""
     if not callable(fn):
-        raise UsageError(f"{name}: a handler is a function of an event, not {fn!r}")
+        raise UsageError(f"{name}: the handler must be a function that takes an event, not {fn!r}")
     positional = [
         p
         for p in inspect.signature(fn).parameters.values()
@@ -244,11 +256,11 @@ def takes_delivery(fn: Callable[..., Any], name: str) -> bool:
     ]
     if not 1 <= len(positional) <= 2:
         raise UsageError(
-            f"{name}: {getattr(fn, '__qualname__', fn)!r} takes {len(positional)} arguments; "
+            f"{name}: {getattr(fn, '__qualname__', fn)!r} has {len(positional)} required parameters; "
             "a handler takes the event, or the event and its delivery"
         )
     return len(positional) == 2
 
 
 def no_result() -> None:
-    """Handlers of events return nothing that is kept."""
+    """The signature for the result codec: the return value of an event handler is not stored."""

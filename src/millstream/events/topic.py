@@ -1,4 +1,4 @@
-"""A topic: what is published to it is given to each of its groups."""
+"""Topics: publish events, and declare the groups that handle them."""
 
 from __future__ import annotations
 
@@ -31,30 +31,41 @@ if TYPE_CHECKING:
     from typing import TypedDict
 
     class PublishOptions(TypedDict, total=False):
-        """What ``publish`` takes beside the event."""
+        """Options of ``publish``, ``publish_many`` and ``bind``. Durations are seconds or timedeltas."""
 
         id: str | None
+        """Id of the event, 1 to 200 characters. It is published once, however often it is sent within ``id_ttl``."""
         delay: Seconds
+        """Deliver the event at the earliest after this many seconds."""
         expires: Seconds | None
+        """Seconds after publishing until the event is no longer handled. ``None`` (default) means never."""
         headers: Mapping[str, str] | None
+        """Text that travels with the event."""
         key: str
+        """Text for handlers. It does not affect the order; that is ``order_by`` of the topic."""
         kind: str
+        """Text for handlers, for example the name of the event's type."""
         source: str
+        """Text for handlers, for example the name of the publishing service."""
         correlation_id: str
+        """Text for handlers, to relate events to each other."""
         traceparent: str
+        """W3C trace context, at most 255 characters."""
         content_type: str
+        """Text for handlers, for example ``"application/json"``."""
         version: str
+        """Text for handlers, for example the version of the event's schema."""
 
 
 T = TypeVar("T")
 
 
 Consume = Callable[[Subscription], Awaitable[Consumer]]
-"""Begins to handle events in this process."""
+"""Starts a consumer in this process."""
 
 
 class Publication(Generic[T]):
-    """An event with options of its own, made by ``topic.bind``, for ``publish_many``."""
+    """An event with its own options, made by ``topic.bind(…)`` for ``publish_many``."""
 
     __slots__ = ("event", "sender")
 
@@ -67,9 +78,10 @@ class Publication(Generic[T]):
 
 
 class Topic(Generic[T]):
-    """A named log of events of one type. Every group gets every event; within a group one handler gets each.
+    """A topic of an app, made by ``app.topic(…)``: a log of events of one type.
 
-    Declare handlers with ``@topic.subscribe(group)``, and with ``@topic.broadcast`` for every process.
+    Every group receives every event of the topic. Within a group, one handler call processes it. Declare a group's handler with
+    ``@topic.subscribe(group)``, and a handler that runs in every worker process with ``@topic.broadcast``.
     """
 
     def __init__(
@@ -83,10 +95,10 @@ class Topic(Generic[T]):
     ) -> None:
         self.settings = settings
         self.key_of = key_of
-        """Which key an event has; None: it is in no order."""
+        """The checked ``order_by`` function; ``None`` if the topic is not ordered."""
         self.subscriptions: dict[str, Subscription] = {}
         self.dead_handlers: dict[str, DeadHandler | Forwarder] = {}
-        """What becomes of a group's dead letters, where code decides that."""
+        """The dead-letter handler or forwarder of each group that has one."""
         self.broadcasts: list[Broadcast] = []
         self._codec = codec
         self._clients = clients
@@ -96,66 +108,84 @@ class Topic(Generic[T]):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the topic."""
         return self.settings.name
 
     @property
     def address(self) -> Address:
-        """Where its events are published to, as the engine names it."""
+        """The topic's address inside Millstream."""
         return Address.of_topic(self.name)
 
     @property
     def stream(self) -> str:
-        """What its log is called on the server: other programs may read it, and with ``codec="fields"`` write to it by XADD.
-        UsageError if it has shards: ``streams``."""
+        """The key of the topic's stream on the server. Other programs may read it, and write to it with ``XADD`` if
+        ``codec="fields"``.
+
+        Raises:
+            UsageError: The topic is sharded. Use ``streams``.
+        """
         if self.settings.shards:
-            raise UsageError(f"{self!r} has {self.settings.shards} shards, each with a log: topic.streams")
+            raise UsageError(f"{self!r} has {self.settings.shards} shards, each with its own stream: use topic.streams")
         return self.streams[0]
 
     @property
     def streams(self) -> Sequence[str]:
-        """What the logs of its shards are called on the server, in their order; without shards it is one. docs/guide/ordering.md says
-        which of them is that of a key."""
-        from millstream.backends.redis.keys import topic_keys  # an app alone loads no backend
+        """The keys of the streams of all shards on the server, by shard index. One key if the topic is not sharded.
+
+        The shard of a key is its 32-bit FNV-1a hash modulo the number of shards.
+        """
+        from millstream.backends.redis.keys import topic_keys  # imported here, so that an app does not load a backend
 
         return [topic_keys(self._app.namespace, shard.log)["log"] for shard in self.address.shards(self.settings.shards)]
 
     @property
     def order_by(self) -> Callable[[T], Key] | None:
-        """The function that says which key an event has; None: it is in no order."""
+        """The function that returns the ordering key of an event; ``None`` if the topic is not ordered."""
         return None if self.key_of is None else cast(Callable[[T], Key], self.key_of.fn)
 
     @property
     def type(self) -> Any:
-        """Of what type its events are."""
+        """The type of the events."""
         return self._codec.type
 
     @property
     def codec(self) -> CodecName | Codec:
-        """How they travel."""
+        """The encoding of the events, as declared."""
         return self._codec.codec
 
     @property
     def wire(self) -> EventCodec:
-        """What turns them into bytes, and back."""
+        """The codec that encodes and decodes the events."""
         return self._codec
 
     # -- publishing --------------------------------------------------------------------------------------------------------
 
     async def publish(self, event: T, **options: Unpack[PublishOptions]) -> str:
-        """Accepted once this returns: every group will be given it. Returns its id.
+        """Publish an event and return its id. When this returns, the server has stored the event.
 
-        ``id``: published once under this id, however often it is sent within ``id_ttl``. ``delay``: not before so many seconds.
-        ``expires``: not handled after so many. The rest travels with it, and its delivery has it. Raises TypeError if it is not
-        of the topic's type or ``order_by`` has no key for it, PayloadTooLarge, TopicFull, ShardsChanged if an ordered topic has
-        another number of shards than is declared here, and BrokerUnavailable with its id.
+        Options; durations are seconds or timedeltas:
+
+        - ``id``: id of the event, 1 to 200 characters; it is published once, however often it is sent within ``id_ttl``
+        - ``delay``: deliver the event at the earliest after this many seconds
+        - ``expires``: seconds after publishing until the event is no longer handled
+        - ``headers``, ``key``, ``kind``, ``source``, ``correlation_id``, ``traceparent``, ``content_type``, ``version``: text
+          that travels with the event; handlers read it from the ``Delivery``
+
+        Raises:
+            TypeError: The event does not match the topic's type, or ``order_by`` failed for it.
+            PayloadTooLarge: The encoded event, or its headers and fields, exceed ``max_payload_bytes``.
+            TopicFull: The topic has reached its ``max_length``.
+            ShardsChanged: The server has a different number of shards for the topic than the app declares.
+            BrokerUnavailable: The server was unreachable for five seconds. The event may or may not be stored; the exception
+                has its id.
+            UsageError: An option is unknown or invalid.
         """
         sender = self._sender(options) if options else self._plain
         event_id, _, _ = await self._clients.here().send(sender.template, (event,), {})
         return event_id
 
     def bind(self, event: T, **options: Unpack[PublishOptions]) -> Publication[T]:
-        """An event with options, to be published by ``publish_many``."""
+        """Return an event with its own options, for ``publish_many``. The options are those of ``publish``."""
         return Publication(event, self._sender(options) if options else self._plain)
 
     @overload
@@ -173,13 +203,22 @@ class Topic(Generic[T]):
     async def publish_many(
         self, events: Iterable[T | Publication[T]], *, return_exceptions: bool = False, **options: Unpack[PublishOptions]
     ) -> Any:
-        """Publish events, or publications made by ``bind``; their ids, in order. ``options``: for those without their own.
+        """Publish many events and return their ids, in the same order.
 
-        Every event is tried. If some were refused, raises BulkError with all results, or with ``return_exceptions`` returns the
-        exceptions in their places. Goes out in calls of bounded size, in order, not in one transaction.
+        The iterable is read lazily. Events are sent in batches, in order, and not in one transaction. A refused event does not
+        stop the others.
+
+        Args:
+            events: Events, or events with their own options made by ``bind()``.
+            return_exceptions: Return the exception of a refused event in its position, instead of raising ``BulkError``.
+            **options: As for ``publish``, without ``id``. They apply to events that were not made by ``bind()``.
+
+        Raises:
+            BulkError: At least one event was refused. It holds the results of all events.
+            UsageError: An option is unknown or invalid.
         """
         if options.get("id") is not None:
-            raise UsageError("publish_many(id=…) would give all events one id: give each its own with topic.bind(event, id=…)")
+            raise UsageError("publish_many(id=…) would give all events the same id: use topic.bind(event, id=…) for each event")
         common = self._sender(options) if options else self._plain
         bulk = Bulk(self._clients, shards=self.settings.shards)
         await bulk.send(_call(event, common) for event in events)
@@ -211,25 +250,32 @@ class Topic(Generic[T]):
         dead_letter: Topic[T] | None = None,
         **options: Unpack[SubscribeOptions],
     ) -> Any:
-        """Declare what handles this topic's events for a group: a function of an event, or of an event and its delivery.
+        """Declare the handler of a group: ``@topic.subscribe("billing")``. The function takes an event, or an event and its
+        ``Delivery``.
 
-        With ``batch`` it is given lists of events, and of their deliveries if it takes two; a delivery that is told how it ends
-        ends so, the others as the handler does.
+        The group is created when an app that declares it connects. By default it starts with the oldest event that the topic
+        still stores.
 
-        The group exists from the moment an app that declares it connects, and gets what the topic still keeps then, unless
-        ``start`` says otherwise. UsageError if the group has a handler already.
+        Args:
+            group: Name of the group. Every group receives every event.
+            batch: Call the handler with a list of events, or with lists of events and deliveries. The outcome of the handler
+                applies to all events of the batch whose delivery was not acknowledged, rejected or retried individually.
+            dead_letter: Another topic of the same type, which receives each dead letter of the group once: the event, its
+                fields, and the headers ``dead-reason``, ``dead-error``, ``dead-topic``, ``dead-group``, ``dead-id`` and
+                ``dead-attempts``. While that topic is full or unreachable, dead letters wait in the group's list. Malformed,
+                oversize and undecodable entries stay in the list.
+            **options: See ``SubscribeOptions``: ``concurrency``, ``retry``, ``timeout``, ``ack``, ``max_crashes``,
+                ``max_payload_bytes``, ``keep_expired``, ``start``, ``consumers``, ``on_failure``, ``max_pending_per_key``.
 
-        ``dead_letter``: another topic of this type, to which what dies in the group goes, once each: the event with all that
-        travelled with it, and headers ``dead-reason``, ``dead-error``, ``dead-topic``, ``dead-group``, ``dead-id`` and
-        ``dead-attempts``. It waits in the group's list while that topic is full or away; what is malformed, oversize or does
-        not decode stays there.
+        Raises:
+            UsageError: The group already has a handler, an option is unknown or invalid, or the function has other parameters.
         """
         forwarder = None if dead_letter is None else self._forwarder(group, dead_letter)
 
         def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
             if group in self.subscriptions:
                 raise UsageError(
-                    f"group {group!r} of topic {self.name!r} has a handler already: give this one a group of its own"
+                    f"group {group!r} of topic {self.name!r} already has a handler: use another group for this function"
                 )
             subscription = self._subscription(fn, group, options, batch)
             if forwarder is not None:
@@ -273,10 +319,20 @@ class Topic(Generic[T]):
         batch: Batch | None = None,
         **options: Unpack[SubscribeOptions],
     ) -> Consumer:
-        """Handle a group's events in this process from now on, as ``subscribe`` says, until the consumer is closed.
+        """Handle a group's events in this process until the returned consumer is closed.
 
-        The group exists when this returns. A group may have any number of consumers, here and elsewhere, and shares its events
-        among them. A thread keeps the lease, as for ``app.worker()``; the app's lifespan is not entered, so there is no state.
+        The group exists when this returns. A group may have any number of consumers, in any processes, which share its events.
+        A thread renews the lease, as for ``app.worker()``. The app's ``lifespan`` is not entered, so ``state`` is ``None``.
+
+        Args:
+            group: Name of the group.
+            handler: Function that takes an event, or an event and its delivery.
+            batch: Call the handler with lists, as for ``subscribe``.
+            **options: As for ``subscribe``.
+
+        Raises:
+            UsageError: An option is unknown or invalid, or the handler has other parameters.
+            BrokerUnavailable: The server is unreachable.
         """
         return await self._consume(self._subscription(handler, group, options, batch))
 
@@ -296,14 +352,19 @@ class Topic(Generic[T]):
         )
 
     def on_dead(self, group: str, **options: Unpack[DeadOptions]) -> DeadSubscriber[T]:
-        """Declare what handles the dead letters of a group: a function of a DeadEvent, async or not.
+        """Declare the handler of a group's dead letters: ``@topic.on_dead("billing")``. The function takes a ``DeadEvent`` and
+        may be async.
 
-        One worker at a time gives it each letter, also those that died before it was declared. When it returns, the letter is
-        removed. When it raises or times out, the letter stays in the list and is given to it again, as ``retry`` says. After
-        the last attempt, or a ``Reject``, the letter stays and is marked unhandled (``DeadJob.unhandled``), until it is
-        replayed, purged or too old. The same holds after it took down more than ``max_crashes`` workers. UsageError if
-        something else becomes of this group's dead letters already, and at the start of a worker if nothing subscribes under
-        that group.
+        The handler receives every dead letter of the group, including those from before its declaration. When it returns, the
+        letter is removed. When it raises or times out, the letter stays in the list and is retried by the policy ``retry``.
+        After the last attempt, a ``Reject``, or more than ``max_crashes`` crashes, the letter stays and is marked as unhandled
+        (``DeadJob.unhandled``), until it is replayed, purged or too old.
+
+        Options: ``concurrency``, ``retry`` and ``timeout``; see ``DeadOptions``.
+
+        Raises:
+            UsageError: The group already has a dead-letter handler or ``dead_letter`` topic, or an option is unknown or
+                invalid. A worker raises it at its start if the group has no subscription.
         """
 
         def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -314,22 +375,25 @@ class Topic(Generic[T]):
 
     def _forwarder(self, group: str, target: Topic[Any]) -> Forwarder:
         if not isinstance(target, Topic):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(f"dead_letter must be a topic, made by app.topic(…), not {target!r}")
+            raise UsageError(f"dead_letter must be a topic made by app.topic(…), not {target!r}")
         if target is self:
-            raise UsageError(f"dead_letter={target!r} is the topic itself: its groups would be given what died in one of them")
+            raise UsageError(
+                f"dead_letter={target!r} is the topic itself, so all its groups would receive the dead letters of one: use "
+                "another topic"
+            )
         if target._clients is not self._clients:
-            raise UsageError(f"dead_letter={target!r} is a topic of another app")
+            raise UsageError(f"dead_letter={target!r} belongs to another app: declare the topic in this app")
         if target.type != self.type:
             raise UsageError(
-                f"dead_letter={target!r} has events of type {target.type!r}, and {self!r} has {self.type!r}: give it this type"
+                f"dead_letter={target!r} has events of type {target.type!r}, but {self!r} has {self.type!r}: use the same type"
             )
         return Forwarder(self.name, group, self._codec, target, self._clients, self._app)
 
     def _add_dead_handler(self, handler: DeadHandler | Forwarder) -> None:
         known = self.dead_handlers.get(handler.group)
         if known is not None:
-            way_out = "a group's dead letters are handled by one function, or go to one topic"
-            raise UsageError(f"group {handler.group!r} of topic {self.name!r} has a {known!r} already: {way_out}")
+            way_out = "a group's dead letters go to one handler or to one topic"
+            raise UsageError(f"group {handler.group!r} of topic {self.name!r} already has a {known!r}: {way_out}")
         self.dead_handlers[handler.group] = handler
 
     @overload
@@ -339,17 +403,24 @@ class Topic(Generic[T]):
     @overload
     def broadcast(self, **options: Unpack[BroadcastOptions]) -> Subscriber[T]: ...
     def broadcast(self, *fn: Any, **options: Any) -> Any:
-        """Declare what every worker process does with every event: ``@topic.broadcast``, or
-        ``@topic.broadcast(concurrency=4)``. A function of an event, or of an event and its delivery.
+        """Declare a handler that runs for every event in every worker process: ``@topic.broadcast``, or
+        ``@topic.broadcast(concurrency=4)``. The function takes an event, or an event and its ``Delivery``.
 
-        A process is given what is published from its start to its stop, in order, one at a time unless ``concurrency`` says
-        otherwise; of an ordered topic each shard's for itself, so in order per key. There is no group: nothing waits for a
-        process that is not there, what has not begun when one stops is dropped, what a handler raises is logged, and ``ack``,
-        ``nack`` and ``retry`` do nothing.
+        Each process receives the events published while it runs, in order and one at a time (``concurrency`` changes this). For
+        an ordered topic, the order holds per shard, and so per key. A broadcast has no group, so it has no guarantees of one:
 
-        Nor does the topic keep an event for it. One that was trimmed before it was read is missed: that is logged, and told by
-        ``delivery.missed`` of the next one. ``retention`` keeps events for longer than groups need them. Where broadcasts are
-        the only readers, events go when ``retention`` is over, or the oldest at ``max_length``, instead of TopicFull.
+        - A process that is not running misses the events. Events that have not started when it stops are dropped.
+        - Exceptions of the handler are logged. ``ack()``, ``nack()`` and ``retry()`` do nothing.
+        - The topic does not keep events for it. An event that is trimmed before a process reads it is missed. This is logged,
+          and ``missed`` of the next delivery has the number. A ``retention`` of the topic keeps events longer.
+
+        If a topic has only broadcasts, its oldest events are dropped at ``max_length`` and after ``retention``. ``publish``
+        never raises ``TopicFull`` there.
+
+        Options: ``concurrency``, ``timeout`` and ``max_payload_bytes``; see ``BroadcastOptions``.
+
+        Raises:
+            UsageError: An option is unknown or invalid, or the function has other parameters.
         """
 
         def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -360,20 +431,25 @@ class Topic(Generic[T]):
         if not fn:
             return declare
         if len(fn) != 1 or options:
-            raise UsageError("broadcast() takes one function, or options by keyword: @topic.broadcast or @topic.broadcast(…)")
+            raise UsageError("broadcast() takes one function or keyword options: @topic.broadcast or @topic.broadcast(…)")
         return declare(*fn)
 
     def group(self, name: str) -> Group:
-        """One of its groups, to be looked after."""
+        """Return a group of this topic, to inspect or change it. It need not be declared in this app."""
         return Group(self.name, checked_name(name, "group"), self._clients)
 
     async def reshard(self, shards: int) -> None:
-        """Change how many shards it has; 0: none. Every app must then declare that number; those that declare another one are
-        refused (ShardsChanged).
+        """Change the number of shards. Afterwards every app must declare this number, or it gets ``ShardsChanged``.
 
-        ShardsInUse, changing nothing, if an event is ready, running, scheduled, delayed or blocked for a group, or dead in a
-        shard that would be no more, or a key is stopped. While it looks nobody can publish. What ``retention`` keeps, and what
-        is dead, stays in the shard that it was published to; what was kept goes with a shard that is no more.
+        All groups must have handled all events. Nobody can publish while this is checked. Dead letters and events kept by
+        ``retention`` stay in their shards. Events kept in a shard that disappears are deleted.
+
+        Args:
+            shards: New number of shards. 0 means not sharded.
+
+        Raises:
+            ShardsInUse: An event is ready, running, scheduled, delayed or blocked for a group, a key is stopped, or a shard
+                that would disappear has dead letters. Nothing is changed.
         """
         await reshard(self._clients.here(), Address.of_topic(self.name), integer(shards, "shards", minimum=0))
 
@@ -384,7 +460,7 @@ class Topic(Generic[T]):
 
 
 class _Sender:
-    """What ``Bulk`` asks of a task, for a topic with one set of options."""
+    """Sends events of a topic with one set of options. ``Bulk`` uses it in the place of a task."""
 
     __slots__ = ("name", "origin", "template")
 
@@ -396,7 +472,9 @@ class _Sender:
         delay = seconds(options.get("delay", 0.0), "delay")
         expires = 0.0 if (until := options.get("expires")) is None else seconds(until, "expires", above=True)
         if expires and expires <= delay:
-            raise UsageError(f"expires={until!r} is not after the event is due, in {delay:g} s: it could never be handled")
+            raise UsageError(
+                f"expires={until!r}: the event would expire before it is due, in {delay:g} s, and never be handled"
+            )
         self.template = Template(
             task=name,
             queue=Address.of_topic(name),
@@ -411,16 +489,16 @@ class _Sender:
         self.origin = Origin(clients, self.template.queue, name, _no_result, False)
 
     def origin_at(self, address: str) -> Origin:
-        """Of an event only the id is of interest, whichever shard it went to."""
+        """Return the same origin for every shard: only the id of a published event is used."""
         return self.origin
 
 
 def _call(event: Any, common: _Sender) -> Call[Any]:
-    """As ``Bulk`` takes it."""
+    """Return the event as a call, for ``Bulk``."""
     sender: Any = common
     if event.__class__ is Publication:
         bound: Publication[Any] = event
-        if bound.sender.origin.queue == common.origin.queue:  # else it is no event of this topic, and refused as such
+        if bound.sender.origin.queue == common.origin.queue:  # otherwise it is refused: it has the wrong type
             event, sender = bound.event, bound.sender
     return Call(sender, (event,), {})
 
@@ -429,10 +507,10 @@ _FIELDS = ("key", "kind", "source", "correlation_id", "traceparent", "content_ty
 
 
 def _fields(options: PublishOptions, most: int | None) -> EventFields | None:
-    """What travels with an event, at most so many bytes of it; None if that is nothing."""
+    """Return the headers and fields of an event, at most ``most`` bytes; ``None`` if there are none."""
     said = {name: options[name] for name in _FIELDS if name in options}  # type: ignore[literal-required]
     return fields_option(options.get("headers"), said, most, "an event")
 
 
 def _no_result(_: object) -> None:
-    raise UsageError("events leave no results")
+    raise UsageError("events have no results")

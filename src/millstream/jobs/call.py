@@ -1,4 +1,4 @@
-"""A call: a task with its arguments, not yet enqueued."""
+"""Calls: a task with its arguments, not enqueued yet."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Call(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
-    """A task with its arguments, as ``task.bind`` stores them. They are checked when the call is enqueued."""
+    """A task with its arguments, made by ``task.bind(…)``. The arguments are checked when the call is enqueued."""
 
     task: Task[..., Any]
+    """The task, with its options."""
     args: tuple[Any, ...]
+    """The positional arguments."""
     kwargs: dict[str, Any]
+    """The keyword arguments."""
 
     async def enqueue(self) -> Job[R_co]:
-        """Enqueue it, as ``task.enqueue(...)`` does."""
+        """Enqueue the call and return its job. Raises the same errors as ``task.enqueue(…)``."""
         job: Job[R_co] = await self.task.enqueue(*self.args, **self.kwargs)
         return job
 

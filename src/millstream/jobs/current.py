@@ -1,4 +1,4 @@
-"""The job a handler is running, as the handler sees it."""
+"""The current job, as its handler sees it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CurrentJob:
-    """The job that this code runs in: what a handler may know of it. Made by ``current_job()``."""
+    """The job that is running this code. ``current_job()`` returns it."""
 
     __slots__ = ("_job",)
 
@@ -24,51 +24,56 @@ class CurrentJob:
 
     @property
     def id(self) -> str:
+        """The job's id. It stays the same through all attempts, so it can serve as an idempotency key."""
         return self._job.message.id
 
     @property
     def task(self) -> str:
-        """The task's name."""
+        """The name of the task. For an event: ``topic/group``."""
         return self._job.handler.name
 
     @property
     def queue(self) -> str:
-        """The queue's name; of one with shards its base name."""
+        """The name of the queue, without a shard. For an event: ``topic/group``."""
         return str(self._job.lane.queue.base)
 
     @property
     def attempt(self) -> int:
-        """1 for the first."""
+        """The number of this attempt, starting at 1."""
         return self._job.message.attempt
 
     @property
     def crashes(self) -> int:
-        """How many workers died while running it."""
+        """How often a worker died while it was running this job."""
         return self._job.crashes
 
     @property
     def enqueued_at(self) -> datetime:
+        """When the job was enqueued, in UTC, by the clock of the machine that enqueued it."""
         return datetime.fromtimestamp(self._job.message.enqueued_ms / 1000, UTC)
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What ``options(headers=…)`` said, or the publisher of the event."""
+        """The headers of the job (``options(headers=…)``) or of the event. Empty if there are none."""
         fields = self._job.message.event
         return MappingProxyType({} if fields is None else fields.headers)
 
     @property
     def deadline(self) -> float | None:
-        """When the timeout strikes, in the loop's time (``time.monotonic``); None: no timeout."""
+        """The ``time.monotonic()`` value at which this attempt times out, or ``None`` if it has no timeout."""
         return None if self._job.ends == float("inf") else self._job.ends
 
     @property
     def cancelled(self) -> bool:
-        """Whether it should stop: its timeout has passed, or the worker is shutting down. For code in threads to look at."""
+        """Whether the handler should stop, because its timeout has passed or the worker is shutting down.
+
+        A thread cannot be stopped from outside, so a long-running plain function should check this regularly.
+        """
         return bool(self._job.stop)
 
     @property
     def state(self) -> Any:
-        """What the app's lifespan yielded."""
+        """The value that the app's ``lifespan`` yielded, or ``None``."""
         return self._job.lane.state
 
     def __repr__(self) -> str:
@@ -80,24 +85,28 @@ set_current_job = _current.set
 
 
 def current_job() -> CurrentJob:
-    """The job this code runs in. Raises UsageError outside a handler."""
+    """Return the job that is running this code.
+
+    Raises:
+        UsageError: No worker is running this code.
+    """
     return CurrentJob(in_flight())
 
 
 def running_job() -> CurrentJob | None:
-    """The job this code runs in; None outside a handler."""
+    """Return the job that is running this code, or ``None`` outside a handler."""
     job = _current.get(None)
     return None if job is None else CurrentJob(job)
 
 
 def in_flight() -> InFlight:
-    """What the worker knows of the job this code runs in. Raises UsageError outside a handler."""
+    """Return the worker's record of the job that is running this code. Raise ``UsageError`` outside a handler."""
     try:
         return _current.get()
     except LookupError:
-        raise UsageError("current_job() was called outside a handler: it is known only while a worker runs a job") from None
+        raise UsageError("current_job() was called outside a handler: it works only while a worker runs a job") from None
 
 
 def is_current(job: InFlight) -> bool:
-    """Whether this code runs in it."""
+    """Return whether this job is running this code."""
     return _current.get(None) is job

@@ -1,4 +1,4 @@
-"""Dead letters: jobs that ended without success, kept with their reason until they are replayed, purged or too old."""
+"""Dead letters: jobs and events that failed for good, stored with their reason until they are replayed, purged or too old."""
 
 from __future__ import annotations
 
@@ -19,26 +19,31 @@ from millstream.model.settings import integer
 from millstream.model.types import DeadReason
 
 PAGE = 200
-"""Letters read or moved per call, so that no call holds the server long."""
+"""Dead letters per call, so that no call blocks the server for long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unhandled:
-    """Why a dead letter stays although its group has an ``on_dead`` handler: how the last attempt to handle it ended."""
+    """Why the ``on_dead`` handler of a group gave up on a dead letter. The letter stays in the list."""
 
     reason: DeadReason
+    """Why the handler gave up."""
     error_type: str
+    """The name of the exception's class in the last attempt."""
     error: str
+    """The exception's message."""
     traceback: str
+    """The formatted traceback; empty if the handler did not raise."""
     attempts: int
-    """How often the handler was called, the last attempt included."""
+    """How often the handler was called, including the last attempt."""
     crashes: int
+    """How often a worker died while it was running the handler."""
     failures: tuple[Attempt, ...] = ()
     """The last ten failed attempts of the handler, oldest first."""
 
     @classmethod
     def open(cls, letter: DeadLetter) -> Unhandled:
-        """What is stored of it."""
+        """Return the readable form of a stored record."""
         error = letter.error
         return cls(
             reason=letter.reason,
@@ -53,35 +58,44 @@ class Unhandled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadJob:
-    """A dead job, its letter opened."""
+    """A dead letter: a dead job or event, with the reason and the last error."""
 
     id: str
+    """The id of the job or event."""
     task: str
+    """The name of the task. For an event: the name of the topic."""
     queue: str
+    """The name of the queue. For an event: ``topic/group``."""
     reason: DeadReason
+    """Why it is dead, for example ``"exhausted"`` or ``"timeout"``."""
     error_type: str
+    """The name of the exception's class."""
     error: str
+    """The exception's message."""
     traceback: str
+    """The formatted traceback of the last attempt; empty if it did not raise."""
     attempts: int
+    """Number of attempts, including the last one."""
     crashes: int
+    """How often a worker died while it was running this job or event."""
     enqueued_at: datetime | None
-    """By the clock of whoever enqueued it; None for what was never a job of ours."""
+    """When it was enqueued or published, by the clock of that machine. ``None`` if the entry is not a Millstream message."""
     died_at: datetime
-    """By the server's clock."""
+    """When it became a dead letter, by the server's clock."""
     entry: str = ""
-    """The entry it was, as the server names it."""
+    """The id of its stream entry."""
     order_key: bytes | None = None
-    """Its key, if it was in an order."""
+    """Its ordering key, or ``None``."""
     shard: int | None = None
-    """Of its queue or topic, if that has any."""
+    """The index of its shard, or ``None`` if the queue or topic is not sharded."""
     failures: tuple[Attempt, ...] = ()
     """Its last ten failed attempts, oldest first."""
     unhandled: Unhandled | None = None
-    """Why its ``on_dead`` handler gave up; ``None`` if it did not, or if there is no such handler."""
+    """Why the ``on_dead`` handler gave up on it. ``None`` if it did not, or if there is no such handler."""
 
     @classmethod
     def open(cls, letter: DeadLetter) -> DeadJob:
-        """What a stored letter says."""
+        """Return the readable form of a stored dead letter."""
         return cls(
             id=letter.id,
             task=letter.task,
@@ -109,16 +123,17 @@ Addresses = list[Address]
 
 
 class Move(Protocol):
-    """Moves dead letters of one queue; returns the ids of those it moved."""
+    """Replays or purges dead letters of one queue. Returns the ids of those that it found."""
 
     def __call__(self, broker: Broker, queue: Address, ids: Ids, request: str) -> Awaitable[Ids]: ...
 
 
 class DeadLetters:
-    """``app.dead``: the dead letters of every queue and of every group, or of one."""
+    """Lists, replays and purges dead letters: ``app.dead`` those of all queues and groups, ``group.dead`` those of one
+    group."""
 
     def __init__(self, clients: Clients, *, queue: str | None = None) -> None:
-        """``queue``: of that one only."""
+        """``queue``: limit everything to this queue or group."""
         self._clients = clients
         self._only = None if queue is None else Address(queue)
         self._inspector = ClientInspector(clients)
@@ -131,7 +146,17 @@ class DeadLetters:
         task: str | None = None,
         limit: int | None = 100,
     ) -> DeadJobs:
-        """Dead jobs that fit every filter, oldest first; at most ``limit``, None: all."""
+        """Return the dead letters that match every filter, oldest first.
+
+        Args:
+            queue: Name of a queue, or ``topic/group``.
+            reason: Why they are dead, for example ``"timeout"``.
+            task: Name of the task. For events: of the topic.
+            limit: Maximum number of dead letters; 100 by default. ``None`` means no limit.
+
+        Raises:
+            UsageError: ``reason`` is not one of the known reasons.
+        """
         if limit is not None:
             integer(limit, "limit", minimum=1)
         _check_reason(reason)
@@ -147,7 +172,7 @@ class DeadLetters:
         return found[:limit]
 
     async def show(self, id: str, *, queue: str | None = None) -> DeadJob | None:
-        """One dead job, or None if there is none of that id."""
+        """Return one dead letter by id, or ``None``. ``queue`` limits the search to one queue or ``topic/group``."""
         for name in await self._queues(queue):
             letter = await self._letter(name, id)
             if letter is not None:
@@ -162,9 +187,18 @@ class DeadLetters:
         reason: DeadReason | None = None,
         task: str | None = None,
     ) -> Ids:
-        """Make dead jobs ready again under their old ids, attempts reset; returns the ids of those that now are.
+        """Make dead jobs and events ready again and return their ids. They keep their ids; their attempts start again at 1.
 
-        Say which: one id, several, or a filter; those that fit all of what is said.
+        At least one argument is required. Dead letters that match all arguments are replayed.
+
+        Args:
+            ids: One id or several.
+            queue: Name of a queue, or ``topic/group``.
+            reason: Why they are dead, for example ``"timeout"``.
+            task: Name of the task. For events: of the topic.
+
+        Raises:
+            UsageError: No argument is given, or ``reason`` is not one of the known reasons.
         """
         return await self._move("replay", _replay, ids, queue, reason, task)
 
@@ -176,7 +210,7 @@ class DeadLetters:
         reason: DeadReason | None = None,
         task: str | None = None,
     ) -> Ids:
-        """Delete dead letters; returns the ids of those that are gone. Which: as for ``replay``."""
+        """Delete dead letters and return their ids. The arguments are those of ``replay``."""
         return await self._move("purge", _purge, ids, queue, reason, task)
 
     list_sync = sync_version(list)
@@ -185,7 +219,7 @@ class DeadLetters:
     purge_sync = sync_version(purge)
 
     async def _queues(self, queue: str | None) -> Addresses:
-        """Where they are: each shard of what has some."""
+        """Return the addresses to search, with every shard of a sharded queue or topic."""
         if self._only is not None:
             names = [self._only]
         else:
@@ -217,11 +251,11 @@ class DeadLetters:
         _check_reason(reason)
         wanted = None if ids is None else _ids(ids)
         if wanted is None and queue is None and self._only is None and reason is None and task is None:
-            raise UsageError(f"{verb}() must say which: an id, several, or a filter by queue, reason or task")
+            raise UsageError(f"{verb}() needs to know which dead letters: pass ids, or filter by queue, reason or task")
         client = self._clients.here()
         moved: Ids = []
         for name in await self._queues(queue):
-            # All are chosen before the first is moved: one that is replayed may die again and stand at the end of the list.
+            # Choose all before moving the first: a replayed job may die again and reappear at the end of the list.
             chosen = await self._choose(name, wanted, reason, task)
             for start in range(0, len(chosen), PAGE):
                 page = chosen[start : start + PAGE]
@@ -255,7 +289,7 @@ def _fits(letter: DeadLetter, reason: DeadReason | None, task: str | None) -> bo
 
 def _check_reason(reason: str | None) -> None:
     if reason is not None and reason not in get_args(DeadReason):
-        raise UsageError(f"reason={reason!r} is no reason; the reasons are {', '.join(get_args(DeadReason))}")
+        raise UsageError(f"reason={reason!r} is unknown; the reasons are {', '.join(get_args(DeadReason))}")
 
 
 def _ids(ids: str | Iterable[str]) -> Ids:

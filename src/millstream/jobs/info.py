@@ -1,4 +1,4 @@
-"""What is known of a job at one moment."""
+"""Snapshots of jobs."""
 
 from __future__ import annotations
 
@@ -15,43 +15,48 @@ from millstream.model.types import Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobInfo:
-    """A job as the server had it when it was asked. ``None`` where something is not known or does not apply."""
+    """A snapshot of a job on the server, returned by ``job.info()``. A field is ``None`` if it is unknown or does not apply."""
 
     id: str
+    """The job's id."""
     task: str
-    """The name of its task; empty if it is not known."""
+    """The name of the task; empty if it is unknown."""
     queue: str
+    """The name of the queue, without a shard."""
     status: Status
+    """The job's state, as ``job.status()`` returns it."""
     why: Why
-    """Why it is not running, or that it is."""
+    """Why the job is not running, or that it is."""
     attempt: int | None
-    """The number of its current attempt, or of the next one if it waits; 1 for the first."""
+    """The number of the current attempt, or of the next one if the job waits. The first is 1."""
     crashes: int
-    """How many workers died while running it."""
+    """How often a worker died while it was running the job."""
     last_error: str | None
-    """The error of its last failed attempt, as ``Type: text``."""
+    """The error of the last failed attempt, as ``Type: message``."""
     failures: tuple[Attempt, ...]
-    """Its last ten failed attempts, oldest first."""
+    """The last ten failed attempts, oldest first."""
     enqueued_at: datetime | None
-    """By the clock of the machine that enqueued it; the other moments are by the server's."""
+    """When the job was enqueued, by the clock of that machine. All other times are by the server's clock."""
     due_at: datetime | None
-    """When a scheduled job, or a retry, will be ready."""
+    """When a scheduled job or a retry becomes ready."""
     expires_at: datetime | None
+    """When the job expires if it has not started by then."""
     started_at: datetime | None
-    """When its worker claimed it, while it runs."""
+    """When a worker claimed the job; only while it runs."""
     ended_at: datetime | None
+    """When the job ended."""
     worker: str
-    """The id of the worker that runs it; empty if none does."""
+    """The id of the worker that runs the job; empty if it is not running."""
     shard: int | None
-    """The shard of its queue, if that has any."""
+    """The index of the job's shard, or ``None`` if the queue is not sharded."""
     order_key: bytes | None
-    """Its ordering key, while the server has the job."""
+    """The ordering key; only while the server stores the job."""
     headers: Mapping[str, str]
-    """What it was enqueued with, while the server has the job."""
+    """The headers that the job was enqueued with; only while the server stores the job."""
 
     @classmethod
     def of(cls, view: JobView, facts: Facts) -> JobInfo:
-        """What was read of a job, for people."""
+        """Return the snapshot for what was read from the server."""
         message, letter = view.message, view.why_dead
         error = letter.error if letter is not None else message.last_error if message is not None else None
         return cls(
@@ -77,7 +82,7 @@ class JobInfo:
 
 
 def moment(at: float | None) -> datetime | None:
-    """Epoch seconds as a datetime; None for one past the year 9999, too."""
+    """Return epoch seconds as a UTC datetime; ``None`` for ``None``, and for times after the year 9999."""
     try:
         return None if at is None else datetime.fromtimestamp(at, UTC)
     except (OverflowError, ValueError):

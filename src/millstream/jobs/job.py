@@ -1,4 +1,4 @@
-"""A job in the hands of whoever sent it, or found it again: its result, its status, its cancelling."""
+"""Job handles: read a job's result and status, or cancel it."""
 
 from __future__ import annotations
 
@@ -39,67 +39,78 @@ log = logs.logger("millstream")
 R_co = TypeVar("R_co", covariant=True)
 
 ERROR_CHARACTERS = 200
-"""How much of an error's text fits the one line of a JobFailed; the whole of it is in ``error``."""
+"""Characters of the error in the message of ``JobFailed``. Its ``error`` has the full text."""
 
 LONG_WAIT_SECONDS = 5.0
-"""After this long a wait for a result logs what the job waits for, if that may last."""
+"""After this time, ``result()`` logs a warning if something holds the job up."""
 
 HELD_UP = frozenset(("read_only", "full", "paused", "no_worker", "unknown_task", "stopped_key"))
-"""Reasons that somebody must remove."""
+"""Reasons to wait that do not go away by themselves."""
 
 LAST_LOOK_SECONDS = 1.0
-"""How long a wait that has timed out may still take to say where the job is."""
+"""How long ``result()`` may take after its timeout to find out why the job has not ended."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
-    """What all jobs of one task, sent one way, have in common."""
+    """The data that all jobs of one task with the same options share."""
 
     clients: Clients
     queue: str
-    """Empty: not known, so every queue is searched."""
+    """Name of the queue. Empty if it is unknown: then every queue is searched."""
     task: str
-    """Empty: not known."""
+    """Name of the task. Empty if it is unknown."""
     decode: Callable[[bytes | msgspec.Raw], Any]
-    """Reads a kept result; InvalidResult if it is of another type."""
+    """Decodes a stored result. Raises ``InvalidResult`` if the result has another type."""
     keeps_results: bool
     address: Address | None = None
-    """The shard of the queue that it is in. None: the queue itself, or if it has shards any of them."""
+    """The shard that holds the jobs. ``None`` if the queue is not sharded, or if the shard is unknown."""
     looked_up: bool = False
-    """Known by its id alone, so there may be no such job."""
+    """Whether the job was found by its id, so that it may not exist."""
 
 
 class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
-    """A job that was accepted. Holds no connection: every question goes to the server.
+    """A handle of an enqueued job. It holds no connection and no state: every method asks the server."""
 
-    Not tracked by the garbage collector, because a bulk call makes a million of them: it refers to nothing that refers back.
-    """
+    # Not tracked by the garbage collector, because a bulk call creates millions of jobs. This is safe: a job cannot be part of
+    # a reference cycle.
 
     id: str
+    """The job's id."""
     created: bool
-    """Whether this enqueue made it; False if its id was known already, and for a job that was looked up."""
+    """Whether this enqueue created the job. ``False`` if a job with this id existed, and for a job found by its id."""
     _origin: Origin
 
     @property
     def queue(self) -> str:
-        """The queue it was sent to; of one with shards, the whole's name. Empty if it was looked up without a queue."""
+        """The name of the queue, without a shard. Empty if the job was found by its id, without a queue."""
         return self._origin.queue
 
     @property
     def task(self) -> str:
-        """The name of its task; empty if it was looked up without one."""
+        """The name of the task. Empty if the job was found by its id, without a task."""
         return self._origin.task
 
     async def result(self, timeout: Seconds | None = None) -> R_co:
-        """What the job returned, as soon as it has. ``timeout`` is in seconds: 0 only looks, None waits without limit.
+        """Wait until the job has ended and return its return value.
 
-        Raises JobFailed if it is dead, JobCancelled, JobExpired, ResultTimeout saying why it has not ended, ResultsDisabled if
-        nothing is kept of it, and JobNotFound if it was looked up by its id and no queue knows it.
+        Args:
+            timeout: Seconds to wait. 0 does not wait; ``None`` waits without limit.
+
+        Raises:
+            JobFailed: The job is dead.
+            JobCancelled: The job was cancelled.
+            JobExpired: The job expired before it started.
+            ResultTimeout: The job did not end in time. The message and ``why`` say what it waits for.
+            ResultsDisabled: No result is stored: ``result_ttl=0``, or the result has expired.
+            JobNotFound: The job was found by its id, and no queue has it.
+            ResultError: The stored result does not match the return annotation of the task.
+            BrokerUnavailable: The server is unreachable, or the app was closed during the wait.
         """
         origin, job_id = self._origin, self.id
         patience = None if timeout is None else seconds(timeout, "timeout")
         if not origin.keeps_results:
-            raise ResultsDisabled(f"{self} keeps no result: it was sent with result_ttl=0", job_id)
+            raise ResultsDisabled(f"{self} stores no result, because result_ttl=0: set a result_ttl to read results", job_id)
         client, waiting = origin.clients.here(), asyncio.timeout(patience)
         ending: Ending | None = None
         telling = client.loop.call_later(LONG_WAIT_SECONDS, client.in_background, self._tell_what_holds_it_up)
@@ -117,7 +128,7 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         if ending.status == "cancelled":
             raise JobCancelled(f"{self} was cancelled before it ran", job_id)
         if ending.status == "expired":
-            raise JobExpired(f"{self} was not started before it expired", job_id)
+            raise JobExpired(f"{self} expired before it was started", job_id)
         try:
             value: R_co = origin.decode(ending.value)
         except InvalidResult as error:
@@ -125,16 +136,20 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         return value
 
     async def status(self) -> Status:
-        """Where the job is now; ``unknown`` if it left nothing behind, as one with ``result_ttl=0`` does."""
+        """Return the job's state, for example ``"ready"`` or ``"done"``.
+
+        Returns ``"unknown"`` if the server stores nothing about the job, as after the end of a job with ``result_ttl=0``.
+        """
         address = await self._find()
         if address is None:
             return "unknown"
         return await self._origin.clients.here().ask(lambda broker: broker.inspector.status(address, self.id))
 
     async def cancel(self) -> bool:
-        """True: it was waiting, and will not run. False: it is running, or has ended.
+        """Cancel the job if it has not started. Return ``True`` if it will not run, ``False`` if it is running or has ended.
 
-        Raises JobNotFound if it was looked up by its id and no queue knows it.
+        Raises:
+            JobNotFound: The job was found by its id, and no queue has it.
         """
         address = await self._find()
         client, answer = self._origin.clients.here(), Cancellation.ENDED
@@ -146,9 +161,10 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         return answer is Cancellation.CANCELLED
 
     async def info(self) -> JobInfo:
-        """What is known of the job now: its attempt, last error, due time, worker, and why it is not running.
+        """Return a snapshot of the job: its attempt, last error, due time, worker, and why it is not running.
 
-        Raises JobNotFound if no queue knows it, as of one that ended with ``result_ttl=0``.
+        Raises:
+            JobNotFound: No queue has the job. It may have ended with ``result_ttl=0``.
         """
         address = await self._find()
         if address is not None:
@@ -164,9 +180,10 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
     info_sync = sync_version(info)
 
     async def _find(self) -> Address | None:
-        """The address of the queue, or of the shard, that knows it; None if none does. UsageError if several queues do.
+        """Return the address of the queue or shard that has the job, or ``None``. Raise ``UsageError`` if several queues have
+        it.
 
-        A queue without shards is not asked.
+        If only one address is possible, it is returned without asking the server.
         """
         origin = self._origin
         if origin.address is not None:
@@ -176,7 +193,7 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
             found = await client.find_everywhere(self.id)
             if len(found) > 1:
                 names = ", ".join(repr(address.name) for address in found)
-                raise UsageError(f"there is a job {self.id!r} in several queues, {names}: choose one with app.job(id, queue=…)")
+                raise UsageError(f"several queues have a job {self.id!r} ({names}): choose one with app.job(id, queue=…)")
             return found[0] if found else None
         queue = Address(origin.queue)
         if client.opening.declares(queue):
@@ -186,9 +203,9 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         return addresses[0] if len(addresses) == 1 else await client.find_job(addresses, self.id)
 
     async def _tell_what_holds_it_up(self) -> None:
-        """Log, for a caller that has waited for long, what the job waits for if it does not end by itself.
+        """Log a warning if the job waits for something that does not go away by itself.
 
-        One job speaks for all of its task that are waited for: a caller that waits for thousands is told once.
+        At most one job per task and queue does this, so that waiting for thousands of results logs one line.
         """
         clients = self._origin.clients
         if not clients.here().may_explain(self.queue, self.task, LONG_WAIT_SECONDS):
@@ -201,7 +218,10 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
                     log.warning("%s at %s has not ended for %g s: %s", self, clients.where, LONG_WAIT_SECONDS, why.text)
 
     async def _wait(self, client: Client) -> Ending | None:
-        """Wait for the ending. ``None``: it was dead without one, and was replayed. Raises what says that there is none."""
+        """Wait for the job's ending and return it. Raise the error for a job that has none.
+
+        Return ``None`` to wait again: the job was dead without a stored ending, and has just been replayed.
+        """
         address = await self._find()
         if address is None:
             raise self._left_nothing()
@@ -211,9 +231,9 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         return self._ending_in(await client.ask(lambda broker: broker.inspector.job(address, self.id)))
 
     async def _last_look(self, patience: float) -> Ending:
-        """The ending if it is there after all. Raises ResultTimeout, or what says that there will be none."""
+        """Return the ending if the job has just ended. Otherwise raise ``ResultTimeout``, or the error for no job."""
         clients = self._origin.clients
-        waited = f"{self} at {clients.where} had not ended after {patience:g} s"
+        waited = f"{self} at {clients.where} did not end within {patience:g} s"
         try:
             async with asyncio.timeout(LAST_LOOK_SECONDS):
                 broker = await clients.here().broker()
@@ -222,7 +242,7 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
                 if payload is not None:
                     return decode_ending(payload)
                 facts = None if address is None else await broker.inspector.facts(address, self.id)
-                # The job may have ended since that look. The view shows its state and its ending as of one moment.
+                # The job may have ended since that read. The view has its state and its ending at the same moment.
                 ending = self._ending_in(None if facts is None else facts.view)
                 if ending is not None:
                     return ending
@@ -237,7 +257,8 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         raise ResultTimeout(f"{waited}: {why.text}", self.id, facts.view.status, served, why)
 
     def _ending_in(self, view: JobView | None) -> Ending | None:
-        """The ending; ``None`` if the job has not ended. Raises what says that there is none, or JobFailed if it is dead."""
+        """Return the ending, or ``None`` if the job has not ended. Raise ``JobFailed`` if it is dead, or the error for no
+        job."""
         if view is None:
             raise self._left_nothing()
         if view.ending is None and view.letter is not None:
@@ -245,7 +266,7 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         return view.ending
 
     async def _refusal(self) -> Why | None:
-        """Why the server refuses writes, if it does and says so."""
+        """Return why the server refuses writes, or ``None`` if it accepts them or cannot be asked."""
         with contextlib.suppress(BrokerError, TimeoutError):
             async with asyncio.timeout(LAST_LOOK_SECONDS):
                 trouble = await (await self._origin.clients.here().broker()).inspector.trouble()
@@ -256,13 +277,13 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         if self._origin.looked_up:
             return self._not_found()
         return ResultsDisabled(
-            f"{self} left no result: none is kept of it (result_ttl=0), it was kept and has expired, or there was no such job",
+            f"no result is stored for {self}: it was enqueued with result_ttl=0, its result has expired, or it never existed",
             self.id,
         )
 
     def _not_found(self) -> JobNotFound:
         where = self._origin.clients.where
-        text = f"{self} is not known at {where}: it ended and left no result, or there was no such job"
+        text = f"{self} was not found at {where}: it ended and its result is no longer stored, or it never existed"
         return JobNotFound(text, self.id)
 
     def _failed(self, letter: DeadLetter) -> JobFailed:

@@ -1,4 +1,4 @@
-"""A queue, as an app declares it."""
+"""Queues that an app declares."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millstream.model.settings import QueueSettings, integer
 
 
 class Queue:
-    """A named queue of this app. Workers serve it; producers send to it whether it is paused or not."""
+    """A queue of an app, made by ``app.queue(…)``. Jobs can be enqueued whether it is paused or not."""
 
     def __init__(self, settings: QueueSettings, clients: Clients) -> None:
         self.settings = settings
@@ -18,53 +18,65 @@ class Queue:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the queue."""
         return self.settings.name
 
     @property
     def address(self) -> Address:
-        """Where its jobs are, as the engine names it."""
+        """The queue's address inside Millstream."""
         return Address(self.name)
 
     @property
     def max_length(self) -> int | None:
-        """How many ready, running, scheduled and blocked jobs it takes before ``enqueue`` raises QueueFull; None: no bound."""
+        """Maximum number of ready, running, scheduled and blocked jobs. Beyond it ``enqueue`` raises ``QueueFull``. ``None``
+        means no limit."""
         return self.settings.max_length
 
     @property
     def shards(self) -> int:
-        """How many it is declared with; 0: none."""
+        """The declared number of shards. 0 means the queue is not sharded."""
         return self.settings.shards
 
     async def pause(self) -> None:
-        """No job of this queue starts until ``resume``, on any worker, after a restart too. What runs goes on.
+        """Stop workers from starting jobs of this queue until ``resume()``. Running jobs continue.
 
-        A worker learns of it with its next claim: jobs that it holds already may start for about 0.25 s more.
+        The pause applies to all workers and survives restarts of workers and server. Jobs that a worker has already claimed may
+        still start for about 0.25 s.
         """
         await self._clients.here().of_all(self.address, lambda at, broker: broker.pause(at))
 
     async def resume(self) -> None:
-        """Undo ``pause``."""
+        """Let workers start jobs of this queue again."""
         await self._clients.here().of_all(self.address, lambda at, broker: broker.resume(at))
 
     async def stopped_keys(self) -> list[StoppedKey]:
-        """The keys of ordered jobs that go on only when they are cleared (``on_failure="stop"``), sorted."""
+        """Return the ordering keys that are stopped (``on_failure="stop"``) until ``clear()``, sorted."""
         return await ClientInspector(self._clients).stopped_keys(self.name)
 
     async def clear(self, key: Key, *, replay: bool = True) -> int:
-        """Let a stopped key go on. UsageError if it is not stopped.
+        """Resume a stopped ordering key. Return the number of replayed jobs.
 
-        With ``replay`` the job that stopped it and those that died as ``stopped`` since are ready again, in their order and
-        before newer ones; otherwise they stay dead. Returns how many were replayed.
+        Args:
+            key: The ordering key.
+            replay: Make the job that stopped the key, and the jobs that died as ``stopped`` after it, ready again. They run in
+                their original order, before newer jobs. With ``False`` they stay dead.
+
+        Raises:
+            UsageError: The key is not stopped.
         """
         return await clear_key(self._clients.here(), self.address, repr(self), key, replay)
 
     async def reshard(self, shards: int) -> None:
-        """Change how many shards it has; 0: none. Every app must then declare that number; those that declare another one are
-        refused (ShardsChanged).
+        """Change the number of shards. Afterwards every app must declare this number, or it gets ``ShardsChanged``.
 
-        ShardsInUse, changing nothing, if a job is ready, running, scheduled or blocked, or dead in a shard that would be no
-        more, or a key is stopped. While it looks nobody can enqueue.
+        The queue must be empty. Nobody can enqueue while it is checked.
+
+        Args:
+            shards: New number of shards. 0 means not sharded.
+
+        Raises:
+            ShardsInUse: A job is ready, running, scheduled or blocked, a key is stopped, or a shard that would disappear has
+                dead letters. Nothing is changed.
         """
         await reshard(self._clients.here(), self.address, integer(shards, "shards", minimum=0))
 

@@ -1,4 +1,4 @@
-"""A task: a function that can be called here, or enqueued to run in a worker."""
+"""Tasks: functions that can be called directly, or enqueued to run in a worker."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ ELSEWHERE = {
     "send_with_options": "use .options(…).enqueue(…)",
     "si": "use .bind(…)",
 }
-"""How other libraries call what a task does, and how it is called here."""
+"""Names of methods in other libraries, with the Millstream equivalent for the error message."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Task(Generic[P, R]):
-    """A declared function. Calling it calls the function; ``enqueue`` sends the call to a worker."""
+    """A function declared with ``@app.task``. Calling it runs the function directly; ``enqueue`` sends the call to a worker."""
 
     def __init__(
         self,
@@ -65,20 +65,27 @@ class Task(Generic[P, R]):
         self._clock = clock
         self._options: CallOptions = {}
         self._copies: WeakSet[Self] | None = None
-        """Of a router's task: those with options, which an app is to have with it."""
+        """A router's task only: its copies made by ``options()``. They move to the app together with the task."""
         self._apply()
 
     @property
     def retry(self) -> RetryPolicy:
-        """The policy its jobs are retried by: ``task.options(retry=task.retry.replace(delay=1.0))``."""
+        """The retry policy of the task. Change it for a call: ``task.options(retry=task.retry.replace(delay=1.0))``."""
         return self.settings.retry
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """Accepted once this returns: the job will run, whatever worker dies.
+        """Send a call of this task to a worker and return its job. When this returns, the server has stored the job.
 
-        Raises TypeError if the arguments do not fit the function or ``order_by`` has no key for them, PayloadTooLarge,
-        QueueFull, IdConflict, ShardsChanged if the queue has another number of shards than is declared here, and
-        BrokerUnavailable, with the job's id, if the server stays away for five seconds.
+        The arguments are those of the function.
+
+        Raises:
+            TypeError: The arguments do not match the function's signature or annotations, or ``order_by`` failed for them.
+            PayloadTooLarge: The encoded arguments exceed ``max_payload_bytes``.
+            QueueFull: The queue has reached its ``max_length``.
+            IdConflict: The id belongs to a job of another task.
+            ShardsChanged: The server has a different number of shards for the queue than the app declares.
+            BrokerUnavailable: The server was unreachable for five seconds. The job may or may not be stored; the exception has
+                its id.
         """
         created_id, created, address = await self._clients.here().send(self.template, args, kwargs)
         return Job(created_id, created, self.origin if address == self.origin.queue else self.origin_at(address))
@@ -86,15 +93,28 @@ class Task(Generic[P, R]):
     enqueue_sync = sync_version(enqueue)
 
     def bind(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """This task with arguments, to enqueue later; they are checked then."""
+        """Return a call of this task, to enqueue later, for example with ``app.enqueue_many``.
+
+        The arguments are checked when the call is enqueued.
+        """
         return Call(self, args, kwargs)
 
     def options(self, **options: Unpack[CallOptions]) -> Self:
-        """The same task, with options for the calls made through it; UsageError at once if they make no sense.
+        """Return a copy of this task whose calls have other options: ``task.options(delay=60).enqueue(…)``.
 
-        ``delay`` (seconds) or ``at`` (an aware datetime): not before then. ``id``: enqueued once under this id. ``queue``: one
-        the app declares. ``expires``: seconds after which it is not started, or a moment. ``headers``: a mapping
-        of text to text that travels with the job. ``retry``, ``timeout``, ``result_ttl`` and ``id_ttl`` as in the declaration.
+        Durations are seconds or timedeltas:
+
+        - ``delay``: run the job at the earliest after this many seconds
+        - ``at``: run the job at the earliest at this datetime, which needs a time zone
+        - ``id``: id of the job, 1 to 200 characters; a second enqueue with the same id returns the first job
+        - ``queue``: another queue that the app declares
+        - ``expires``: seconds after enqueueing, or a datetime, after which the job is no longer started
+        - ``headers``: mapping of text to text that travels with the job
+        - ``retry``, ``timeout``, ``result_ttl``, ``id_ttl``: as in ``@app.task``
+
+        Raises:
+            UsageError: An option is unknown or invalid.
+            PayloadTooLarge: The headers exceed ``max_payload_bytes``.
         """
         changed = copy.copy(self)
         changed._options = cast(CallOptions, {**self._options, **options})
@@ -104,25 +124,25 @@ class Task(Generic[P, R]):
         return changed
 
     def job(self, id: str) -> Job[R]:
-        """A job of this task that was enqueued before, here or elsewhere, in the queue that this task sends to. No I/O.
+        """Return a job of this task by its id, without I/O. The job must be in the queue of this task.
 
-        If that queue does not know it, ``info()``, ``result()`` and ``cancel()`` raise JobNotFound.
+        If the queue does not have the job, ``info()``, ``result()`` and ``cancel()`` of the job raise ``JobNotFound``.
         """
         return Job(job_id(id), False, replace(self.origin, looked_up=True))
 
     def origin_at(self, address: Address) -> Origin:
-        """What the jobs that went to one shard of its queue have in common."""
+        """Return the shared data of the jobs in one shard of the queue."""
         found = self._origins.get(address)
         if found is None:
             found = self._origins[address] = replace(self.origin, address=address)
         return found
 
     def wait_for_app(self) -> None:
-        """It is a router's, and will become the task of an app."""
+        """Mark this as a router's task, which takes over a task of an app later."""
         self._copies = WeakSet()
 
     def become(self, task: Task[P, R]) -> None:
-        """Be the same as a task of an app, in all its copies; their options stay."""
+        """Take over the settings and clients of an app's task, in this task and its copies. The copies keep their options."""
         for each in (self, *(self._copies or ())):
             each.name, each.settings, each.arguments, each.returns = task.name, task.settings, task.arguments, task.returns
             each._clients, each._queues, each._key_of = task._clients, task._queues, task._key_of
@@ -148,7 +168,7 @@ class Task(Generic[P, R]):
         self._origins: dict[Address, Origin] = {}
         self.origin = Origin(self._clients, call.queue, self.name, self.returns.decode, call.result_ttl > 0)
 
-    if not TYPE_CHECKING:  # or type checkers would take any name for an attribute
+    if not TYPE_CHECKING:  # otherwise type checkers would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
             hint = f"; {ELSEWHERE[name]}" if name in ELSEWHERE else ""
@@ -159,25 +179,25 @@ class Task(Generic[P, R]):
 
 
 class AsyncTask(Task[P, R]):
-    """A task over an ``async def``: runs on the worker's event loop."""
+    """A task made from an ``async def``. It runs on the worker's event loop."""
 
     async def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function, here and now."""
+        """Call the function directly, in this process."""
         result: R = await self.fn(*args, **kwargs)
         return result
 
 
 class SyncTask(Task[P, R]):
-    """A task over a ``def``: runs in one of the worker's threads."""
+    """A task made from a ``def``. It runs in a thread of the worker."""
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function, here and now."""
+        """Call the function directly, in this process."""
         result: R = self.fn(*args, **kwargs)
         return result
 
 
 class TaskDecorator(Protocol):
-    """What ``app.task(...)`` returns."""
+    """The decorator that ``app.task(...)`` returns."""
 
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
@@ -188,22 +208,22 @@ class TaskDecorator(Protocol):
 def make_task(
     fn: Any, settings: TaskSettings, order_by: KeyFunction | None, clients: Clients, queues: Collection[str]
 ) -> Task[..., Any]:
-    """A task over a function, async or not."""
+    """Return a task for a function, async or not."""
     kind = cast(type[Task[..., Any]], AsyncTask if inspect.iscoroutinefunction(fn) else SyncTask)
     key_of = None if order_by is None else KeyOf(order_by, f"task {settings.name!r}", like=fn)
     return kind(fn, settings, clients, queues, key_of)
 
 
 def default_name(fn: Any, named: bool) -> str:
-    """The function's own name; UsageError for what can never be a task, or has no name and was not given one."""
+    """Return the function's name. Raise ``UsageError`` if it cannot be a task, or is a lambda and ``named`` is false."""
     if isinstance(fn, Task):
-        raise UsageError(f"{fn!r} is a task already: decorate the function once")
+        raise UsageError(f"{fn!r} is already a task: decorate the function once")
     if not inspect.isroutine(fn):
         kind = "a class" if inspect.isclass(fn) else f"a {type(fn).__name__}"
-        raise UsageError(f"a task is a function, `def` or `async def`; {fn!r} is {kind}")
+        raise UsageError(f"a task must be a function, `def` or `async def`; {fn!r} is {kind}")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-        raise UsageError(f"{fn.__qualname__}() is a generator: a task returns one value")
+        raise UsageError(f"{fn.__qualname__}() is a generator, but a task returns one value: return a list instead of yielding")
     own_name: str = fn.__name__
     if own_name == "<lambda>" and not named:
-        raise UsageError("a lambda has no name of its own: give it one with name=")
+        raise UsageError("a lambda has no name: give the task one with name=")
     return own_name

@@ -1,4 +1,4 @@
-"""A dead letter: a message that ended without success, and why. No I/O."""
+"""Dead letters: messages that failed for good, and why. No I/O."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from millstream.model.types import DeadReason
 
 
 class DeadLetter(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Why a message is dead and, once it is stored, which message and where.
+    """Why a message is dead. After storing, also which message, and where.
 
-    The worker that gives up a message fills in the first part; the backend that stores the letter fills in the rest. A stored
-    letter is an array: new fields are added at the end, with a default, so that every version reads the letters of the others.
+    The worker fills in the fields up to ``failures``. The backend that stores the letter fills in the rest. A stored letter is
+    an array. New fields are added at the end, with a default, so that every version can read the letters of all others.
     """
 
     reason: DeadReason
     error: ErrorNote
     attempts: int
-    """Number of attempts, the last one included."""
+    """Number of attempts, including the last one."""
     crashes: int
     enqueued_ms: int
     failures: tuple[Attempt, ...] = ()
-    """The last failed attempts, oldest first. An ``Ending`` does not repeat them."""
+    """The last failed attempts, oldest first. The copy of the letter in an ``Ending`` leaves them out."""
 
     id: str = ""
     task: str = ""
@@ -30,15 +30,16 @@ class DeadLetter(msgspec.Struct, array_like=True, frozen=True, gc=False):
     died_at: float = 0.0
     """Epoch seconds, server time."""
     body: bytes = b""
-    """The message as it would run again; for ``malformed`` the bytes that were found."""
+    """The message that a replay runs. For ``malformed``: the original bytes."""
     cursor: str = ""
     """Pass it to ``dead_letters`` to continue after this letter."""
     source: str = ""
-    """The claim under which it died, as the backend names it."""
+    """The backend's name for the claim under which the message died."""
     key: bytes | None = None
-    """Its ordering key, or ``None``."""
+    """The ordering key, or ``None``."""
     unhandled: DeadLetter | None = None
-    """Why the handler of the group's dead letters gave up, or ``None`` if it did not. It is not given this letter again."""
+    """Why the dead-letter handler gave up on this letter, or ``None``. The handler does not receive an unhandled letter
+    again."""
 
 
 encode_letter = msgspec.msgpack.Encoder().encode

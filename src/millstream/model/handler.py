@@ -1,4 +1,4 @@
-"""What a worker runs: a task, a group's subscription, a broadcast, or what becomes of a group's dead letters."""
+"""Handlers, as a worker runs them: tasks, subscriptions, broadcasts, and handlers or forwarders of dead letters."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from millstream.events.batch import Batch
 from millstream.model.settings import TaskSettings
 
 Letters = Literal["", "handled", "moved"]
-"""What is done with what comes, where these are dead letters: given to a handler, or moved to a topic."""
+"""For an address of dead letters: a handler receives them, or they are forwarded to a topic. Empty for other addresses."""
 
 
 class Arguments(Protocol):
-    """Turns what travelled into what the function is called with; InvalidArguments if it does not fit."""
+    """Decodes a payload into the arguments of a function. Raises ``InvalidArguments`` if they do not match it."""
 
     def decode(self, payload: Payload, /) -> tuple[tuple[Any, ...], Mapping[str, Any]]: ...
 
 
 class Returns(Protocol):
-    """Turns what the function returned into what is kept; InvalidResult if it cannot be."""
+    """Encodes a return value for storing. Raises ``InvalidResult`` if that is not possible."""
 
     def encode(self, value: Any, /) -> bytes: ...
 
 
 class Handler(Protocol):
-    """A function with what a worker must know to run it."""
+    """A function and the settings that a worker needs to run it."""
 
     @property
     def name(self) -> str: ...
@@ -44,7 +44,7 @@ class Handler(Protocol):
 
 
 class GroupHandler(Handler, Protocol):
-    """What handles all that comes at one address."""
+    """The only handler of an address: every message there goes to it."""
 
     @property
     def address(self) -> str: ...
@@ -63,5 +63,5 @@ class GroupHandler(Handler, Protocol):
 
 
 def is_coroutine(fn: Callable[..., Any]) -> bool:
-    """Whether a handler is awaited; an object may be one."""
+    """Return whether a handler must be awaited. It may be an object with an async ``__call__``."""
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)

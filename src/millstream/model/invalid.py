@@ -1,16 +1,16 @@
-"""What a codec raises for values that do not fit a function. Apart from ``codec``, which a supervisor need not load."""
+"""Exceptions of codecs. They are outside ``codec``, so that a supervisor need not load that package."""
 
 from __future__ import annotations
 
 
 class InvalidArguments(Exception):
-    """Arguments that do not fit the function; says which and why."""
+    """The arguments do not match the function. The message says which, and why."""
 
     def __init__(self, message: str, key: int | str | None = None) -> None:
         super().__init__(message)
         self.key = key
-        """The position or keyword of the argument at fault, where it is one."""
+        """The position or keyword of the wrong argument, or ``None`` if no single argument is wrong."""
 
 
 class InvalidResult(Exception):
-    """A return value that cannot be encoded, or a kept one that is not of the annotated type."""
+    """A return value cannot be encoded, or a stored one does not match the return annotation."""

@@ -1,4 +1,4 @@
-"""What travels: a job as it is stored, and its wire form. No I/O, no user types: arguments stay raw here."""
+"""Messages: jobs and events as they are stored, and their encoding. No I/O and no user types: arguments stay encoded here."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from millstream.model.policy import RetryRule
 
 
 class CallOverrides(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What one call changed of its task's declaration; None means: as the task says."""
+    """The settings that one call overrides. ``None`` uses the task's setting."""
 
     timeout: float | None = None
     """Seconds; 0 means no timeout."""
     retry: int | RetryRule | None = None
-    """A count alone, or a whole policy."""
+    """A number of retries, or a whole policy."""
     result_ttl: float | None = None
+    """Seconds; 0 stores no result."""
 
 
 class ErrorNote(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """An exception as text: what is left of it once it has left its process."""
+    """An exception as text, for storing and for other processes."""
 
     type: str
     message: str
@@ -26,26 +27,26 @@ class ErrorNote(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 FAILURES_KEPT = 10
-"""The most failed attempts that travel with a message and stand in its dead letter."""
+"""Number of failed attempts that are stored with a message and in its dead letter."""
 
 
 class Attempt(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One failed attempt of a job or event. A worker that died while it held the job counts as one."""
+    """One failed attempt of a job or event. The death of a worker that was running it counts as one."""
 
     at: float
     """When it failed, or when the crash was noticed: epoch seconds by the worker's clock."""
     error_type: str
-    """The name of the exception's type; ``WorkerCrashed`` for a crash."""
+    """The name of the exception's class; ``WorkerCrashed`` for a crash."""
     error: str
-    """The exception's text, shortened."""
+    """The exception's message, shortened."""
     worker: str = ""
-    """The id of the worker that ran it; empty for a crash, because the next worker does not know the name of the dead one."""
+    """The id of the worker that ran it. Empty for a crash, because the next worker does not know the id of the dead worker."""
     number: int = 0
-    """The attempt's number, 1 for the first. A crash does not use up an attempt: the next one has the same number."""
+    """The number of the attempt, starting at 1. A crash does not use up an attempt: the next one has the same number."""
 
 
 class EventFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What travels with a job or an event beside its arguments or value. Of a job: only headers."""
+    """Headers and other text that travels with an event. A job has only headers."""
 
     headers: dict[str, str] = {}
     key: str = ""
@@ -59,30 +60,31 @@ class EventFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One job or event as it travels. Its wire form is a positional msgpack array; new fields are appended with defaults."""
+    """A stored job or event. It is encoded as a positional msgpack array; new fields are added at the end, with defaults."""
 
     id: str
     task: str
-    """Of an event: its topic."""
+    """The name of the task. For an event: the name of the topic."""
     args: msgspec.Raw
-    """msgpack of the arguments, made and read by the task's ArgumentCodec, or of the event, by its topic's EventCodec."""
+    """The arguments, encoded by the task's ``ArgumentCodec``. For an event: the event, encoded by the topic's
+    ``EventCodec``."""
     enqueued_ms: int
-    """The enqueuing machine's wall clock, shown to people; no decision rests on it."""
+    """Wall clock of the enqueuing machine. It is only displayed; no decision depends on it."""
     attempt: int = 1
     given_id: bool = False
-    """The caller chose the id, so it stays remembered for ``id_ttl`` after the job ended."""
+    """Whether the caller chose the id, so that it stays reserved for ``id_ttl`` after the job has ended."""
     overrides: CallOverrides | None = None
     last_error: ErrorNote | None = None
     unknown_since_ms: int = 0
-    """Server time at which a worker first met this message without knowing its task; 0: never."""
+    """Server time at which a worker without this task first claimed the message; 0 if that never happened."""
     event: EventFields | None = None
-    """Headers, and what else an event says beside its value."""
+    """Headers and fields; ``None`` if there are none."""
     first_received_ms: int = 0
-    """Of one that is tried again: when a worker first received it, by its wall clock."""
+    """For a retry: when a worker first received the message, by that worker's wall clock."""
     failures: tuple[Attempt, ...] = ()
     """The last ``FAILURES_KEPT`` failed attempts, oldest first. A replay starts without any."""
 
 
 encode_message = msgspec.msgpack.Encoder().encode
 decode_message = msgspec.msgpack.Decoder(Message).decode
-"""Raises msgspec.MsgspecError or UnicodeDecodeError on anything that is not a Message."""
+"""Raises ``msgspec.MsgspecError`` or ``UnicodeDecodeError`` for anything that is not a ``Message``."""

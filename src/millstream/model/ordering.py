@@ -1,7 +1,8 @@
-"""Order per key: what may be a key, where its messages go, and the functions of users that say it.
+"""Ordering keys: their types, their shards, and the users' ``order_by`` functions.
 
 The shard of a key is the 32-bit FNV-1a hash of its bytes (offset basis 2166136261, prime 16777619) modulo the number of shards.
-That never changes, so that programs in other languages can publish; ``docs/guide/ordering.md`` says how. Of 8 shards:
+This never changes, so that programs in other languages can publish to the right shard
+(``docs/guide/ordering.md``). With 8 shards:
 
     key         bytes               hash        shard
     ""          (none)              2166136261  5
@@ -25,35 +26,36 @@ from millstream.errors import UsageError
 from millstream.model.settings import integer
 
 Key = str | bytes | int | float
-"""What a function for ``order_by`` returns: text, bytes, or a number."""
+"""An ordering key, as an ``order_by`` function returns it: text, bytes or a number."""
 
 
 class _KeyOfOne(Protocol):
-    """What a checker takes ``lambda customer, **_: customer`` for: of ``Callable[..., Key]`` alone it knows no parameters."""
+    """The type of ``lambda customer, **_: customer``. From ``Callable[..., Key]`` alone, type checkers cannot infer the
+    parameters of a lambda."""
 
     def __call__(self, first: Any, /, **others: Any) -> Key: ...
 
 
 KeyFunction = _KeyOfOne | Callable[..., Key]
-"""A function for ``order_by`` of a task: takes the parameters of the task, by name."""
+"""The ``order_by`` function of a task. It takes the task's parameters by name and returns the ordering key."""
 
 OnFailure = Literal["skip", "stop"]
-"""When a message of a key is dead: go on with the next, or stop the key until somebody clears it."""
+"""When a message is dead: continue with the next message of its key, or stop the key until it is cleared."""
 
 OFFSET, PRIME, MASK = 2166136261, 16777619, 0xFFFFFFFF
 
 REMEMBERED = 16_384
-"""Keys whose hash is kept: 0.1 µs instead of 0.05 µs per byte, and keys come again and again."""
+"""Number of keys whose hash is cached. A cached hash costs 0.1 µs, computing it 0.05 µs per byte, and keys repeat often."""
 
 LONGEST_REMEMBERED = 200
-"""Bytes; the hash of a longer key is reckoned each time, so that what is kept stays small."""
+"""Maximum length in bytes of a key with a cached hash, which bounds the memory of the cache."""
 
 SHARDS = 8
-"""Of an ordered topic that does not say how many."""
+"""Default number of shards of an ordered topic."""
 
 
 def fnv1a(data: bytes) -> int:
-    """The 32-bit FNV-1a hash."""
+    """Return the 32-bit FNV-1a hash."""
     value = OFFSET
     for byte in data:
         value = ((value ^ byte) * PRIME) & MASK
@@ -64,12 +66,16 @@ _remembered = lru_cache(REMEMBERED)(fnv1a)
 
 
 def shard_of_key(key: bytes, shards: int) -> int:
-    """Which of so many shards the messages of a key go to. It never changes, and is the same in every language."""
+    """Return the shard index of a key. The mapping never changes and is the same in every language."""
     return (_remembered(key) if len(key) <= LONGEST_REMEMBERED else fnv1a(key)) % shards
 
 
 def key_bytes(value: Any, what: str = "key") -> bytes:
-    """A key as it travels: text as UTF-8, bytes as they are, a number as Python writes it. TypeError for anything else."""
+    """Return a key as bytes: text as UTF-8, bytes unchanged, a number as its ``repr()``.
+
+    Raises:
+        TypeError: The value has another type, or cannot be encoded. ``what`` begins the message.
+    """
     try:
         if isinstance(value, str):
             return value.encode()
@@ -79,18 +85,21 @@ def key_bytes(value: Any, what: str = "key") -> bytes:
             return int.__repr__(value).encode()
         if isinstance(value, float):
             return float.__repr__(value).encode()
-    except ValueError as error:  # half of a surrogate pair, or a number of more digits than Python will write
-        raise TypeError(f"{what}: a key travels as UTF-8, and this cannot: {error}") from error
-    raise TypeError(f"{what}: a key is text, bytes or a number, not {type(value).__qualname__}: {value!r:.200}")
+    except ValueError as error:  # half of a surrogate pair, or a number with more digits than Python will print
+        raise TypeError(f"{what}: the key cannot be encoded as UTF-8: {error}") from error
+    raise TypeError(f"{what}: a key must be text, bytes or a number, not {type(value).__qualname__}: {value!r:.200}")
 
 
 class KeyOf:
-    """A user's function for ``order_by``: which key a message has."""
+    """A user's ``order_by`` function, checked: returns the ordering key of a message."""
 
     __slots__ = ("_names", "_parameters", "fn", "what")
 
     def __init__(self, fn: Any, what: str, like: Callable[..., Any] | None = None) -> None:
-        """``like``: it takes the parameters of this function, by name; None: it takes an event. UsageError if it does not."""
+        """Check the function. Raise ``UsageError`` if its parameters do not match.
+
+        ``like`` is the task's function, whose parameters it takes by name. ``None`` means that it takes one event.
+        """
         if not callable(fn) or inspect.iscoroutinefunction(fn):
             raise UsageError(f"order_by of {what} must be a plain function that returns a key, not {fn!r}")
         self.fn = fn
@@ -102,7 +111,7 @@ class KeyOf:
         self._check(like is None)
 
     def of_event(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes:
-        """The key of an event."""
+        """Return the key of an event."""
         try:
             key = self.fn(args[0])
         except Exception as error:
@@ -110,7 +119,8 @@ class KeyOf:
         return key_bytes(key, self.what)
 
     def of_call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes:
-        """The key of a call whose arguments are known to fit: the function is given all parameters by name, defaults too."""
+        """Return the key of a call whose arguments are already checked. The function gets all parameters by name, with
+        defaults."""
         given: dict[str, Any] = {}
         for each in self._parameters:
             if each.kind is each.VAR_POSITIONAL:
@@ -131,25 +141,27 @@ class KeyOf:
     def _check(self, takes_event: bool) -> None:
         try:
             signature = inspect.signature(self.fn)
-        except (TypeError, ValueError):  # made in C: it says nothing of what it takes
+        except (TypeError, ValueError):  # a C function without a signature
             return
         known = {each.name: None for each in self._parameters if each.kind is not each.VAR_KEYWORD}
         try:
             signature.bind(None) if takes_event else signature.bind(**known)
         except TypeError as error:
-            takes = "the event" if takes_event else f"the task's parameters by name ({', '.join(known)}); **_ takes the others"
+            takes = "the event" if takes_event else f"the task's parameters by name ({', '.join(known)}; **_ takes the others)"
             raise UsageError(f"{self.what} must take {takes}: {error}") from None
 
 
 def order_rules(options: Any, base: OrderRules | None, what: str) -> OrderRules | None:
-    """What ``on_failure`` and ``max_pending_per_key`` among some options make of the rules; None: there is no order.
+    """Return the ordering rules: ``base`` with the options ``on_failure`` and ``max_pending_per_key``. ``None`` means
+    unordered.
 
-    UsageError if they make no sense, or there is no order for which they could hold.
+    Raises:
+        UsageError: An option is invalid, or is given although there is no order.
     """
     said = [option for option in ("on_failure", "max_pending_per_key") if option in options]
     if base is None:
         for option in said:
-            raise UsageError(f"{option}={options[option]!r} of {what}: it has no order; say order_by= too")
+            raise UsageError(f"{option}={options[option]!r} of {what}: it is not ordered; add order_by=")
         return None
     on_failure = options.get("on_failure", "stop" if base.stop else "skip")
     if on_failure not in get_args(OnFailure):
@@ -161,12 +173,12 @@ def order_rules(options: Any, base: OrderRules | None, what: str) -> OrderRules 
 
 
 def consumers_option(value: Any) -> tuple[int, int] | None:
-    """How many worker processes serve something, at least and at most; None: any number."""
+    """Check and return the minimum and maximum number of worker processes. ``None`` means any number."""
     if value is None:
         return None
     pair: Any = value
     if not isinstance(value, tuple) or len(pair) != 2:
-        raise UsageError(f"consumers must be two whole numbers (min, max), not {value!r}")
+        raise UsageError(f"consumers must be a tuple (min, max) of two whole numbers, not {value!r}")
     least, most = pair
     integer(least, "consumers' min", minimum=1)
     if integer(most, "consumers' max", minimum=1) < least:

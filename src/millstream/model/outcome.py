@@ -1,4 +1,4 @@
-"""What became of a delivery, as a value: made by the runner, settled by the broker. No I/O."""
+"""Outcomes of deliveries, as values. The runner makes them, the broker settles them. No I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millstream.model.dead_letter import DeadLetter
 
 
 class Kind(IntEnum):
-    """How a delivery ends. Snooze and retry are the same to a broker: the message comes back later."""
+    """How a delivery ends. To a broker, a snooze is a retry: the message becomes ready again later."""
 
     DONE = 0
     RETRY = 1
@@ -20,42 +20,43 @@ class Kind(IntEnum):
 
 
 DONE = Kind.DONE
-"""For hot paths: a member costs as much to look up as an outcome to make."""
+"""For hot paths: looking up the enum member would cost as much as creating an outcome."""
 
 
 class Said(msgspec.Struct, frozen=True, gc=False):
-    """What a handler said of its delivery, before it returned or raised."""
+    """The outcome that a handler set through its delivery, before it returned or raised."""
 
     verb: Literal["ack", "nack", "retry"]
     reason: str = ""
     delay: float | None = None
-    """retry: seconds; None: as the policy says."""
+    """retry: seconds, or ``None`` for the delay of the retry policy."""
 
 
 SETTLED = Said("ack")
-"""What a handler said was settled already."""
+"""Marks a delivery whose outcome is already settled."""
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """One delivery's end, complete: a broker needs nothing else to settle it."""
+    """The end of one delivery. It holds everything that a broker needs to settle it."""
 
     kind: Kind
     ref: bytes
-    """The delivery's claim, as the broker named it."""
+    """The broker's name for the claim."""
     id: str
     result: bytes | None = None
-    """The encoded ``Ending`` to keep for ``result_ttl``; None keeps nothing, but of EXPIRED one that says only that."""
+    """The encoded ``Ending``, stored for ``result_ttl``. ``None`` stores nothing; for EXPIRED it stores an ending without
+    details."""
     result_ttl: float = 0.0
     given_id: bool = False
-    """Remember the id for ``id_ttl`` from now on."""
+    """Keep the id reserved for ``id_ttl`` from now on."""
     body: bytes = b""
-    """RETRY: the message to run next. DEAD: the message to run if it is replayed, attempts reset. For a dead letter that was
-    claimed the broker adds the letter to the message of the next attempt, and needs no message to replay."""
+    """RETRY: the message of the next attempt. DEAD: the message that a replay runs, with its attempts reset. If the delivery is
+    a claimed dead letter, the broker adds the letter to the message of the next attempt, and DEAD needs no message."""
     delay: float = 0.0
-    """RETRY: seconds until it is due."""
+    """RETRY: seconds until the message is due."""
     expires_ms: int = 0
-    """RETRY: the entry's expiry, handed on unchanged."""
+    """RETRY: the expiry of the entry, unchanged."""
     task: str = ""
-    """DEAD: the task's name, for filters."""
+    """DEAD: the name of the task, for filters."""
     letter: DeadLetter | None = None
-    """DEAD: why. For a dead letter that was claimed: why it stays unhandled; ``None`` marks nothing."""
+    """DEAD: the reason. If the delivery is a claimed dead letter: why it is unhandled; ``None`` does not mark it."""

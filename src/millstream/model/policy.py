@@ -1,4 +1,4 @@
-"""When a failed job runs again: pure arithmetic over attempts and exceptions."""
+"""Retry policies: when a failed job runs again. Pure functions of attempts and exceptions."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from millstream.model.types import Seconds
 
 BackoffKind = Literal["fixed", "linear", "exponential"]
 ExceptionSpec = type[BaseException] | str
-"""An exception class, or the dotted name one had when it travelled with a call."""
+"""An exception class, or its dotted name, as stored with a call."""
 
 
 class RetryRule(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A RetryPolicy as it travels with one call: exception classes as dotted names."""
+    """A ``RetryPolicy`` as stored with a call. Exception classes are dotted names."""
 
     max_retries: int
     delay: float
@@ -35,25 +35,31 @@ class RetryRule(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """``RetryPolicy(n)`` makes at most 1 + n attempts.
+    """When and how often a failed job or event runs again. ``RetryPolicy(n)`` allows n retries after the first attempt.
 
-    The wait before retry k (k = 1, 2, …) is ``delay`` (fixed), ``delay * k`` (linear) or ``delay * 2**(k-1)``
-    (exponential), at most ``max_delay``, and with ``jitter`` spread evenly over its upper half. ``delays`` is an explicit
-    ladder instead, used to the letter; its last rung repeats. Only exceptions in ``on`` and not in ``never_on`` are
-    retried; any other is dead("rejected") at once. An attempt that ran past its timeout is retried, too, unless
-    ``retry_timeouts=False``: then it is dead("timeout") at once. Durations are seconds or timedeltas.
+    Durations are seconds or timedeltas. Raises ``UsageError`` if a value is invalid.
     """
 
     max_retries: int = 8
+    """Maximum number of retries, so that there are at most ``max_retries + 1`` attempts. 0 disables retries."""
     _: KW_ONLY
     delay: Seconds = 2.0
+    """Delay before the first retry."""
     backoff: BackoffKind = "exponential"
+    """Delay before retry k: ``delay`` (``"fixed"``), ``delay * k`` (``"linear"``) or ``delay * 2**(k-1)``
+    (``"exponential"``)."""
     max_delay: Seconds = 600.0
+    """Maximum delay before a retry."""
     jitter: bool = True
+    """Reduce each delay by a random part, up to half of it, so that failed jobs do not all run again at the same time."""
     delays: Sequence[Seconds] | None = None
+    """The exact delays, instead of ``delay``, ``backoff``, ``max_delay`` and ``jitter``. The last one repeats."""
     retry_timeouts: bool = True
+    """Whether an attempt that timed out is retried. With ``False`` it is dead immediately, with the reason ``timeout``."""
     on: Sequence[ExceptionSpec] = (Exception,)
+    """Exception classes that are retried. Any other exception makes the job dead immediately, with the reason ``rejected``."""
     never_on: Sequence[ExceptionSpec] = ()
+    """Exception classes that are not retried, even if they match ``on``."""
 
     def __post_init__(self) -> None:
         if isinstance(self.max_retries, bool) or not isinstance(self.max_retries, int) or self.max_retries < 0:
@@ -65,7 +71,7 @@ class RetryPolicy:
         if self.delays is not None:
             ladder = _items(self.delays, "RetryPolicy(delays) takes a sequence of delays, like [1, 10, 60]")
             if not ladder:
-                raise UsageError("RetryPolicy(delays) must hold at least one delay; None means: use delay and backoff")
+                raise UsageError("RetryPolicy(delays) must have at least one delay; pass None to use delay and backoff")
             object.__setattr__(self, "delays", tuple(_seconds(rung, "delays") for rung in ladder))
         if not isinstance(self.retry_timeouts, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(f"RetryPolicy(retry_timeouts) must be True or False, not {self.retry_timeouts!r}")
@@ -73,17 +79,17 @@ class RetryPolicy:
             object.__setattr__(self, name, _check_exceptions(getattr(self, name), name))
 
     def replace(self, **changes: Any) -> Self:
-        """This policy with some fields changed."""
+        """Return a copy of this policy with other values: ``policy.replace(delay=1.0)``."""
         return dataclasses.replace(self, **changes)
 
     def retries(self, error: BaseException) -> bool:
-        """Whether this kind of error is retried at all."""
+        """Return whether this kind of exception is retried."""
         if isinstance(error, Retry):
             return True
         return _matches(error, self.on) and not _matches(error, self.never_on)
 
     def wait(self, attempt: int, random: Callable[[], float]) -> float:
-        """Seconds between the failure of ``attempt`` (1-based) and the next one. Saturates; never overflows."""
+        """Return the seconds between the failure of ``attempt`` (starting at 1) and the next attempt. It never overflows."""
         if self.delays is not None:
             return cast(float, self.delays[min(attempt, len(self.delays)) - 1])
         delay = cast(float, self.delay)
@@ -92,13 +98,13 @@ class RetryPolicy:
         elif self.backoff == "linear":
             wait = delay * attempt
         else:
-            # 2**64 seconds is past any max_delay; beyond it a float power would overflow near attempt 1,030.
+            # 2**64 seconds exceed any max_delay. Without the limit, the float power would overflow near attempt 1,030.
             wait = delay * 2.0 ** min(attempt - 1, 64)
         wait = min(wait, cast(float, self.max_delay))
         return wait * (0.5 + 0.5 * random()) if self.jitter else wait
 
     def to_rule(self) -> RetryRule:
-        """The form that travels with a call."""
+        """Return the form that is stored with a call."""
         return RetryRule(
             self.max_retries,
             cast(float, self.delay),
@@ -113,7 +119,7 @@ class RetryPolicy:
 
     @classmethod
     def from_rule(cls, rule: RetryRule) -> RetryPolicy:
-        """The policy a call travelled with."""
+        """Return the policy that was stored with a call."""
         return cls(
             rule.max_retries,
             delay=rule.delay,
@@ -128,13 +134,15 @@ class RetryPolicy:
 
 
 def as_policy(value: object, base: RetryPolicy, option: str = "retry") -> RetryPolicy:
-    """``retry=5`` changes the count of ``base``; a RetryPolicy stands for itself."""
+    """Return the value of a ``retry`` option as a policy. A number is ``base`` with another ``max_retries``."""
     if isinstance(value, RetryPolicy):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         return base.replace(max_retries=value)
     if value is Retry or isinstance(value, Retry):
-        raise UsageError(f"{option}={value!r}: Retry is what a handler raises; the option takes a RetryPolicy or a count")
+        raise UsageError(
+            f"{option}={value!r}: Retry is an exception for handlers; this option takes a RetryPolicy or a number of retries"
+        )
     raise UsageError(f"{option} takes a RetryPolicy or a number of retries, not {value!r}")
 
 

@@ -1,4 +1,4 @@
-"""How a worker serves an address: shards, consumers and order, as the app declares them."""
+"""How a worker serves an address: its shards, consumer limit and order, as the app declares them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from millstream.model.address import Address
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """One address that a worker serves, and what it must know to join it."""
+    """An address that a worker serves, with the settings for joining it."""
 
     address: Address
-    """The whole's: of a queue, a group, a group's dead letters, a topic that is broadcast, or a prefix."""
+    """The base address of a queue, a group, a group's dead letters, a topic with broadcasts, or a prefix."""
     shards: int = 0
-    """So many of them are to be shared among the workers that serve it; 0: it has none, and is joined itself."""
+    """Number of shards, which the workers share. 0 means that the address is not sharded."""
     max_consumers: int | None = None
-    """How many consumers it may have over all workers; None: any number."""
+    """Maximum number of consumers over all workers. ``None`` means any number."""
     order: OrderRules | None = None
-    """What holds for messages that have a key; None: nothing is said here."""
+    """Rules for messages with an ordering key. ``None`` leaves the stored rules unchanged."""

@@ -1,4 +1,4 @@
-"""Frozen settings of apps, queues and tasks, and the checks every option passes at declaration."""
+"""Frozen settings of apps, queues, topics and tasks, and the checks of options at their declaration."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from millstream.errors import UsageError
 from millstream.model.policy import RetryPolicy
 
 FORBIDDEN_IN_NAMES = ":{}>/"
-"""Names are parts of keys and addresses: these characters would break out of a key's hash tag, or divide an address."""
+"""Names are part of Redis keys and of addresses. These characters would end the hash tag of a key, or split an address."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AppSettings:
-    """What holds for a whole app. Seconds throughout."""
+    """Settings of an app, as ``Millstream(…)`` documents them. All durations are seconds."""
 
     namespace: str = "millstream"
     lease: float = 30.0
@@ -34,59 +34,68 @@ class AppSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueSettings:
-    """What holds for one queue."""
+    """Settings of a queue."""
 
     name: str
+    """Name of the queue."""
     max_length: int | None = None
+    """Maximum number of ready, running, scheduled and blocked jobs. ``None`` means no limit."""
     shards: int = 0
-    """0: it is none of several."""
+    """Number of shards. 0 means the queue is not sharded."""
     consumers: tuple[int, int] | None = None
-    """How many worker processes serve it, at least and at most; None: any number."""
+    """Minimum and maximum number of worker processes that serve the queue. ``None`` means any number."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicSettings:
-    """What holds for one topic."""
+    """Settings of a topic."""
 
     name: str
+    """Name of the topic."""
     max_length: int | None = 1_000_000
+    """Maximum number of stored events that a group has not received. ``None`` means no limit."""
     keep: float | None = None
-    """Seconds for which an event is kept although every group was given it; None: as it is, 0: not at all."""
+    """Seconds for which events stay stored after every group has received them. 0 disables it; ``None`` leaves it unchanged."""
     keep_count: int | None = None
-    """How many of the latest are."""
+    """Number of newest events that stay stored. 0 disables it; ``None`` leaves it unchanged."""
     start: str | float = "beginning"
-    """Where its groups begin, if they do not say: a place in its log."""
+    """Position in the log at which new groups start by default."""
     shards: int = 0
-    """0: it has no order."""
+    """Number of shards. 0 means the topic is not ordered."""
     order: OrderRules | None = None
-    """What holds for its groups if they do not say; None: it has no order."""
+    """Default rules for the groups of an ordered topic. ``None`` means the topic is not ordered."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSettings:
-    """What holds for one task, with the app's defaults filled in. Seconds throughout."""
+    """Settings of a task, with the app's defaults filled in. All durations are seconds."""
 
     name: str
+    """Name of the task."""
     aliases: tuple[str, ...]
+    """Former names of the task."""
     queue: str
+    """Name of the queue."""
     timeout: float
-    """0: no timeout."""
+    """Maximum duration of an attempt. 0 means no limit."""
     result_ttl: float
-    """0: no result is kept."""
+    """How long a result is stored. 0 stores none."""
     expires: float
-    """0: never expires."""
+    """Time after enqueueing until the job is no longer started. 0 means never."""
     max_crashes: int
-    """0: at most once."""
+    """How often a job may crash and still be run again. 0 means at most once."""
     retry: RetryPolicy
+    """The retry policy."""
     max_payload_bytes: int | None
+    """Maximum size of the encoded arguments. ``None`` means no limit."""
     order: OrderRules | None = None
-    """What holds in its queue for jobs that have a key; None: its own have none."""
+    """Rules for ordered jobs in the task's queue. ``None`` means the task is not ordered."""
     id_ttl: float | None = None
-    """For how long a given id is remembered after its job has ended; None: as the app says."""
+    """How long an id chosen by the caller stays reserved after its job has ended. ``None`` uses the app's setting."""
 
 
 def seconds(value: Any, option: str, *, minimum: float = 0.0, above: bool = False) -> float:
-    """A duration option as float seconds. ``above``: the minimum itself is refused too."""
+    """Check a duration and return it in seconds. With ``above`` it must be greater than ``minimum``."""
     number = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
         raise UsageError(f"{option} must be a number of seconds or a timedelta, not {value!r}")
@@ -96,23 +105,23 @@ def seconds(value: Any, option: str, *, minimum: float = 0.0, above: bool = Fals
 
 
 def integer(value: Any, option: str, *, minimum: int) -> int:
-    """A counting option."""
+    """Check and return a whole number."""
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise UsageError(f"{option} must be a whole number, {minimum} or more, not {value!r}")
     return value
 
 
 def topic_name(value: Any, option: str = "topic") -> str:
-    """The name of a topic, or what it begins with: '*' stands for the rest of one."""
+    """Check and return the name of a topic, or a prefix of names."""
     if "*" in name(value, option):
-        raise UsageError(f"{option} may not contain '*', which stands for the rest of a topic's name: {value!r}")
+        raise UsageError(f"{option} may not contain '*', which is reserved for prefixes: {value!r}")
     return str(value)
 
 
 def name(value: Any, option: str) -> str:
-    """A name that may become part of a key."""
+    """Check and return a name, which may become part of a key."""
     if not isinstance(value, str) or not value.strip() or len(value) > 200:
-        raise UsageError(f"{option} must be text of 1 to 200 characters, not all of them blank, not {value!r:.250}")
+        raise UsageError(f"{option} must be text of 1 to 200 characters that is not blank, not {value!r:.250}")
     if any(c in FORBIDDEN_IN_NAMES or unicodedata.category(c) in ("Cc", "Cs") for c in value):
         raise UsageError(f"{option} may not contain ':', '{{', '}}', '>', '/' or control characters: {value!r}")
     return value

@@ -698,7 +698,7 @@ def test_with_an_app_arguments_and_options_are_checked(console: Console, app_fil
 
     assert "the app has no task 'greting'; did you mean greeting?" in fails("greting")
     assert "argument 'name' must be str" in fails("greeting", "[1]")
-    assert "queue='nowhere' is no queue that this app declares" in fails("greeting", '["Ada"]', "--queue", "nowhere")
+    assert "queue='nowhere' is not declared in this app" in fails("greeting", '["Ada"]', "--queue", "nowhere")
     assert "delay must be at least 0 s" in fails("greeting", '["Ada"]', "--delay", "-1")
     assert "differs from the app's, millstream" in fails("greeting", '["Ada"]', "--namespace", namespace)
     assert run(["enqueue", "greeting", '["Ada"]', "-A", app_file, *where, "--delay", "60", "--id", secrets.token_hex(6)]) == 0

@@ -405,9 +405,9 @@ def test_broadcasts_that_make_no_sense_are_refused() -> None:
     with pytest.raises(UsageError, match="the event and its delivery"):
         orders.broadcast(nothing)
     both: Any = orders.broadcast
-    with pytest.raises(UsageError, match="one function, or options"):
+    with pytest.raises(UsageError, match="one function or keyword options"):
         both(fine, timeout=3)
-    with pytest.raises(UsageError, match="a handler is a function"):
+    with pytest.raises(UsageError, match="the handler must be a function"):
         both("fine")
     assert orders.broadcasts == []
     assert orders.broadcast(fine) is fine

@@ -219,7 +219,7 @@ async def test_one_that_is_dropped_says_so_and_stops() -> None:
 async def test_a_handler_or_option_that_makes_no_sense_is_refused_before_anything_happens() -> None:
     app, numbers = make()
     async with app:
-        with pytest.raises(UsageError, match="takes 0 arguments"):
+        with pytest.raises(UsageError, match="has 0 required parameters"):
             await cast(Any, numbers).consume("g", lambda: None)
         with pytest.raises(UsageError, match="concurrency"):
             await numbers.consume("g", print, concurrency=0)

@@ -122,7 +122,7 @@ async def test_a_worker_may_serve_the_prefix_alone_or_one_of_its_groups() -> Non
             await until(lambda: seen == [("orders.us", 2)])
         async with app.worker(["orders.*/audit"]):
             await until(lambda: len(seen) == 2)
-        with pytest.raises(UsageError, match="no queue 'invoices/audit'"):
+        with pytest.raises(UsageError, match="does not declare 'invoices/audit'"):
             async with app.worker(["invoices/audit"]):
                 raise AssertionError("it started")
 
@@ -166,7 +166,7 @@ async def test_only_a_prefix_that_was_declared_can_be_removed_and_its_name_is_ch
 
     async with app:
         await topic.publish(1)
-        with pytest.raises(UsageError, match=r"no group 'audit' of topics by the prefix 'orders\.'"):
+        with pytest.raises(UsageError, match=r"no group 'audit' with the prefix 'orders\.'"):
             await app.remove_prefix("orders.", "audit")
         assert [(group.name, group.ready) for group in (await app.inspector.topic("orders.eu")).groups] == [("audit", 1)]
         for prefix, group in (("", "audit"), ("orders/", "audit"), ("orders>", "audit"), ("orders.", ""), ("orders.", "a/b")):
@@ -177,10 +177,10 @@ async def test_only_a_prefix_that_was_declared_can_be_removed_and_its_name_is_ch
 def test_what_makes_no_sense_is_refused_at_once() -> None:
     app = new_app()
     audited(app, [])
-    with pytest.raises(UsageError, match="has a handler already"):
+    with pytest.raises(UsageError, match="already has a handler"):
         audited(app, [])
     for overlapping in ("ord", "orders.eu."):
-        with pytest.raises(UsageError, match=r"has a handler already, for 'orders\.'…"):
+        with pytest.raises(UsageError, match=r"already has a handler for the prefix 'orders\.'"):
             app.subscribe_prefix(overlapping, "audit", type=int)(lambda number: None)
     app.subscribe_prefix("orders.eu.", "other", type=int)(lambda number: None)
     with pytest.raises(UsageError, match="prefix"):

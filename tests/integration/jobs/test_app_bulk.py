@@ -67,7 +67,7 @@ async def test_jobs_of_a_queue_run_in_the_order_given() -> None:
 @looped
 async def test_the_bad_ones_are_named_and_the_rest_is_sent() -> None:
     app, shrink, _ = build()
-    with pytest.raises(BulkError, match=r"2 of 5.*number 1: TypeError") as caught:
+    with pytest.raises(BulkError, match=r"2 of 5.*index 1: TypeError") as caught:
         await app.enqueue_many([shrink.bind(0), shrink.bind("x"), shrink.bind(2), shrink.bind(), shrink.bind(4)])
     error = caught.value
     assert {place: type(refusal) for place, refusal in error.failed.items()} == {1: TypeError, 3: TypeError}

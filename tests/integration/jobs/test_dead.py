@@ -124,7 +124,7 @@ async def test_what_is_purged_is_gone() -> None:
 async def test_all_of_them_must_be_meant() -> None:
     app, _ = await make_dead()
     for verb in (app.dead.replay, app.dead.purge):
-        with pytest.raises(UsageError, match="say which"):
+        with pytest.raises(UsageError, match="needs to know which dead letters"):
             await verb()
         assert await verb([]) == []
     assert len(await app.dead.list()) == 5

@@ -69,7 +69,7 @@ def test_dead_letters_are_spoken_of_by_their_group() -> None:
 
 @pytest.mark.parametrize("address", [QUEUE, TOPIC, GROUP.dead])
 def test_what_is_no_group_is_refused_by_its_text(address: Address) -> None:
-    with pytest.raises(ValueError, match=f"'{address}' is not a group's address"):
+    with pytest.raises(ValueError, match=f"'{address}' is not the address of a group"):
         address.check_group()
 
 
