@@ -240,7 +240,7 @@ def test_5_processes_that_die_as_soon_as_they_are_started(ledger: Ledger, worker
     environment = workers.environment() | {"CRASHING": "import"}
     worker = workers.run([sys.executable, "-m", "millstream", "worker", "crashing:app", "--processes", "2"], environment)
     assert worker.wait(within=60) == 5
-    assert worker.log.count("the worker gives up") == 1
+    assert worker.log.count("die right after their start") == 1
 
 
 def test_usr1_logs_the_stacks_of_each_process_in_one_block_and_ends_nothing(

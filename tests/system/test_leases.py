@@ -86,7 +86,7 @@ def test_a_loop_that_is_blocked_longer_than_any_job_may_run_is_killed_and_its_jo
     jobs.wedge.enqueue_sync("wedge")
     until_done(1)
     assert [line.crashes for line in ledger.starts()] == [0, 1]
-    assert "its stacks follow" in worker.log
+    assert "logging its stacks and killing it" in worker.log
     assert "in wedge" in worker.log
 
 

@@ -46,7 +46,7 @@ def test_the_death_of_a_process_is_told_by_the_one_that_takes_its_place(ledger: 
     eventually(lambda: len(told(ledger, "reclaim")) == 2, "the death and the takeover to be told")
     (death,) = [each for each in told(ledger, "reclaim") if each.job is None]
     (takeover,) = [each for each in told(ledger, "reclaim") if each.job is not None]
-    assert death.text == f"worker process {victim} was killed by SIGKILL; 1 jobs it held can be claimed again"
+    assert death.text == f"worker process {victim} was killed by SIGKILL; 1 jobs that it held can be claimed again"
     assert (takeover.job, takeover.queue) == (job.id, "default")
     for each in (death, takeover):
         assert each.crash and each.kind == "WorkerCrashed" and each.pid == worker.child != victim
@@ -73,4 +73,4 @@ def test_a_wedged_process_that_was_killed_is_told(ledger: Ledger, workers: Worke
     until_done(1)
     eventually(lambda: told(ledger, "handler"), "the wedged process to be told of")
     (wedged,) = told(ledger, "handler")
-    assert wedged.crash and "has not turned its loop" in wedged.text
+    assert wedged.crash and "has been blocked for" in wedged.text

@@ -66,7 +66,7 @@ def test_a_process_that_takes_too_much_memory_is_replaced(workers: Workers, ledg
     worker = workers.start("--max-memory", "200MB")
     jobs.hoard.enqueue_sync("hoard", 300_000_000)
     until_done(1)
-    eventually(lambda: "is replaced: it takes" in worker.log, "the process to be replaced")
+    eventually(lambda: "is replaced: it uses" in worker.log, "the process to be replaced")
     (old,) = {line.pid for line in ledger.starts()}
     eventually(lambda: not Path(f"/proc/{old}").exists(), "the old process to end")
     jobs.note.enqueue_sync("note")
@@ -82,6 +82,6 @@ def test_a_process_that_takes_too_much_memory_from_the_start_is_replaced_only_af
     eventually(lambda: "Raise --max-memory" in worker.log, "a warning")
     assert "is replaced: " not in worker.log
     jobs.note.enqueue_sync("note")
-    eventually(lambda: "is replaced: it takes" in worker.log, "the process to be replaced")
+    eventually(lambda: "is replaced: it uses" in worker.log, "the process to be replaced")
     assert ledger.runs() == {"note": 1}
     assert worker.log.count("Raise --max-memory") == 1

@@ -53,7 +53,8 @@ def test_under_a_burst_it_grows_and_when_idle_it_shrinks_and_no_job_is_lost_or_i
 ) -> None:
     worker = workers.launch("--processes", "1..4", "--strategy", QUICK, "--concurrency", "2", "--queue", "default")
     worker.until_ready()
-    assert "1 to 4 processes of 2 coroutines and 8 threads: 2 to 8 coroutines and 8 to 32 threads at once" in worker.log
+    text = "1 to 4 processes with 2 coroutines and 8 threads each: 2 to 8 coroutines and 8 to 32 threads in total"
+    assert text in worker.log
     jobs.app.enqueue_many_sync(jobs.nap.bind(f"nap-{i}", 0.05) for i in range(800))
     until_processes(worker, 4)
     until_done(800, within=90)
@@ -89,14 +90,14 @@ def test_a_strategy_that_raises_changes_nothing_and_is_told(workers: Workers) ->
 
 def test_a_strategy_that_cannot_be_is_refused(workers: Workers) -> None:
     wrong = {
-        "fastest": "there is no strategy 'fastest'",
+        "fastest": "unknown strategy 'fastest'",
         "backlog,speed=2": "has no setting 'speed'",
         "nowhere:Strategy": "module 'nowhere' was not found",
         "strategies:nothing": "not a strategy",
     }
     launched = {text: workers.launch("--processes", "1..2", "--strategy", text) for text in wrong}
     launched["4..2"] = workers.launch("--processes", "4..2")
-    wrong["4..2"] = "not above the second, not '4..2'"
+    wrong["4..2"] = "MIN not above MAX, not '4..2'"
     for text, worker in launched.items():
         assert worker.wait() == 2, worker.log
         assert wrong[text] in worker.log
@@ -119,7 +120,7 @@ def test_by_hand_it_grows_and_only_processes_that_do_nothing_go(
     worker.until_ready()
     answer = millstream(server, "workers", "scale", "3")
     assert (answer.returncode, answer.stderr) == (0, "")
-    assert answer.stdout.endswith("it keeps 3, 1 before\n")
+    assert answer.stdout.endswith("number of processes: 3 (before: 1)\n")
     worker.until_ready(3)
     jobs.app.enqueue_many_sync(jobs.hold.bind(f"held-{i}", str(gate)) for i in range(2))
     ledger.until_started(2)
@@ -129,7 +130,7 @@ def test_by_hand_it_grows_and_only_processes_that_do_nothing_go(
     def told(text: str) -> bool:
         return text in jobs.app.scale_sync(1)
 
-    eventually(lambda: told("it keeps 2: 1 of them are busy, and end as soon as they are not"), "the idle one to go")
+    eventually(lambda: told("number of processes: 2; 1 more will end when idle"), "the idle one to go")
     eventually(lambda: set(worker.children()) == busy, "the idle process to end")
     assert ledger.lines("broken") == ledger.ends() == []
     gate.touch()
@@ -144,23 +145,23 @@ def test_by_hand_it_grows_and_only_processes_that_do_nothing_go(
 
 
 def test_a_scaling_by_hand_that_is_refused_says_why(workers: Workers, server: Server) -> None:
-    assert "there is no worker that could be scaled" in refusal(2)
+    assert "no worker that can be scaled is running" in refusal(2)
     ranged, fixed = workers.launch("--processes", "1..2", "--strategy", SLOW), workers.launch("--processes", "1")
     ranged.until_ready()
     fixed.until_ready()
     eventually(lambda: len(jobs.app.inspector.supervisors_sync()) == 2, "both to register")
     ids = {info.pid: info.id for info in jobs.app.inspector.supervisors_sync()}
-    assert "there are several workers: name one of " in refusal(2)
+    assert "several workers are running: name one of " in refusal(2)
     assert "there is no worker 'nobody'" in refusal(2, "nobody")
-    assert "3 is outside of its bounds, 1 to 2" in refusal(3, ids[ranged.pid])
-    assert "0 is outside of its bounds, 1 to 2" in refusal(0, ids[ranged.pid])
-    assert "was started with --processes 1, and scales only if that is a range" in refusal(2, ids[fixed.pid])
+    assert "3 is outside the bounds 1..2" in refusal(3, ids[ranged.pid])
+    assert "0 is outside the bounds 1..2" in refusal(0, ids[ranged.pid])
+    assert "was started with --processes 1; to scale it, start it with a range" in refusal(2, ids[fixed.pid])
     child = next(info for info in jobs.app.inspector.workers_sync() if info.supervisor == ids[ranged.pid])
     assert f"it is a process of worker {ids[ranged.pid]}: scale that" in refusal(2, child.id)
     answer = millstream(server, "workers", "scale", ids[ranged.pid], "3")
     assert answer.returncode == 2
-    assert "3 is outside of its bounds, 1 to 2" in answer.stderr
-    eventually(lambda: "scaling to 3 by hand is refused: 3 is outside" in ranged.log, "the refusal to be logged")
+    assert "3 is outside the bounds 1..2" in answer.stderr
+    eventually(lambda: "manual request for 3 processes is refused: 3 is outside" in ranged.log, "the refusal to be logged")
     assert (len(ranged.children()), len(fixed.children())) == (1, 1)
 
 
@@ -178,7 +179,7 @@ def refusal(processes: int, worker: str | None = None) -> str:
 
 def test_a_backend_in_memory_has_no_worker_to_scale() -> None:
     with jobs.app.override("memory://"):
-        assert "memory:// is inside one process" in refusal(2)
+        assert "memory:// exists only within one process" in refusal(2)
 
 
 # -- when they die ---------------------------------------------------------------------------------------------------------
@@ -194,7 +195,8 @@ def test_processes_that_die_at_once_are_not_started_for_ever(ledger: Ledger, wor
     worker = workers.run([sys.executable, "-m", "millstream", "worker", "crashing:app"], environment)
     assert worker.wait(within=60) == 5
     assert starts(ledger) == FRUITLESS
-    assert worker.log.count("die as soon as they are started: 5 in a row, the last with code 9; the worker gives up") == 1
+    text = "die right after their start: 5 consecutive, the last with exit code 9; the worker stops"
+    assert worker.log.count(text) == 1
 
 
 def test_while_a_place_is_broken_the_others_go_on(ledger: Ledger, workers: Workers, tmp_path: Path) -> None:
@@ -208,7 +210,7 @@ def test_while_a_place_is_broken_the_others_go_on(ledger: Ledger, workers: Worke
     victim, survivor = worker.children()
     good.unlink()
     subprocess.run(["kill", "-9", str(victim)], check=True)
-    eventually(lambda: "died as soon as they were started" in worker.log, "the place to be given up")
+    eventually(lambda: "died right after their start" in worker.log, "the circuit to open")
     assert starts(ledger) <= 2 + FRUITLESS
     assert worker.children() == [survivor]
     worker.signal(signal.SIGTERM)

@@ -147,7 +147,7 @@ def test_a_factory_that_raises_ends_it_with_2_and_its_traceback(workers: Workers
 def test_it_says_what_it_serves(workers: Workers) -> None:
     worker = workers.start("--queue", "default", "--queue", "other", "--concurrency", "3", "--threads", "2", processes=2)
     assert "serving 'default', 'other': tasks " in worker.log
-    assert "2 processes of 3 coroutines and 2 threads" in worker.log
+    assert "2 processes with 3 coroutines and 2 threads each" in worker.log
     assert {tuple(info.queues) for info in jobs.app.inspector.workers_sync()} == {("default", "other")}
     assert {info.pid for info in jobs.app.inspector.workers_sync()} == set(worker.children())
 

@@ -23,7 +23,7 @@ def process(*, ran: int = 0, held: int | None = 0, memory: int = 0, max_jobs: in
 
 @pytest.mark.parametrize("begun", [{"ran": 1}, {"held": 1}])
 def test_a_process_that_takes_too_much_memory_is_replaced_once_it_has_begun_a_job(begun: dict[str, int]) -> None:
-    assert worn(process(memory=40 * MB, max_memory=MB, **begun)) == "it takes 40 MB (--max-memory 1MB)"
+    assert worn(process(memory=40 * MB, max_memory=MB, **begun)) == "it uses 40 MB (--max-memory 1MB)"
     assert too_small(process(memory=40 * MB, max_memory=MB, **begun)) == ""
 
 
@@ -31,7 +31,7 @@ def test_a_process_that_takes_too_much_memory_is_replaced_once_it_has_begun_a_jo
 def test_a_process_that_takes_too_much_memory_before_its_first_job_is_kept_and_told_of(held: int | None) -> None:
     idle = process(memory=40 * MB, max_memory=MB, held=held)
     assert worn(idle) == ""
-    assert too_small(idle).startswith("worker process 7 takes 40 MB before it runs a job, and --max-memory is 1MB: ")
+    assert too_small(idle).startswith("worker process 7 uses 40 MB before its first job, more than --max-memory 1MB: ")
 
 
 def test_a_process_within_its_limits_is_kept() -> None:

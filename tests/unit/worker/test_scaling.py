@@ -242,11 +242,11 @@ async def test_what_is_set_by_hand_holds_against_the_strategy_for_a_while() -> N
     team, clock = Team(), Clock()
     scale = scaler(team, lambda: 1, clock, cooldown=0.0)
     answer = await scale.by_hand(4, hold=3600.0)
-    assert (answer.done, answer.processes, answer.text) == (True, 4, "it keeps 4, 1 before")
+    assert (answer.done, answer.processes, answer.text) == (True, 4, "number of processes: 4 (before: 1)")
     await scale.once()
     assert team.processes == 4
     assert scale.by_hand_until > 0
-    assert (await scale.by_hand(2, hold=0.0)).text == "it keeps 2, 4 before"
+    assert (await scale.by_hand(2, hold=0.0)).text == "number of processes: 2 (before: 4)"
     await scale.once()
     assert team.processes == 1, "without a hold the strategy goes on"
 
@@ -256,7 +256,7 @@ async def test_by_hand_busy_processes_end_when_they_are_idle() -> None:
     team, clock = Team(processes=3, idle=0), Clock()
     scale = scaler(team, lambda: 3, clock)
     answer = await scale.by_hand(1, hold=3600.0)
-    assert answer.text == "it keeps 3: 2 of them are busy, and end as soon as they are not"
+    assert answer.text == "number of processes: 3; 2 more will end when idle"
     team.idle = 2
     await scale.once()
     assert team.processes == 1
@@ -266,11 +266,11 @@ async def test_by_hand_busy_processes_end_when_they_are_idle() -> None:
 async def test_a_refusal_by_hand_says_why() -> None:
     team = Team()
     scale = scaler(team, lambda: 1, Clock())
-    assert (await scale.by_hand(5, 1.0)).text == "5 is outside of its bounds, 1 to 4"
+    assert (await scale.by_hand(5, 1.0)).text == "5 is outside the bounds 1..4 of --processes"
     team.maximum = 1
-    assert "was started with --processes 1, and scales only if that is a range" in (await scale.by_hand(2, 1.0)).text
-    team.closed = "it is stopping"
-    assert (await scale.by_hand(1, 1.0)).text == "it is stopping"
+    assert "was started with --processes 1; to scale it, start it with a range" in (await scale.by_hand(2, 1.0)).text
+    team.closed = "the worker is stopping"
+    assert (await scale.by_hand(1, 1.0)).text == "the worker is stopping"
     assert (team.processes, scale.decisions["refused"]) == (1, 3)
 
 
@@ -285,7 +285,7 @@ async def test_what_nobody_can_mean_is_refused_by_whoever_asks_and_by_the_superv
     app = new_app()
     with pytest.raises(UsageError, match="processes must be a whole number from 0 to 10,000"):
         await app.scale(10**30)
-    with pytest.raises(UsageError, match="hold must be a number of seconds from 0 to 31,622,400, a year, not 1e"):
+    with pytest.raises(UsageError, match=r"hold must be a number of seconds from 0 to 31,622,400 \(one year\), not 1e"):
         await app.scale(2, hold=1e18)
 
 
@@ -303,7 +303,7 @@ def test_strategies_are_written_with_their_numbers() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("fastest", "there is no strategy 'fastest'"),
+        ("fastest", "unknown strategy 'fastest'"),
         ("backlog,up=2", "has no setting 'up'"),
         ("backlog,target=soon", "must be a number, not 'soon'"),
         ("backlog,target=0", "target must be"),

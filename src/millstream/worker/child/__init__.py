@@ -1,1 +1,1 @@
-"""A worker process under a supervisor, and how it speaks with it."""
+"""A worker process under a supervisor, and its communication with the supervisor."""

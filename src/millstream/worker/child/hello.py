@@ -1,4 +1,4 @@
-"""What a child process tells its supervisor when it begins."""
+"""The Hello: the first message of a child process to its supervisor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millstream.worker.hot.runner import longest_timeout
 
 
 def say_hello(assignment: Assignment, url: Url, grace: float, declared: Mapping[str, QueueSettings]) -> messages.Hello:
-    """``declared``: the settings of the app's queues."""
+    """Return the Hello for an assignment. ``declared`` contains the settings of the app's queues."""
     queues, settings, groups = assignment.queues, assignment.settings, assignment.subscriptions
     handlers: list[tuple[str, Handler]] = [*assignment.tasks.items(), *groups.items()]
     broadcast = {each.address for each in assignment.broadcasts}
@@ -37,7 +37,7 @@ def say_hello(assignment: Assignment, url: Url, grace: float, declared: Mapping[
 
 
 def slots_at(assignment: Assignment) -> dict[str, dict[bool, int]]:
-    """How many jobs of each address the process runs at once: of coroutines (True), and of plain functions."""
+    """Return how many coroutines (True) and plain functions (False) of each address a process runs at the same time."""
     sizes = _sizes(assignment)
     slots: dict[str, dict[bool, int]] = {}
     for address in assignment.queues:
@@ -51,15 +51,15 @@ def slots_at(assignment: Assignment) -> dict[str, dict[bool, int]]:
 
 
 def at_once(slots: Mapping[str, Mapping[bool, int]], assignment: Assignment) -> int:
-    """How many jobs of all addresses together: of each kind no more than there are slots for it."""
+    """Return how many jobs of all addresses together a process runs at the same time, limited by the slots of each kind."""
     sizes = _sizes(assignment)
     return sum(min(size, sum(each.get(kind, 0) for each in slots.values())) for kind, size in sizes.items())
 
 
 def consumers_at(assignment: Assignment, declared: Mapping[str, QueueSettings]) -> dict[str, tuple[int, int]]:
-    """How many processes may serve each address, over all workers, where that is declared."""
+    """Return the minimum and maximum number of processes over all workers, by address, where declared."""
     groups = assignment.subscriptions
-    # What handles dead letters declares nothing of it.
+    # Handlers of dead letters have no ``consumers`` option.
     said = {each: getattr(groups.get(each) or declared.get(each), "consumers", None) for each in assignment.queues}
     return {address: (bounds[0], bounds[1]) for address, bounds in said.items() if bounds is not None}
 

@@ -1,4 +1,4 @@
-"""A worker process under a supervisor: imports the app, serves its queues, and lets the supervisor keep its leases."""
+"""A worker process under a supervisor: imports the app and serves its queues. The supervisor renews its leases."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ log = logs.logger("millstream.worker")
 
 
 class Stop:
-    """How the process is to stop: by a signal, within its grace period; or for another one, when all that runs has ended.
+    """How the process stops: after a signal, within its grace period; when it is replaced, after all running jobs have ended.
 
-    A signal while it waits for that begins the grace period.
+    A signal during a replacement starts the grace period.
     """
 
     def __init__(self, grace: float) -> None:
         self.asked = asyncio.Event()
         self.hurry: Callable[[], object] | None = None
-        """Ends the grace period of the worker, once there is one."""
+        """Ends the grace period of the worker. None until the worker exists."""
         self._grace = grace
         self._drains = False
 
     @property
     def patience(self) -> float:
-        """Seconds that running jobs have to end."""
+        """Seconds that running jobs have to finish."""
         return UNTIL_THEY_END if self._drains else self._grace
 
     def drain(self) -> None:
-        """Another process serves."""
+        """Stop after all running jobs have ended, because another process has replaced this one."""
         if not self.asked.is_set():
             self._drains = True
             self.asked.set()
@@ -64,7 +64,7 @@ class Stop:
 
 
 async def serve(app: Millstream, orders: messages.Orders, strategy: Strategy | None = None) -> int:
-    """Serve until told to stop; the exit code."""
+    """Serve until asked to stop, and return the exit code."""
     grace = app.settings.grace if orders.grace is None else orders.grace
     stop = Stop(grace)
     loop = asyncio.get_running_loop()
@@ -76,7 +76,7 @@ async def serve(app: Millstream, orders: messages.Orders, strategy: Strategy | N
         broker = await unless_stopped(app.connect_patiently(queues), [stopping])
     except StoppedEarly:
         return codes.OK
-    except (ShardsChanged, UsageError) as error:  # the latter: a data folder that cannot be written
+    except (ShardsChanged, UsageError) as error:  # UsageError: the data folder is not writable
         log.critical("%s", error)
         return codes.USAGE
     except BrokerError as error:
@@ -106,7 +106,7 @@ async def _serve(
     except Exception:
         log.critical("the worker could not start", exc_info=True)
         return codes.FAILED
-    # What is there now stays: the collector need not walk over it again and again (8 % of a no-op job's time).
+    # All objects that exist now are permanent, so the garbage collector need not visit them (8 % of a no-op job's time).
     gc.collect()
     gc.freeze()
     waits: list[asyncio.Future[Any]] = [stopping, asyncio.ensure_future(worker.failed.wait())]
@@ -117,14 +117,14 @@ async def _serve(
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
-    # Nobody renews our leases any more: finish what can be finished before others take over.
+    # After an error the leases are not renewed any more, so running jobs have to end before the leases lapse.
     summary = await worker.stop(stop.patience if worker.error is None else min(stop.patience, worker.lease / 3))
     await keeper.say_bye(summary)
     return codes.FAILED if worker.error is not None else summary.exit_code
 
 
 def main() -> None:
-    """The process, with its Orders in the environment (``roles``)."""
+    """Run the child process. Its Orders are in the environment (``roles``)."""
     orders = messages.decode_orders(roles.take(roles.ORDERS))
     faulthandler.enable()
     if orders.stacks_fd >= 0:
@@ -135,7 +135,7 @@ def main() -> None:
             app = find_app(orders.app, factory=orders.factory)
         placed = app.override(orders.url) if orders.url else nullcontext()
         if not orders.url:
-            _ = app.url  # UsageError if it makes no sense
+            _ = app.url  # raises UsageError if the URL is invalid
         app.queues_to_serve(orders.queues)
         strategy = find_strategy(orders.strategy) if orders.strategy else None
     except UsageError as error:
@@ -150,16 +150,16 @@ def main() -> None:
 
 
 def _end_with(supervisor: int, lease: float) -> None:
-    """In a thread, since a blocked loop cannot see it: if the supervisor dies this process ends too, while its leases last."""
+    """End this process if the supervisor dies, before its leases lapse. Runs in a thread, because the loop may be blocked."""
     while os.getppid() == supervisor:
         time.sleep(BEAT_SECONDS)
-    time.sleep(lease / 2)  # for the loop, if it turns, to end in good order
-    log.critical("the supervisor is gone and the event loop is blocked: this process ends")
+    time.sleep(lease / 2)  # time for an event loop that is not blocked to stop the worker
+    log.critical("the supervisor has died and the event loop is blocked: this process exits now")
     _exit(codes.FAILED)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's, where it is installed; None: asyncio's own."""
+    """Return uvloop's loop factory if it is installed, or None for asyncio's own loop."""
     try:
         import uvloop
     except ImportError:
@@ -168,7 +168,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _exit(code: int) -> NoReturn:
-    """End now: a thread that never returns must not keep the process."""
+    """Exit immediately: a thread that never returns must not keep the process alive."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

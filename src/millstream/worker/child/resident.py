@@ -1,4 +1,4 @@
-"""How much memory this process takes."""
+"""The memory of this process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def resident_bytes() -> int:
-    """What is resident now; where the system does not say that, the most that ever was; 0 if it says nothing."""
+    """Return the current resident memory in bytes. Without /proc, return the peak, or 0 if that is unknown, too."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

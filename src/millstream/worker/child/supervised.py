@@ -1,4 +1,4 @@
-"""The supervisor, as a worker process sees it: it keeps the leases, is told how things are, and asks."""
+"""The supervisor as a worker process sees it: it renews the leases, receives reports, and sends requests."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from millstream.reporting.reporter import Reporter
 
 BEAT_SECONDS = 1.0
-"""How often a child tells its supervisor that its loop turns."""
+"""Seconds between two beats, which show the supervisor that the child's event loop is responsive."""
 
 
 class Reporting(Protocol):
-    """The worker, as far as its supervisor hears of it."""
+    """The part of a worker that is reported to its supervisor."""
 
     @property
     def held(self) -> int: ...
@@ -34,12 +34,12 @@ class Reporting(Protocol):
     @property
     def interrupted(self) -> int: ...
     def retire(self) -> bool:
-        """Begin nothing more, unless something is in its hands: then False."""
+        """Stop claiming and return True if the worker holds no messages. Otherwise return False."""
         ...
 
 
 class SupervisorKeeper:
-    """The supervisor, as the keeper of this process's leases."""
+    """The supervisor in its role as keeper of this process's leases."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: messages.Hello) -> None:
         self._reader = reader
@@ -61,7 +61,7 @@ class SupervisorKeeper:
 
     @property
     def error(self) -> BaseException | None:
-        return None if self.alive else ConnectionError("the supervisor is gone")
+        return None if self.alive else ConnectionError("the supervisor has died")
 
     def report_to(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -75,10 +75,10 @@ class SupervisorKeeper:
         drain: Callable[[], object],
         memory: bool,
     ) -> None:
-        """Whose work is told of.
+        """Set the worker that is reported, and the user's scaling strategy.
 
-        ``retired`` is called when the supervisor needs it no more, and it agreed to go; ``drain`` when another process serves
-        in its place. ``memory``: say how much it takes.
+        ``retired`` is called when the supervisor asked an idle worker to end and the worker agreed. ``drain`` is called when
+        another process has replaced this one. ``memory``: report the resident memory.
         """
         self._worker, self._strategy, self._retired, self._drain = worker, strategy, retired, drain
         self._weighs_itself = memory
@@ -86,7 +86,7 @@ class SupervisorKeeper:
     async def start(self) -> None:
         messages.say(self._writer, self._hello)
         if await messages.hear(self._reader) is None:
-            raise ConnectionError("the supervisor is gone")
+            raise ConnectionError("the supervisor has died")
         self._reading = asyncio.create_task(self._until_gone())
         self._beating = asyncio.create_task(self._beat())
 
@@ -97,22 +97,22 @@ class SupervisorKeeper:
         messages.say(self._writer, messages.Drop(queue, consumer))
 
     def isolate(self, queue: Address) -> None:
-        """Ask for a process of their own for this queue's suspects."""
+        """Ask for a spare process for this queue's suspects."""
         messages.say(self._writer, messages.Suspects(queue))
 
     def longer(self, timeout: float) -> None:
-        """Allow the loop to be blocked by a job that may run so long."""
+        """Raise the longest timeout: a job may block the loop for this many seconds before the child counts as wedged."""
         messages.say(self._writer, messages.Longer(timeout))
 
     async def stop(self) -> None:
-        """The leases are given up. The supervisor goes on to hear that the loop turns: a lifespan may take long to end."""
+        """Stop reading requests, after the leases were given up. Beats continue, because a lifespan may take long to end."""
         if self._reading is not None:
             self._reading.cancel()
         with contextlib.suppress(ConnectionError):
             await self._writer.drain()
 
     async def say_bye(self, summary: Summary) -> None:
-        """How it went."""
+        """Send the summary of the worker."""
         error = "" if summary.error is None else f"{type(summary.error).__name__}: {summary.error}"[:TEXT_LIMIT]
         messages.say(self._writer, messages.Bye(dict(summary.totals), summary.interrupted, summary.abandoned, error))
         with contextlib.suppress(ConnectionError):
@@ -141,10 +141,10 @@ class SupervisorKeeper:
             messages.say(self._writer, messages.Busy(0 if worker is None else worker.held))
 
     async def _weigh(self, number: int, metrics: Metrics) -> None:
-        """In a thread: whatever it does there, jobs and beats go on."""
+        """Ask the strategy in a thread, so that it cannot block jobs and beats."""
         try:
             assert self._strategy is not None
-            wanted = integer(await asyncio.to_thread(self._strategy, metrics), "what a strategy wants", minimum=0)
+            wanted = integer(await asyncio.to_thread(self._strategy, metrics), "the result of a strategy", minimum=0)
         except Exception as error:
             messages.say(self._writer, messages.Weighed(number, error=f"{type(error).__name__}: {error}"[:TEXT_LIMIT]))
         else:

@@ -1,14 +1,14 @@
-"""How many worker processes there should be.
+"""Scaling: decides how many worker processes there should be.
 
-    metrics.py       what a strategy is told: loads, and the processes there are
-    strategies.py    from metrics to a number of processes: pure, and pluggable
-    spec.py          a strategy as it is written on a command line
-    stabilizer.py    hysteresis and cooldown around any strategy
-    gauge.py         reads backlogs, and measures how fast they are worked off
-    scaler.py        the service of a supervisor that does what they say, and what is asked by hand
-    requests.py      asking a supervisor by hand, from another process
-    wanted.py        the same figures for scalers outside, without a supervisor
-    http.py          these over HTTP
+    metrics.py       the input of a strategy: loads, and the current number of processes
+    strategies.py    from metrics to a number of processes: pure functions, pluggable
+    spec.py          parses a strategy that is written on a command line
+    stabilizer.py    hysteresis and cooldown for any strategy
+    gauge.py         reads backlogs and measures rates
+    scaler.py        the supervisor's service that applies a strategy or a manual request
+    requests.py      manual requests to a supervisor, from another process
+    wanted.py        the same figures for external scalers, without a supervisor
+    http.py          these figures over HTTP
 
 Nothing here imports user code.
 """

@@ -1,8 +1,8 @@
-"""The gauge: reads what there is to do, and measures how fast it is done.
+"""The gauge: reads backlogs and measures rates.
 
-Rates come from the totals of the addresses, not from what processes tell of themselves: totals count what all workers do,
-wherever they are, they outlive processes, and whoever knows a URL can read them. A rate counts only while something waits
-(at other times a process does what there is, not what it can), and only the part of a process that is busy with the address.
+Rates come from the totals of the addresses, not from reports of processes: totals include all workers on all machines, outlive
+processes, and can be read with only the URL. A rate is measured only while messages wait, because otherwise it shows the
+demand and not the capacity. It counts only the part of a process that is busy with the address.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from millstream.model.address import Address
 from millstream.worker.scaling.metrics import Load
 
 MEASURE_SECONDS = 2.0
-"""Nothing is said of a rate before it was watched for so long."""
+"""Seconds for which an address must be observed before its rate is known."""
 
 WINDOW_SECONDS = 10.0
-"""What is older counts no more, unless so little was done since that it says nothing:"""
+"""Length of the measured window. It is extended up to LONG_WINDOW_SECONDS until it contains WINDOW_OUTCOMES outcomes."""
 WINDOW_OUTCOMES = 20
 LONG_WINDOW_SECONDS = 60.0
 
 KNOWN_SECONDS = 5.0
-"""For so long who serves what, and how many shards there are, is known: an idle worker asks the server for little."""
+"""Seconds for which the list of workers and the numbers of shards are cached, so that an idle worker sends few commands."""
 
 
 @dataclass(slots=True)
 class _Stretch:
-    """The time between two looks."""
+    """The time between two readings."""
 
     seconds: float
     outcomes: int
@@ -40,7 +40,7 @@ class _Stretch:
 
 @dataclass(slots=True)
 class _History:
-    """What was seen of one address."""
+    """The measurements of one address."""
 
     at: float
     outcomes: int
@@ -48,18 +48,18 @@ class _History:
     busy: float
     rate: float | None = None
     loaded: deque[_Stretch] = field(default_factory=deque)
-    """While something waited all the time."""
+    """Stretches during which messages were waiting all the time."""
     lately: deque[_Stretch] = field(default_factory=deque)
 
 
 class Gauge:
-    """To be read every second or so; each look makes rates better."""
+    """Reads loads. Read it about once per second: each reading improves the rates."""
 
     def __init__(self, inspector: Inspector, clock: Callable[[], float], known: Mapping[str, float] | None = None) -> None:
         self._inspector = inspector
         self._clock = clock
         self._known = dict(known or {})
-        """Rates that others have measured."""
+        """Rates that other supervisors have measured."""
         self._seen: dict[str, _History] = {}
         self._shards: dict[str, int] = {}
         self._workers: list[WorkerInfo] = []
@@ -67,11 +67,11 @@ class Gauge:
 
     @property
     def rates(self) -> dict[str, float]:
-        """As far as they were measured."""
+        """Outcomes per second of one process, by address, where measured."""
         return {address: seen.rate for address, seen in self._seen.items() if seen.rate is not None}
 
     async def read(self, addresses: Iterable[Address]) -> list[Load]:
-        """The load of each address, as it is now."""
+        """Return the current load of each address."""
         if self._clock() >= self._known_until:
             self._shards.clear()
             self._workers = await self._inspector.workers()
@@ -79,7 +79,7 @@ class Gauge:
         states = {address: await self._state(address) for address in addresses}
         workers = self._workers
         for address, (state, due) in states.items():
-            if state.shards:  # each has one consumer, and a process may own several
+            if state.shards:  # each shard has one consumer, and a process may own several shards
                 serving = sum(address in (Address(name).base for name in worker.queues) for worker in workers)
                 states[address] = msgspec.structs.replace(state, consumers=serving), due
         shares = _busy_with(states, workers)
@@ -96,7 +96,7 @@ class Gauge:
                     seen.rate if seen.rate is not None else self._known.get(address),
                     _per_second(seen.lately),
                     state.consumers,
-                    most=state.shards or None,  # each has one owner at a time
+                    most=state.shards or None,  # each shard has one owner at a time
                     paused=state.paused,
                     suspects=state.suspects,
                 )
@@ -104,7 +104,7 @@ class Gauge:
         return loads
 
     async def _state(self, address: Address) -> tuple[QueueState, int]:
-        """With all its shards, as one; and how much of it is due."""
+        """Return the state of an address, summed over its shards, and its number of due messages."""
         whose = address.sharded
         if whose not in self._shards:
             self._shards[whose] = await self._inspector.shards(whose)
@@ -118,7 +118,7 @@ class Gauge:
         outcomes = sum(state.totals.get(total, 0) for total in ("done", "retried", "dead", "expired"))
         waiting = 0 if state.paused else state.ready - state.suspects + due
         seen = self._seen.get(state.queue)
-        if seen is None or outcomes < seen.outcomes:  # new, or all was flushed
+        if seen is None or outcomes < seen.outcomes:  # a new address, or the server was flushed
             rate = None if seen is None else seen.rate
             seen = self._seen[state.queue] = _History(now, outcomes, waiting, busy, rate)
             return seen
@@ -132,14 +132,14 @@ class Gauge:
             seen.rate = _rate(seen.loaded, seen.rate)
         else:
             seen.loaded.clear()
-            if seen.rate is not None and state.consumers:  # what was done can be done
+            if seen.rate is not None and state.consumers:  # the observed throughput is a lower bound of the rate
                 seen.rate = max(seen.rate, stretch.outcomes / (seconds * state.consumers))
         seen.at, seen.outcomes, seen.waiting, seen.busy = now, outcomes, waiting, busy
         return seen
 
 
 def _rate(loaded: Collection[_Stretch], before: float | None) -> float | None:
-    """Outcomes per second of a process. If none came, it is not more than one in the time that was watched."""
+    """Return the outcomes per second of a process. Without any outcome, the rate is at most one per observed time."""
     process_seconds = sum(stretch.process_seconds for stretch in loaded)
     if sum(stretch.seconds for stretch in loaded) < MEASURE_SECONDS or process_seconds <= 0:
         return before
@@ -166,7 +166,7 @@ def _per_second(stretches: Collection[_Stretch]) -> float:
 
 
 def _busy_with(states: Mapping[Address, tuple[QueueState, int]], workers: Sequence[WorkerInfo]) -> dict[str, float]:
-    """Which part of a process that serves an address is busy with it: it serves others, too."""
+    """Return for each address the average part of its processes that is busy with it: they may serve other addresses, too."""
     parts: dict[str, list[float]] = {address: [] for address in states}
     for worker in workers:
         serves = [address for address in dict.fromkeys(Address(name).base for name in worker.queues) if address in states]

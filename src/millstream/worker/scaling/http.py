@@ -1,4 +1,4 @@
-"""The figures over HTTP, for scalers that ask: ``/`` as JSON, ``/metrics`` as Prometheus reads them."""
+"""The figures over HTTP, for external scalers: ``/`` as JSON, ``/metrics`` in the Prometheus text format."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from millstream.worker.scaling.wanted import Forecast, Wanted, as_prometheus
 
 LOOK_SECONDS = 1.0
 REQUEST_SECONDS = 5.0
-"""How long a client may take to say what it wants."""
+"""Maximum seconds for a client to send its request."""
 
 
 async def serve_wanted(forecast: Forecast, host: str, port: int, say: Callable[[str], object]) -> None:
-    """For ever; ``say`` is told where, and of an outage. While the server of the queues is away the answer is 503, so that
-    nobody scales by old figures. UsageError: there is no such place, or another has it."""
+    """Serve the figures over HTTP until cancelled. ``say`` is called with the URL, and with the error of an outage.
+
+    While the queue server is unreachable, the response is 503, so that no client scales by old figures. Raises UsageError if
+    the host and port cannot be used.
+    """
     found: list[Wanted] | None = None
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -34,30 +37,30 @@ async def serve_wanted(forecast: Forecast, host: str, port: int, say: Callable[[
     try:
         server = await asyncio.start_server(answer, host, port)
     except (OSError, UnicodeError) as error:
-        raise UsageError(f"nobody can be answered at {host}:{port}: {error}") from error
+        raise UsageError(f"cannot listen on {host}:{port}: {error}") from error
     async with server as listener:
         for socket in listener.sockets:
-            say("answering at http://{}:{}/ and /metrics".format(*socket.getsockname()[:2]))
+            say("listening on http://{}:{}/ and /metrics".format(*socket.getsockname()[:2]))
         while True:
             try:
                 found = await forecast.look()
             except BrokerError as error:
                 if found is not None:
-                    say(f"the server is away: {error}")
+                    say(f"the server is unreachable: {error}")
                 found = None
             await asyncio.sleep(LOOK_SECONDS)
 
 
 def _response(path: str, found: list[Wanted] | None) -> bytes:
     if found is None:
-        return _http("503 Service Unavailable", "text/plain", b"the server of the queues is away\n")
+        return _http("503 Service Unavailable", "text/plain", b"the queue server is unreachable\n")
     if path.partition("?")[0] == "/metrics":
         return _http("200 OK", "text/plain; version=0.0.4", as_prometheus(found).encode())
     if path.partition("?")[0] == "/":
-        # By address, since that is how KEDA's metrics-api names a value; dots would take a name apart there.
+        # Keyed by address, because KEDA's metrics-api selects a value by name. Dots would split a name there.
         by_address = {each.address.replace(".", "_"): each for each in found}
         return _http("200 OK", "application/json", msgspec.json.encode(by_address, enc_hook=write_address))
-    return _http("404 Not Found", "text/plain", b"there is / and /metrics\n")
+    return _http("404 Not Found", "text/plain", b"not found: use / or /metrics\n")
 
 
 def _http(status: str, kind: str, body: bytes) -> bytes:

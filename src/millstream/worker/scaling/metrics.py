@@ -1,4 +1,4 @@
-"""What a strategy is told. Values, no I/O."""
+"""The input of a scaling strategy. Values, no I/O."""
 
 from __future__ import annotations
 
@@ -8,66 +8,66 @@ from millstream.model.address import Address
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What there is to do at one address, with all its shards."""
+    """The load of one address, with all its shards."""
 
     address: Address
     ready: int = 0
-    """Ready to be claimed: in a group, what it was not given yet is in it."""
+    """Messages that are ready to be claimed. For a group, this includes events that were not delivered yet."""
     due: int = 0
-    """Scheduled and due, but not ready yet since nobody has claimed."""
+    """Scheduled messages that are due, but not ready yet because no worker has claimed since."""
     running: int = 0
     rate: float | None = None
-    """Outcomes per second of one process that has nothing else to do and enough of this; None: never measured yet."""
+    """Outcomes per second of one process that works only on this address and never waits. None: not measured yet."""
     throughput: float = 0.0
-    """Outcomes per second of all processes together, lately."""
+    """Recent outcomes per second of all processes together."""
     consumers: int = 0
-    """Processes of all workers that serve it."""
+    """Number of processes of all workers that serve the address."""
     ours: int = 0
-    """Those of them that are counted in ``Metrics.processes``."""
+    """Number of these processes that are counted in ``Metrics.processes``."""
     slots: int = 32
-    """How many of it one process runs at once."""
+    """Number of messages of this address that one process runs at the same time."""
     least: int = 0
     most: int | None = None
-    """``consumers=(least, most)``: how many processes may serve it, over all workers; with shards, no more than these."""
+    """``consumers=(least, most)``: bounds for the number of processes over all workers. Shards also limit ``most``."""
     paused: bool = False
     suspects: int = 0
-    """Set aside to run alone, in a spare process, one after the other: no process more is of use to them. Not in ``ready``."""
+    """Messages that must run alone, in a spare process: more processes do not help. Not included in ``ready``."""
 
     @property
     def waiting(self) -> int:
-        """What could start now if there were a slot. Of a paused address nothing could; blocked ones wait for their keys."""
+        """Messages that could start now if slots were free: 0 for a paused address. Blocked messages are not included."""
         return 0 if self.paused else self.ready + self.due
 
     @property
     def backlog(self) -> int:
-        """All that is to be done now."""
+        """Messages that are waiting or running."""
         return self.waiting + self.running
 
     @property
     def share(self) -> float:
-        """Which part of it is ours to do: others serve it, too, and scale by the same figures."""
+        """The part of the load that is ours: other workers serve the address, too, and scale by the same figures."""
         ours = max(1, self.ours)
         return ours / (ours + max(0, self.consumers - self.ours))
 
 
 class Metrics(msgspec.Struct, frozen=True):
-    """What a strategy decides by."""
+    """The figures by which a strategy decides."""
 
     processes: int
-    """That there are now."""
+    """Current number of processes."""
     minimum: int
     maximum: int
     concurrency: int
-    """How many jobs one process runs at once, of all it serves."""
+    """Number of jobs of all addresses that one process runs at the same time."""
     loads: tuple[Load, ...] = ()
 
     def within(self, wanted: int) -> int:
-        """A number of processes within the bounds: the worker's own, and what addresses need at least (``consumers``)."""
+        """Return ``wanted``, brought within the worker's bounds and the minimum that addresses need (``consumers``)."""
         least = max([self.minimum, *(load.least - max(0, load.consumers - load.ours) for load in self.loads)])
         return max(self.minimum, min(self.maximum, max(least, wanted)))
 
     def __str__(self) -> str:
         waiting, running = sum(load.waiting for load in self.loads), sum(load.running for load in self.loads)
         rates = [load.rate for load in self.loads if load.rate is not None and load.backlog]
-        rate = f", {min(rates):.3g}/s a process" if rates else ""
+        rate = f", {min(rates):.3g}/s per process" if rates else ""
         return f"{waiting:,} waiting, {running:,} running{rate}"

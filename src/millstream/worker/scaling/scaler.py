@@ -1,4 +1,4 @@
-"""The scaler: a supervisor's service that has as many worker processes as its strategy, or somebody by hand, wants."""
+"""The scaler: a supervisor's service that sets the number of worker processes by its strategy or a manual request."""
 
 from __future__ import annotations
 
@@ -28,21 +28,23 @@ class Team(Protocol):
     def maximum(self) -> int: ...
     @property
     def closed(self) -> str:
-        """Why their number is not to be changed any more; empty: it may be."""
+        """Why the number of processes must not change any more, or empty if it may."""
         ...
 
     def grow(self, count: int) -> str:
-        """Start so many more; why not, if they were not."""
+        """Start ``count`` more processes. Return why not if that is refused, otherwise an empty string."""
         ...
 
     async def shrink(self, count: int) -> int:
-        """Have so many of those that do nothing end; how many do."""
+        """End up to ``count`` idle processes, and return how many end."""
         ...
 
 
 class Scaler:
-    """Decides at every poll. Each decision is counted; those that change something, or cannot, are logged with their reason,
-    of a row of the same refusals the first one."""
+    """Decides at every poll, and counts every decision.
+
+    Changes and refusals are logged with their reason. Of consecutive equal refusals, only the first is logged.
+    """
 
     def __init__(
         self,
@@ -68,19 +70,19 @@ class Scaler:
 
     @property
     def by_hand_until(self) -> float:
-        """Epoch seconds until which the number that was set by hand holds; 0: none does."""
+        """Epoch seconds until which a manual number of processes is in effect, or 0 if there is none."""
         left = self._by_hand_until - time.monotonic()
         return time.time() + left if self._by_hand is not None and left > 0 else 0.0
 
     async def run(self) -> None:
-        """Decide for ever."""
+        """Decide at every poll until cancelled."""
         while True:
             await asyncio.sleep(self._poll)
-            with contextlib.suppress(BrokerError):  # while the server is away nobody knows what there is to do
+            with contextlib.suppress(BrokerError):  # while the server is unreachable, the load is unknown
                 await self.once()
 
     async def once(self) -> None:
-        """One decision."""
+        """Make one decision."""
         metrics = await self._measure()
         async with self._deciding:
             team = self._team
@@ -89,7 +91,7 @@ class Scaler:
             if self._holds_by_hand():
                 assert self._by_hand is not None
                 if team.processes != self._by_hand:
-                    await self._go_to(self._by_hand, "by hand")
+                    await self._go_to(self._by_hand, "manual request")
                 return
             wanted = metrics.within(await self._strategy(metrics))
             if not self._stabilizer.passes(team.processes, wanted):
@@ -101,16 +103,16 @@ class Scaler:
                 self._stabilizer.acted()
 
     async def by_hand(self, wanted: int, hold: float) -> Answer:
-        """Have so many processes, and let no strategy change that for ``hold`` seconds."""
+        """Set the number of processes. The strategy does not change it for ``hold`` seconds."""
         async with self._deciding:
             team, before = self._team, self._team.processes
             why = team.closed or unlikely(wanted, hold) or self._outside(wanted)
             if why:
-                self._count_refusal(f"scaling to {wanted} by hand is refused: {why}")
+                self._count_refusal(f"manual request for {wanted} processes is refused: {why}")
                 return Answer(False, why, before)
             self._by_hand, self._by_hand_until = wanted, time.monotonic() + hold
             if wanted != before:
-                await self._go_to(wanted, "by hand")
+                await self._go_to(wanted, "manual request")
             self._stabilizer.acted()
             await self._changed()
             return Answer(True, self._said(before, wanted), team.processes)
@@ -118,32 +120,32 @@ class Scaler:
     def _said(self, before: int, wanted: int) -> str:
         now = self._team.processes
         if now < wanted:
-            return f"it keeps {now} of {wanted}: {self._refusal or 'no more could be started'}"
+            return f"number of processes: {now} of {wanted}; {self._refusal or 'no more could be started'}"
         if now > wanted:
-            return f"it keeps {now}: {now - wanted} of them are busy, and end as soon as they are not"
-        return f"it keeps {now} as before" if before == now else f"it keeps {now}, {before} before"
+            return f"number of processes: {now}; {now - wanted} more will end when idle"
+        return f"number of processes: {now}, unchanged" if before == now else f"number of processes: {now} (before: {before})"
 
     def _outside(self, wanted: int) -> str:
         least, most = self._team.minimum, self._team.maximum
         if least <= wanted <= most:
             return ""
         if least == most:
-            return f"it was started with --processes {least}, and scales only if that is a range, as in {least}..{least + 3}"
-        return f"{wanted} is outside of its bounds, {least} to {most}"
+            return f"it was started with --processes {least}; to scale it, start it with a range such as {least}..{least + 3}"
+        return f"{wanted} is outside the bounds {least}..{most} of --processes"
 
     def _holds_by_hand(self) -> bool:
         if self._by_hand is not None and time.monotonic() >= self._by_hand_until:
-            log.info("the %d processes that were set by hand hold no longer", self._by_hand)
+            log.info("the manual request for %d processes has expired; the strategy decides again", self._by_hand)
             self._by_hand = None
         return self._by_hand is not None
 
     async def _go_to(self, wanted: int, reason: str) -> bool:
-        """Whether anything was done."""
+        """Start or end processes. Return whether their number changed."""
         before = self._team.processes
         if wanted > before:
             why = self._team.grow(wanted - before)
         else:
-            why = "" if await self._team.shrink(before - wanted) else "none of them is idle"
+            why = "" if await self._team.shrink(before - wanted) else "no process is idle"
         now = self._team.processes
         if why:
             self._count_refusal(f"scaling from {before} to {wanted} processes is refused: {why} ({reason})", why)

@@ -1,4 +1,4 @@
-"""A strategy as it is written on a command line: a name and its numbers, ``backlog,target=5,cooldown=10``."""
+"""A strategy as written on a command line: a name and its settings, such as ``backlog,target=5,cooldown=10``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from millstream.worker.scaling.strategies import Backlog, Strategy, Threshold
 BUILT_IN: dict[str, type[Backlog] | type[Threshold]] = {"backlog": Backlog, "threshold": Threshold}
 
 PACE = {"poll": 1.0, "hysteresis": 2.0, "cooldown": 10.0}
-"""Seconds between two looks, for which a wish must last, and for which nothing is done after something was."""
+"""Default timing in seconds: between two decisions, for which a wish must last, and without changes after a change."""
 
 THRESHOLD_PACE = {"poll": 5.0, "hysteresis": 10.0, "cooldown": 30.0}
-"""Of the threshold strategy, which knows no rates and goes one step at a time."""
+"""Default timing of the threshold strategy, which knows no rates and changes one process at a time."""
 
 DEFAULT = "backlog"
 
@@ -24,10 +24,10 @@ _OWN = re.compile(r"[\w.]+:[\w.]+")
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """Which strategy, and at which pace."""
+    """A strategy with its settings and timing."""
 
     name: str
-    """Of a built-in one, or ``module:attribute``."""
+    """Name of a built-in strategy, or ``module:attribute``."""
     options: dict[str, float]
     poll: float
     hysteresis: float
@@ -35,26 +35,26 @@ class Spec(msgspec.Struct, frozen=True):
 
     @property
     def own(self) -> str:
-        """``module:attribute`` of a user's strategy, which only the user's process may import; empty: it is built in."""
+        """``module:attribute`` of a user's strategy, which only a child process may import. Empty for a built-in strategy."""
         return self.name if ":" in self.name else ""
 
     def strategy(self) -> Strategy:
-        """The built-in one."""
+        """Return the built-in strategy. Raises UsageError if its settings are invalid."""
         return BUILT_IN[self.name](**self.options)
 
 
 def parse_spec(text: str) -> Spec:
-    """What was written, checked. UsageError names what is wrong."""
+    """Parse and check a strategy. Raises UsageError if it is invalid."""
     name, *settings = [part.strip() for part in text.split(",")]
     if name not in BUILT_IN and not _OWN.fullmatch(name):
-        raise UsageError(f"there is no strategy {name!r}: it is {', '.join(BUILT_IN)}, or your own as module:attribute")
+        raise UsageError(f"unknown strategy {name!r}: use {', '.join(BUILT_IN)}, or your own as module:attribute")
     pace = dict(THRESHOLD_PACE if name == "threshold" else PACE)
     known = [field.name for field in fields(BUILT_IN[name])] if name in BUILT_IN else []
     options: dict[str, float] = {}
     for setting in settings:
         key, _, value = (part.strip() for part in setting.partition("="))
         if key not in (*pace, *known):
-            raise UsageError(f"strategy {name!r} has no setting {key!r}: it has {', '.join([*known, *pace])}")
+            raise UsageError(f"strategy {name!r} has no setting {key!r}: use {', '.join([*known, *pace])}")
         try:
             number = float(value)
         except ValueError:
@@ -67,17 +67,17 @@ def parse_spec(text: str) -> Spec:
             options[key] = number
     spec = Spec(name, options, **pace)
     if not spec.own:
-        spec.strategy()  # what is wrong with its numbers shows here
+        spec.strategy()  # raises UsageError if its settings are invalid
     return spec
 
 
 def parse_processes(text: str) -> tuple[int, int]:
-    """``4``, or ``1..4``. UsageError names what is wrong."""
+    """Parse a number of processes, such as ``4``, or a range, such as ``1..4``. Raises UsageError if it is invalid."""
     found = re.fullmatch(r"\s*(\d+)\s*(?:\.\.\s*(\d+)\s*)?", text)
     if found is None:
-        raise UsageError(f"processes must be a number, or a range as in 1..4, not {text!r}")
+        raise UsageError(f"processes must be a number such as 4, or a range such as 1..4, not {text!r}")
     least = int(found[1])
     most = least if found[2] is None else int(found[2])
     if least < 1 or most < least:
-        raise UsageError(f"processes must be 1 or more, and the first of a range not above the second, not {text!r}")
+        raise UsageError(f"processes must be 1 or more, and a range must be MIN..MAX with MIN not above MAX, not {text!r}")
     return least, most

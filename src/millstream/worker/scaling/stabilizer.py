@@ -1,4 +1,4 @@
-"""The stabilizer: hysteresis and cooldown around any strategy, so that processes do not come and go with every gust. No I/O."""
+"""The stabilizer: hysteresis and cooldown for any strategy, so that short peaks do not start and end processes. No I/O."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 
 class Stabilizer:
-    """Lets a wish through when it has been the same way for ``hysteresis`` seconds, and none for ``cooldown`` seconds after
-    something was done.
+    """Allows a change if the strategy has wanted the same direction for ``hysteresis`` seconds, and the last change was at
+    least ``cooldown`` seconds ago.
 
-    Only what was really done begins a cooldown (``acted``): a refusal does not. How long a wish lasts is watched during a
-    cooldown, too, so that one which ended meanwhile does not count when it comes back.
+    Only a real change (``acted``) starts a cooldown; a refusal does not. Directions are also tracked during a cooldown, so that
+    a wish that ended in between starts again from zero.
     """
 
     def __init__(self, hysteresis: float, cooldown: float, clock: Callable[[], float]) -> None:
@@ -22,7 +22,7 @@ class Stabilizer:
         self._cool_at = float("-inf")
 
     def passes(self, now: int, wanted: int) -> bool:
-        """Whether to go from ``now`` to ``wanted`` processes at this moment. To be asked at every poll."""
+        """Return whether to change from ``now`` to ``wanted`` processes at this moment. Call it at every poll."""
         moment = self._clock()
         way = (wanted > now) - (wanted < now)
         if way != self._way:
@@ -30,6 +30,6 @@ class Stabilizer:
         return way != 0 and moment - self._since >= self._hysteresis and moment >= self._cool_at
 
     def acted(self) -> None:
-        """Something was done."""
+        """Start a cooldown, because the number of processes was changed."""
         self._way = 0
         self._cool_at = self._clock() + self._cooldown

@@ -1,6 +1,6 @@
-"""Strategies: from metrics to the number of processes that there should be. Pure functions of what they are told.
+"""Strategies: pure functions from metrics to the wanted number of processes.
 
-Whatever one wants is brought within the bounds, and done only if it wants it for a while (``stabilizer``).
+The result is brought within the worker's bounds, and applied only if it lasts for a while (``stabilizer``).
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from millstream.errors import UsageError
 from millstream.worker.scaling.metrics import Load, Metrics
 
 WELL_WITHIN = 0.5
-"""Fewer processes must be enough for this part of the target time before any goes."""
+"""Processes end only if the remaining ones can finish the backlog within this part of the target time."""
 
 UTILISED = 0.8
-"""Fewer processes must carry what comes in with this part of their time before any goes."""
+"""Processes end only if the remaining ones can handle the throughput with this part of their time."""
 
 
 class Strategy(Protocol):
-    """How many processes there should be. Called once per poll; must not block."""
+    """Returns the wanted number of processes. Called once per poll; must not block."""
 
     def __call__(self, metrics: Metrics, /) -> int: ...
 
 
 @dataclass(frozen=True)
 class Backlog:
-    """Enough processes to have done what there is within ``target`` seconds, at the rate that was measured.
+    """Wants enough processes to finish the backlog within ``target`` seconds, at the measured rate.
 
-    More as soon as the time would be longer, as many as it takes, but none that would find nothing to claim. Fewer when those
-    were enough for half of the target, for what comes in, and for what runs. While no rate is known a process is taken to do as
-    many jobs per second as it has slots.
+    Scales up as soon as the backlog would take longer, by as many processes as needed, except those that would find nothing to
+    claim. Scales down when fewer processes are enough for half of the target, for the throughput, and for the running jobs.
+    Until a rate is measured, a process is assumed to finish one job per second and slot.
     """
 
     target: float = 5.0
@@ -50,14 +50,14 @@ class Backlog:
 
 
 def _needed(load: Load, seconds: float) -> float:
-    """Processes that have done it in so many seconds, no more than may serve it; 0: nothing waits, nobody more is of use."""
+    """Return the processes that finish the load within ``seconds``, at most as many as may serve it; 0 if nothing waits."""
     if not load.waiting:
         return 0.0
     return _at_most(load, load.backlog / (_rate(load) * seconds))
 
 
 def _needed_still(load: Load, seconds: float) -> float:
-    """Processes that are enough for what waits, comes in and runs."""
+    """Return the processes that are enough for the waiting, incoming and running messages."""
     runs = load.running / load.slots
     comes = 0.0 if load.rate is None else load.throughput / (load.rate * UTILISED)
     waits = load.backlog / (_rate(load) * seconds) if load.waiting else 0.0
@@ -69,7 +69,7 @@ def _at_most(load: Load, processes: float) -> float:
 
 
 def _rounded_up(processes: float) -> int:
-    return math.ceil(processes - 1e-9)  # not one more for what adding up floats left over
+    return math.ceil(processes - 1e-9)  # rounding errors of the sum must not add a process
 
 
 def _rate(load: Load) -> float:
@@ -78,9 +78,9 @@ def _rate(load: Load) -> float:
 
 @dataclass(frozen=True)
 class Threshold:
-    """One more process when more waits than ``up`` times what all run at once, one less when it is less than ``down`` times.
+    """Wants one more process if more than ``up`` times the capacity is waiting, and one fewer if less than ``down`` times.
 
-    What all run at once is what they really do: processes times slots.
+    The capacity is the number of jobs that all processes run at the same time: processes times slots.
     """
 
     up: float = 2.0

@@ -1,7 +1,7 @@
-"""The figures of the scaler for those outside (KEDA, an HPA): how many processes each address wants, by the same strategies.
+"""The scaler's figures for external scalers (KEDA, an HPA): the wanted number of processes per address.
 
-Needs a server alone, no supervisor and no user code. Rates are those that supervisors have measured and registered, else what
-is seen while it looks.
+Needs only a server, no supervisor and no user code. Rates are those that supervisors have measured and registered, or else are
+measured here.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from millstream.worker.scaling.metrics import Load, Metrics
 from millstream.worker.scaling.strategies import Strategy
 
 CONCURRENCY = 32
-"""Slots of a process, as long as nobody says otherwise: what ``millstream worker`` has."""
+"""Default number of slots of a process: the default of ``millstream worker``."""
 
 
 MOST = 10_000
-"""The bound is the outside scaler's to set."""
+"""Upper bound of the wanted number. The real bound is set in the external scaler."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """How many processes an address wants, and by which figures."""
+    """The wanted number of processes of an address, and the figures behind it."""
 
     address: Address
     wanted: int
     processes: int
-    """That serve it now, of all workers."""
+    """Number of processes of all workers that serve the address now."""
     ready: int
     due: int
     running: int
     rate: float | None
-    """Jobs that one process does per second; None: it was never measured."""
+    """Jobs per second of one process. None: never measured."""
     throughput: float
-    """Jobs that all do per second, while it was looked at."""
+    """Jobs per second of all processes during the measurement."""
     paused: bool
 
 
 class Forecast:
-    """What is wanted, look by look. The first look knows no rates but those that supervisors have registered."""
+    """Computes the wanted numbers, reading by reading. The first reading only knows rates that supervisors have registered."""
 
     def __init__(self, inspector: Inspector, strategy: Strategy, *, concurrency: int = CONCURRENCY) -> None:
         self._inspector = inspector
@@ -53,10 +53,10 @@ class Forecast:
         self._concurrency = concurrency
         self._gauge: Gauge | None = None
         self._letters: set[Address] = set()
-        """Where dead letters are handled: told of from then on, also when there are none."""
+        """Addresses whose dead letters have a handler. They stay listed, even while they have no dead letters."""
 
     async def look(self) -> list[Wanted]:
-        """Every address, as it is now."""
+        """Return the current figures of every address."""
         if self._gauge is None:
             known: dict[str, float] = {}
             for supervisor in await self._inspector.supervisors():
@@ -70,7 +70,7 @@ class Forecast:
         load = msgspec.structs.replace(load, ours=load.consumers, slots=self._concurrency)
         metrics = Metrics(load.consumers, 0, MOST, self._concurrency, (load,))
         anything = load.backlog or (load.suspects and not load.paused)
-        wanted = max(metrics.within(self._strategy(metrics)), int(bool(anything)))  # one begins to claim, and to measure
+        wanted = max(metrics.within(self._strategy(metrics)), int(bool(anything)))  # one process starts claiming and measuring
         return Wanted(
             load.address,
             wanted,
@@ -87,7 +87,7 @@ class Forecast:
 async def wanted(
     inspector: Inspector, strategy: Strategy, *, concurrency: int = CONCURRENCY, window: float = MEASURE_SECONDS
 ) -> list[Wanted]:
-    """How many processes each address wants, after having looked for ``window`` seconds."""
+    """Return the wanted number of processes of each address, after measuring for ``window`` seconds."""
     forecast = Forecast(inspector, strategy, concurrency=concurrency)
     until = time.monotonic() + window
     found = await forecast.look()
@@ -98,7 +98,7 @@ async def wanted(
 
 
 async def _addresses(inspector: Inspector, letters: Collection[Address]) -> list[Address]:
-    """Every queue and group; also where dead letters are, or were handled: somebody may be there to do that."""
+    """Return every queue and group, and the addresses of dead letters that exist or may have a handler."""
     found = [Address(name) for name in await inspector.queues()]
     served = {*letters, *(Address(name).base for worker in await inspector.workers() for name in worker.queues)}
     for name in await inspector.topics():
@@ -111,12 +111,12 @@ async def _addresses(inspector: Inspector, letters: Collection[Address]) -> list
 
 
 def _is_read(load: Load) -> bool:
-    """Whether anybody handles the dead letters there, or did: for those of others none are ready."""
+    """Return whether the dead letters of this address have, or had, a handler: without one, none of them are ready."""
     return bool(load.ready or load.running or load.suspects or load.consumers or load.throughput)
 
 
 def as_prometheus(found: Iterable[Wanted]) -> str:
-    """In the text format that Prometheus reads."""
+    """Return the figures in the text format of Prometheus."""
     lines: list[str] = []
     for field, help in _GAUGES.items():
         lines += [f"# HELP millstream_{field} {help}", f"# TYPE millstream_{field} gauge"]
@@ -125,11 +125,11 @@ def as_prometheus(found: Iterable[Wanted]) -> str:
 
 
 _GAUGES = {
-    "processes_wanted": "Worker processes that an address wants.",
-    "processes": "Worker processes that serve it.",
+    "processes_wanted": "Worker processes wanted for an address.",
+    "processes": "Worker processes that serve an address.",
     "ready": "Messages that are ready to be claimed.",
-    "due": "Messages that are due, and not ready since nobody has claimed.",
-    "running": "Messages that are being handled.",
+    "due": "Messages that are due, but not ready because no worker has claimed since.",
+    "running": "Messages that are running.",
 }
 
 

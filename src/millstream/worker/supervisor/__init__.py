@@ -1,1 +1,1 @@
-"""The supervisor of a worker: starts and replaces its processes, keeps their leases, and stops them."""
+"""The supervisor of a worker: starts, replaces and stops its child processes, and renews their leases."""

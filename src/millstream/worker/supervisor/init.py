@@ -1,8 +1,8 @@
-"""PID 1: what a container's first process has to do beside its work.
+"""PID 1: the extra duties of a container's first process.
 
-The kernel gives every process whose parent died to PID 1, which must wait for it, or it stays as a zombie; and it delivers to
-PID 1 only signals that it handles. So a supervisor that finds itself there becomes two: PID 1 passes every signal on to the
-other one and reaps whatever dies, and the other one supervises, with no child but its own to wait for.
+The kernel makes PID 1 the parent of every orphaned process, and PID 1 must reap them, or they stay zombies. Signals without a
+handler are not delivered to PID 1. So a supervisor that runs as PID 1 splits in two: PID 1 forwards every signal and reaps
+orphans, and its child process supervises and has only its own children to wait for.
 """
 
 from __future__ import annotations
@@ -12,18 +12,21 @@ import os
 import signal
 
 NOT_PASSED_ON = frozenset({signal.SIGCHLD, signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE})
-"""Signals that are about PID 1 itself, or cannot be caught."""
+"""Signals that concern PID 1 itself or cannot be caught."""
 
 
 def split_if_first() -> None:
-    """Return at once unless this process is PID 1. If it is, return in a child of it; PID 1 ends with the child's exit code
-    (128 and the signal's number if it was killed), and with it all that is left in the container."""
+    """If this process is PID 1, fork and return only in the child process. Otherwise return immediately.
+
+    PID 1 exits with the exit code of the child process, or with 128 plus the signal number if a signal killed it. The end of
+    PID 1 ends all other processes of the container.
+    """
     if os.getpid() != 1:
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - NOT_PASSED_ON | {signal.SIGCHLD})
     child = os.fork()
     if child == 0:
-        # A session of its own: Ctrl-C on the container's terminal reaches PID 1 alone, which passes it on, once.
+        # A new session: Ctrl-C in the container's terminal reaches only PID 1, which forwards it once.
         os.setsid()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return
@@ -39,7 +42,7 @@ def _until_ended(child: int) -> int:
                 os.kill(child, number)
             continue
         code = None
-        while True:  # one SIGCHLD may stand for many
+        while True:  # one SIGCHLD may stand for several ended processes
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:

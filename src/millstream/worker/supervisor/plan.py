@@ -1,4 +1,4 @@
-"""What a supervisor is to run."""
+"""The plan of a supervisor."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from millstream.worker import messages
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What to run, and in how many processes."""
+    """The orders for the child processes, and their number."""
 
     orders: messages.Orders
     processes: int = 1
-    """To begin with, and never fewer."""
+    """Number of processes at the start, and minimum."""
     maximum: int | None = None
-    """Never more; None: as many as to begin with."""
+    """Maximum number of processes. None: the same as ``processes``."""
     strategy: str = "backlog"
-    """By which it scales between the two, as it is written on a command line."""
+    """Scaling strategy, as written on the command line."""
     reload: bool = False
 
     @property

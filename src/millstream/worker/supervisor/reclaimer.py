@@ -1,4 +1,4 @@
-"""The reclaimer: whatever a dead child held is given up at once, so that others run it within a second, not a lease."""
+"""The reclaimer: gives up the leases of a dead child, so that other workers run its jobs within a second, not after a lease."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from millstream.worker.supervisor.children.child import Child
 log = logs.logger("millstream.worker")
 
 GIVE_UP_SECONDS = 5.0
-"""How long a supervisor that is stopping tries to give up the leases of a child; what it cannot give up lapses."""
+"""Maximum seconds for which a stopping supervisor tries to give up the leases of a child. Afterwards they lapse."""
 
 
 class Reclaimer:
@@ -38,7 +38,7 @@ class Reclaimer:
         self._stopping = False
 
     async def give_up(self, child: Child) -> int | None:
-        """How many jobs of this child can be claimed again; None: that is not known."""
+        """Give up the child's leases. Return how many of its jobs can be claimed again, or None if that is unknown."""
         if not child.leases:
             return 0
         for queue, consumer in child.leases:
@@ -54,16 +54,16 @@ class Reclaimer:
         return sum(known) if len(known) == len(held) or any(known) else None
 
     def stop(self) -> None:
-        """From now on it may not take long."""
+        """Limit attempts to GIVE_UP_SECONDS from now on, because the worker is stopping."""
         self._stopping = True
         _let_lapse_later(self._giving_up)
 
     def let_lapse(self) -> None:
-        """Now: what could not be given up lapses."""
+        """Stop all attempts now. Leases that could not be given up lapse."""
         _let_lapse(self._giving_up)
 
     async def _give_up(self, child: Child, queue: Address, consumer: str) -> int | None:
-        """If the server is away too, the lease lapses by itself; a few tries are worth the time it saves."""
+        """Give up one lease, with a few attempts. If all fail, the lease lapses, which takes longer."""
         assert child.hello is not None
         ended = 0
         for pause in (0.1, 0.5, 1.0, 2.0):
@@ -73,8 +73,8 @@ class Reclaimer:
                 held = await self._broker.leave(queue, consumer, blameless=child.told_to_stop)
             except LeaseLost:
                 held = 0
-            except (BrokerError, OSError) as error:  # or this machine has no file left
-                text = "a dead child's lease on queue %r could not be given up yet: %s"
+            except (BrokerError, OSError) as error:  # OSError: this machine has no free file descriptors
+                text = "the lease of a dead worker process on queue %r could not be given up; trying again: %s"
                 self._reporter.fail("reclaim", queue, error, text, queue, error)
                 await asyncio.sleep(pause)
                 continue
@@ -88,19 +88,21 @@ def _let_lapse_later(giving_up: Collection[asyncio.Task[int | None]]) -> None:
 
 
 def _let_lapse(giving_up: Collection[asyncio.Task[int | None]]) -> None:
-    """The server does not answer and we must go."""
+    """Stop the attempts, because the server does not answer and the supervisor must end."""
     for task in giving_up:
         if not task.done():
-            log.warning("a dead child's lease could not be given up: it lapses")
+            log.warning("the lease of a dead worker process could not be given up; its jobs run again after the lease lapses")
             task.cancel()
 
 
 async def _end_started(broker: Consuming, queue: Address, consumer: str, at_most_once: Collection[str]) -> int:
-    """A child that was told to stop is blamed for nothing and what it held is handed back, but for jobs that may start only
-    once: they are never buffered, so they had started. How many those are."""
+    """Settle the at-most-once jobs of a child that was asked to stop as dead, and return their number.
+
+    All other jobs of such a child are released without a crash. At-most-once jobs are never buffered, so they had started.
+    """
     outcomes: list[Outcome] = []
     for entry in await broker.recover(queue, consumer, ()):
-        with contextlib.suppress(msgspec.MsgspecError):  # whoever claims it next sees that it is malformed
+        with contextlib.suppress(msgspec.MsgspecError):  # the next claim handles a malformed message
             message = decode_message(entry.body or b"")
             if message.task in at_most_once or queue.base in at_most_once:
                 worker = consumer.rpartition(".")[0]

@@ -1,7 +1,7 @@
-"""Recycling: a worker process that has run its number of jobs, or takes too much memory, is replaced by a fresh one.
+"""Recycling: replaces a worker process that has reached ``--max-jobs`` or ``--max-memory``.
 
-The new process serves before the old one stops claiming, and the old one ends when all that it runs has ended. So nothing is
-interrupted, and nothing runs twice.
+The new process serves before the old one stops claiming, and the old one ends when its running jobs have ended. So no job is
+interrupted, and no job runs twice.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from millstream.worker.supervisor.stopping import Stopping
 log = logs.logger("millstream.worker")
 
 LOOK_SECONDS = 0.5
-"""How often the processes are looked at."""
+"""Seconds between two checks of the processes."""
 
 SERVE_SECONDS = 60.0
-"""How long a new process has to serve; until then, and if it does not, the old one goes on."""
+"""Maximum seconds until a new process must serve. Until then, and if it never does, the old process keeps running."""
 
 MB = 1_000_000
 
 
 async def recycle(processes: Processes, stopping: Stopping) -> None:
-    """Watch the processes, and replace those that have reached a limit, one at a time."""
+    """Check the processes periodically, and replace those that have reached a limit, one at a time."""
     warned = False
     while True:
         await asyncio.sleep(LOOK_SECONDS)
@@ -41,7 +41,7 @@ async def recycle(processes: Processes, stopping: Stopping) -> None:
 
 
 def worn(process: ManagedProcess) -> str:
-    """Why a process should be replaced; empty: it should not."""
+    """Return why a process should be replaced, or an empty string if it should not."""
     child = process.child
     if child is None or child.hello is None or child.told_to_stop or process.left:
         return ""
@@ -49,20 +49,21 @@ def worn(process: ManagedProcess) -> str:
     if orders.max_jobs and ran >= orders.max_jobs:
         return f"it has run {ran:,} jobs (--max-jobs {orders.max_jobs})"
     if orders.max_memory and child.memory > orders.max_memory and (ran or child.held):
-        return f"it takes {child.memory / MB:,.0f} MB (--max-memory {orders.max_memory / MB:,.0f}MB)"
+        return f"it uses {child.memory / MB:,.0f} MB (--max-memory {orders.max_memory / MB:,.0f}MB)"
     return ""
 
 
 def too_small(process: ManagedProcess) -> str:
-    """Says that the limit of memory is below what a process takes before it runs a job, so that a new one would not help."""
+    """Return a warning if a process exceeds the memory limit before its first job, so that a new process would not help.
+    Otherwise return an empty string."""
     child = process.child
     if child is None or not child.orders.max_memory or child.memory <= child.orders.max_memory:
         return ""
     if child.held or _ran(child):
         return ""
     return (
-        f"worker process {child.pid} takes {child.memory / MB:,.0f} MB before it runs a job, and --max-memory is "
-        f"{child.orders.max_memory / MB:,.0f}MB: each process is replaced as soon as it has run one. Raise --max-memory"
+        f"worker process {child.pid} uses {child.memory / MB:,.0f} MB before its first job, more than --max-memory "
+        f"{child.orders.max_memory / MB:,.0f}MB: every process is replaced after one job. Raise --max-memory"
     )
 
 
@@ -74,7 +75,7 @@ async def _replace(process: ManagedProcess, why: str, processes: Processes, stop
     child = process.child
     assert child is not None
     log.info("worker process %d is replaced: %s", child.pid, why)
-    process.left = True  # it counts no more: the new one does
+    process.left = True  # the new process counts instead of this one
     new = processes.begin()
     until = asyncio.get_running_loop().time() + SERVE_SECONDS
     while not new.serves and new in processes.managed and asyncio.get_running_loop().time() < until:
@@ -82,6 +83,6 @@ async def _replace(process: ManagedProcess, why: str, processes: Processes, stop
     if new.serves:
         child.say(messages.Drain())
     elif process in processes.managed and not stopping.begun:
-        log.error("worker process %d goes on: no other one could be started in its place", child.pid)
+        log.error("worker process %d keeps running: no replacement could be started", child.pid)
         new.leave()
         process.left = False

@@ -1,4 +1,4 @@
-"""The relay: what goes wrong in a supervisor, which imports no user code, is told to the observers of a child's app."""
+"""The relay: passes the supervisor's problems to the app's observers in a child, because a supervisor imports no user code."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from millstream.reporting.problem import Problem
 from millstream.worker import messages
 
 TEXT_LIMIT = 2_000
-"""Characters of an error that are passed on: a word is one line, and a line may not be long."""
+"""Maximum characters of an error's text that are passed on, because a message is one line of limited length."""
 
 MOST_KEPT = 100
-"""Problems that wait for a child to tell; what comes beyond them is counted and not told."""
+"""Maximum number of problems that wait for a child. Further problems are only counted."""
 
 _KINDS: Final = (
     errors.BrokerError,
@@ -29,24 +29,25 @@ _KINDS: Final = (
 
 
 class Relay:
-    """One child that serves is told; while none does, the next one. What a child had not told when it died is logged only."""
+    """Sends each problem to one serving child, or to the next child that serves. Problems that a child had not passed on when
+    it died are only in the log."""
 
     def __init__(self) -> None:
         self.listening = False
-        """Whether the app has observers, as a child has said."""
+        """Whether the app has observers, as reported by a child."""
         self._children: dict[object, asyncio.StreamWriter] = {}
         self._kept: deque[messages.Trouble] = deque()
         self._missed = 0
 
     def admit(self, child: object, writer: asyncio.StreamWriter) -> None:
-        """A child serves: it is told what was kept."""
+        """Add a serving child with observers, and send it the waiting problems."""
         self.listening = True
         self._children[child] = writer
         while self._kept:
             messages.say(writer, self._kept.popleft())
 
     def dismiss(self, child: object) -> None:
-        """It can be told nothing more."""
+        """Remove a child that cannot receive problems any more."""
         self._children.pop(child, None)
 
     def tell(self, problem: Problem) -> None:
@@ -77,7 +78,7 @@ def _as_word(problem: Problem) -> messages.Trouble:
 
 
 def as_problem(word: messages.Trouble) -> Problem:
-    """In the child. The error is known by its name and text alone."""
+    """Rebuild a problem in the child. Only the name and the text of its error are known."""
     kind = next((kind for kind in _KINDS if kind.__name__ == word.error_type), None)
     error = errors.MillstreamError(f"{word.error_type}: {word.message}") if kind is None else kind(word.message)
     return Problem(

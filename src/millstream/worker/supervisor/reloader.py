@@ -1,4 +1,4 @@
-"""The reloader: sees when a source file below the working directory changes, for ``--reload``, and counts the changes."""
+"""The reloader: detects and counts changes of source files below the working directory, for ``--reload``."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from millstream.reporting import logs
 log = logs.logger("millstream.worker")
 
 RELOAD_SECONDS = 0.5
-"""How often source files are looked at."""
+"""Seconds between two checks of the source files, if watchfiles is not installed."""
 
 
 class Reloads:
-    """How often source files have changed since the worker began."""
+    """Counts the changes of source files since the worker started."""
 
     def __init__(self) -> None:
         self.count = 0
         self._changed = asyncio.Event()
 
     def add(self) -> None:
-        """Source files have changed."""
+        """Count a change and wake those that wait for it."""
         self.count += 1
         self._changed.set()
         self._changed.clear()
 
     def stop(self) -> None:
-        """The worker stops: nobody waits for a change any more."""
+        """End all waits, because the worker is stopping."""
         self._changed.set()
 
     async def next(self) -> None:
@@ -40,13 +40,13 @@ class Reloads:
 
 
 async def watch_sources(changed: Callable[[], None]) -> None:
-    """Call ``changed`` for every change: at once if watchfiles is installed, else within half a second."""
+    """Call ``changed`` for every change: immediately if watchfiles is installed, otherwise within half a second."""
     try:
         from watchfiles import PythonFilter, awatch  # pyright: ignore[reportUnknownVariableType]
     except ImportError:
         await _poll_sources(changed)
         return
-    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it logs how many changes there were; _tell names the files
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it logs only the number of changes; _tell names the files
     async for changes in awatch(".", watch_filter=PythonFilter()):
         _tell(sorted({os.path.relpath(path) for _, path in changes}))  # noqa: ASYNC240, which touches no disk
         changed()
@@ -69,7 +69,7 @@ async def _poll_sources(changed: Callable[[], None]) -> None:
 
 
 def _snapshot() -> dict[Path, float]:
-    """When each source file below the working directory last changed."""
+    """Return the modification time of each source file below the working directory."""
     stamps: dict[Path, float] = {}
     for folder, folders, files in os.walk("."):
         folders[:] = [name for name in folders if not name.startswith(".") and name not in ("__pycache__", "node_modules")]

@@ -1,4 +1,4 @@
-"""What a supervisor does with a server, once a child has told where it is."""
+"""The services of a supervisor that need a server. They start once a child has reported the server's URL."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from millstream.worker.supervisor.team import ProcessTeam
 
 
 class SupervisorServices:
-    """Keeps leases, gives up those of the dead, is seen in the registry, scales, and answers those who ask for that.
+    """Renews leases, gives up those of dead children, registers the supervisor, scales, and answers scaling requests.
 
-    ``name`` is the supervisor's id in the registry; ``totals`` returns what its children have settled.
+    ``name`` is the supervisor's id in the registry. ``totals`` returns the settled outcomes of its children.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class SupervisorServices:
         self._running: list[asyncio.Task[None]] = []
 
     def open(self, keeper_ended: Callable[[], object]) -> None:
-        """Begin all of it. ``keeper_ended`` is called if the keeper ends before ``close``."""
+        """Start all services. ``keeper_ended`` is called if the keeper ends before ``close``."""
         keeping = self._serve("keeper", self.keeper.run, "renew")
         keeping.add_done_callback(lambda task: None if task.cancelled() else keeper_ended())
         self._serve("registrar", self._register, "maintenance")
@@ -52,10 +52,10 @@ class SupervisorServices:
             self._serve("scaler", self._scaler.run, "maintenance")
 
     async def close(self) -> None:
-        """End all of it, be seen no more, and let go of the server."""
+        """Stop all services, unregister, and close the connection."""
         for service in self._running:
             service.cancel()
-        with contextlib.suppress(OSError):  # this machine has no file left: the server forgets us by itself
+        with contextlib.suppress(OSError):  # no free file descriptors: the registration expires on its own
             await self._registrar.leave()
         await self._broker.close()
 

@@ -1,4 +1,4 @@
-"""What a worker says when it begins: what it serves, and what its numbers come to."""
+"""The log line at a worker's start: what it serves, with how many processes, coroutines and threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millstream.worker.supervisor.plan import Plan
 
 
 def what_it_serves(plan: Plan, hello: messages.Hello) -> str:
-    """One line."""
+    """Return the text of the line."""
     served = [*(address.spoken for address in hello.queues), *(f"broadcast {name!r}" for name in hello.broadcasts)]
     tasks = f": tasks {', '.join(hello.tasks)}" if hello.tasks else ""
     place = where(parse_url(hello.url), hello.namespace)
@@ -18,15 +18,15 @@ def what_it_serves(plan: Plan, hello: messages.Hello) -> str:
 
 
 def _numbers(plan: Plan) -> str:
-    """Processes times coroutines, and processes times threads."""
+    """Describe the number of processes, and the coroutines and threads of each and in total."""
     least, most, orders = plan.processes, plan.most, plan.orders
     processes = f"{least} to {most} processes" if plan.scales else f"{least} process{'' if least == 1 else 'es'}"
-    each = f"{processes} of {orders.concurrency} coroutines and {orders.threads} threads"
+    each = f"{processes} with {orders.concurrency} coroutines and {orders.threads} threads"
     if most == 1:
         return each
     sums = (f"{_range(least * slots, most * slots)} {kind}" for slots, kind in _kinds(orders))
     by = f", scaled by {plan.strategy}" if plan.scales else ""
-    return f"{each}: {' and '.join(sums)} at once{by}"
+    return f"{each} each: {' and '.join(sums)} in total{by}"
 
 
 def _kinds(orders: messages.Orders) -> tuple[tuple[int, str], tuple[int, str]]:
@@ -38,6 +38,6 @@ def _range(least: int, most: int) -> str:
 
 
 def _over_all_workers(hello: messages.Hello) -> str:
-    """What holds over all workers."""
+    """Describe the limits that apply across all workers."""
     said = [f"{Address(address).spoken} by {_range(least, most)}" for address, (least, most) in sorted(hello.consumers.items())]
-    return f"; over all workers {', '.join(said)} processes" if said else ""
+    return f"; across all workers, {', '.join(said)} processes" if said else ""

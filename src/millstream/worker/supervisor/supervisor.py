@@ -1,7 +1,7 @@
-"""The supervisor: keeps worker processes running, as many as are needed, and their leases.
+"""The supervisor: keeps the wanted number of worker processes running, and renews their leases.
 
-It never imports user code, so no handler can starve it; of its problems a child tells the app's observers (``relay``).
-When a child dies its leases are given up at once, and its jobs run elsewhere within a second instead of a lease.
+It never imports user code, so no handler can starve it. A child passes its problems to the app's observers (``relay``).
+When a child dies, the supervisor gives up its leases immediately, so that its jobs run elsewhere within a second.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ log = logs.logger("millstream.worker")
 
 
 class Supervisor:
-    """Runs a Plan until a signal, or until a burst is over. It makes the parts, and tells each of them what it needs."""
+    """Runs a Plan until a signal, or until a burst is over. It creates and connects the parts of the supervisor."""
 
     def __init__(self, plan: Plan, open_broker: Callable[[messages.Hello], Awaitable[Broker]]) -> None:
         self.id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
@@ -67,12 +67,12 @@ class Supervisor:
         self.spares = Spares(orders, self.launcher, self.lives, self.stopping)
         self.team = ProcessTeam(plan, self.processes, self.children, self.stopping)
         self.services: SupervisorServices | None = None
-        """None until a child has told where the server is, and the server was reached."""
+        """None until a child has reported the server's URL and the supervisor has connected."""
         self._open_broker = open_broker
         self._opening = asyncio.Lock()
 
     async def run(self) -> Summary:
-        """Start the children, keep them until told to stop, and return how that went."""
+        """Start the children, keep them running until the worker is stopped, and return the summary."""
         self.stopping.catch_signals()
         for _ in range(self.plan.processes):
             self.processes.begin()
@@ -88,7 +88,7 @@ class Supervisor:
         return summary
 
     def _watches(self) -> Iterator[Coroutine[Any, Any, None]]:
-        """What is watched for as long as the worker runs."""
+        """The checks that run as long as the worker runs."""
         yield watch_for_wedged(self.children, self.reporter, self.relay)
         if self.plan.reload:
             yield watch_sources(self._reload)
@@ -96,7 +96,7 @@ class Supervisor:
             yield recycle(self.processes, self.stopping)
 
     def make_services(self, broker: Broker) -> SupervisorServices:
-        """What this supervisor does with its server."""
+        """Return the services that use the server."""
         return SupervisorServices(self.id, broker, self.reporter, self.team, self.launcher.totals)
 
     # -- what children say -------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class Supervisor:
                     broker = await patiently(lambda: self._open_broker(hello), deadline, self._missed)
                 except BrokerError as error:
                     if not self.stopping.begun:
-                        log.critical("the supervisor cannot reach the server: %s", error)
+                        log.critical("the supervisor cannot reach the server; the worker stops: %s", error)
                         self.stopping.stop(codes.SERVER)
                     return
                 self.services = self.make_services(broker)
@@ -146,13 +146,13 @@ class Supervisor:
         log.debug("the supervisor cannot reach the server yet: %s", error)
 
     async def _give_up(self, child: Child) -> int | None:
-        """Without a server a child holds nothing."""
+        """Give up a child's leases and return how many jobs it held. Without a server, a child holds nothing."""
         return 0 if self.services is None else await self.services.reclaimer.give_up(child)
 
     def _keeper_ended(self) -> None:
-        """Nobody renews the leases any more."""
+        """Stop the worker, because its leases are not renewed any more."""
         if not self.stopping.begun:
-            log.critical("the keeper of the leases ended; so must the worker")
+            log.critical("the service that renews leases ended unexpectedly; the worker stops")
             self.stopping.stop(codes.FAILED)
 
     # -- stopping and changing ---------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class Supervisor:
 
 
 def main() -> None:
-    """The process, with its Plan in the environment (``roles``)."""
+    """Run the supervisor process. Its Plan is in the environment (``roles``)."""
 
     async def open_broker(hello: messages.Hello) -> Broker:
         settings = AppSettings(namespace=hello.namespace, id_ttl=hello.id_ttl)

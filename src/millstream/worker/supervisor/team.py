@@ -1,4 +1,4 @@
-"""A supervisor's processes as the scaler sees them: how many, what they have to do, more of them, fewer."""
+"""A supervisor's processes as the scaler sees them: their number, their load, and how to start and end some."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from millstream.worker.supervisor.plan import Plan
 from millstream.worker.supervisor.stopping import Stopping
 
 RETIRE_SECONDS = 2.0
-"""How long a child has to say whether it goes; one whose loop stands still does not."""
+"""Maximum seconds for a child's answer to a Retire. A child whose event loop is blocked does not answer and stays."""
 
 WEIGH_SECONDS = 5.0
-"""How long the app's own strategy has to decide."""
+"""Maximum seconds for a decision of the user's strategy."""
 
 
 class StrategyFailed(Exception):
-    """The app's own strategy raised, or said nothing."""
+    """The user's strategy raised, or did not answer in time."""
 
 
 class ProcessTeam:
-    """Places, counted, begun and left. Only a child that says it has nothing in its hands is ever taken away."""
+    """Counts, starts and ends managed processes. Only a child that confirms that it holds no messages is ended."""
 
     def __init__(self, plan: Plan, processes: Processes, living: Collection[Child], stopping: Stopping) -> None:
         self._plan = plan
@@ -49,7 +49,7 @@ class ProcessTeam:
         self._weighings = 0
 
     def open(self, inspector: Inspector, changed: Callable[[], Awaitable[None]]) -> Scaler:
-        """With a server there is something to measure."""
+        """Start measuring, and return the scaler of these processes."""
         self._gauge = Gauge(inspector, time.monotonic)
         stabilizer = Stabilizer(self._spec.hysteresis, self._spec.cooldown, time.monotonic)
         return Scaler(self, self._measure, self._wanted, stabilizer, self._spec.poll, changed)
@@ -58,7 +58,7 @@ class ProcessTeam:
 
     @property
     def processes(self) -> int:
-        """That are kept, or being started."""
+        """Number of processes that are running or being started."""
         return sum(not process.left for process in self._processes.managed)
 
     @property
@@ -71,21 +71,21 @@ class ProcessTeam:
 
     @property
     def strategy(self) -> str:
-        """By which it scales, as it is written on a command line; empty: it does not scale."""
+        """The scaling strategy as written on the command line, or empty if the worker does not scale."""
         return self._plan.strategy if self._plan.scales else ""
 
     @property
     def closed(self) -> str:
-        """Why their number is not to be changed any more; empty: it may be."""
+        """Why the number of processes must not change any more, or empty if it may."""
         if self._stopping.begun:
-            return "it is stopping"
+            return "the worker is stopping"
         if self._plan.orders.burst and self.processes < self.minimum:
-            return "its burst is nearly over"
+            return "the burst is nearly over"
         return ""
 
     @property
     def addresses(self) -> list[Address]:
-        """What the children serve, and those that they found since they began."""
+        """The addresses that the children serve, including those that they discovered after their start."""
         found: dict[Address, None] = {}
         for child in self._serving():
             assert child.hello is not None
@@ -95,7 +95,7 @@ class ProcessTeam:
 
     @property
     def rates(self) -> dict[str, float]:
-        """Jobs that one process does per second, as far as that was measured."""
+        """Jobs per second of one process, by address, where measured."""
         return {} if self._gauge is None else self._gauge.rates
 
     def _serving(self) -> list[Child]:
@@ -116,7 +116,7 @@ class ProcessTeam:
             loads.append(
                 msgspec.structs.replace(
                     load,
-                    # Neither a process of ours that scaling counts nor somebody else's: it runs suspects, and ends.
+                    # Without spare processes, which only run suspects: scaling counts them neither as ours nor as others'.
                     consumers=max(0, load.consumers - _serve(load.address, spares)),
                     ours=_serve(load.address, children),
                     slots=orders.concurrency if hello is None else hello.slots.get(load.address, orders.concurrency),
@@ -143,29 +143,29 @@ class ProcessTeam:
             async with asyncio.timeout(WEIGH_SECONDS):
                 return await answer
         except TimeoutError:
-            raise StrategyFailed(f"{self._spec.own} has not said a number within {WEIGH_SECONDS:g} s") from None
+            raise StrategyFailed(f"strategy {self._spec.own} did not answer within {WEIGH_SECONDS:g} s") from None
 
     def weighed(self, word: messages.Weighed) -> None:
-        """The app's own strategy has decided."""
+        """Take the answer of the user's strategy."""
         if self._weighing is None or self._weighing[0] != word.number or self._weighing[1].done():
             return
         if word.error:
-            self._weighing[1].set_exception(StrategyFailed(f"{self._spec.own}: {word.error}"))
+            self._weighing[1].set_exception(StrategyFailed(f"strategy {self._spec.own} failed: {word.error}"))
         else:
             self._weighing[1].set_result(word.wanted)
 
     # -- more and fewer ----------------------------------------------------------------------------------------------------
 
     def grow(self, count: int) -> str:
-        """Start so many more; why not, if they were not."""
+        """Start ``count`` more processes. Return why not if that is refused, otherwise an empty string."""
         if any(process.circuit.is_open for process in self._processes.managed):
-            return "worker processes die as soon as they are started"
+            return "worker processes die right after their start"
         for _ in range(count):
             self._processes.begin()
         return ""
 
     async def shrink(self, count: int) -> int:
-        """Have so many of those that do nothing end; how many do."""
+        """End up to ``count`` idle processes, and return how many end."""
         before = self.processes
         kept = [process for process in self._processes.managed if not process.left]
         for process in [process for process in reversed(kept) if not process.serves][:count]:
@@ -180,7 +180,7 @@ class ProcessTeam:
         return before - self.processes
 
     async def _retire(self, process: ManagedProcess) -> None:
-        """Ask a child to go. It refuses if it has something in its hands by now."""
+        """Ask a child to end. It refuses if it holds messages by now."""
         child = process.child
         assert child is not None
         while not child.answers.empty():
@@ -191,7 +191,7 @@ class ProcessTeam:
                 await child.answers.get()
 
     def retiring(self, child: Child) -> None:
-        """A child goes."""
+        """Handle a child that agreed to end."""
         child.retiring = True
         for process in self._processes.managed:
             if process.child is child:
@@ -201,5 +201,5 @@ class ProcessTeam:
 
 
 def _serve(address: Address, children: Iterable[Child]) -> int:
-    """How many of these do."""
+    """Return how many of these children serve an address."""
     return sum(any(held.base == address for held, _ in child.leases) for child in children)

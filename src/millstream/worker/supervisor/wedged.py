@@ -1,4 +1,4 @@
-"""Watching for children that are wedged: whose loop has not turned for longer than any of their jobs may take."""
+"""Detects wedged children: their event loop has been blocked for longer than any of their jobs may run."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ LOOK_SECONDS = 1.0
 
 
 async def watch_for_wedged(children: Collection[Child], reporter: Reporter, relay: Relay) -> None:
-    """Kill such a child, after dumping its stacks, for ever."""
+    """Check the children periodically, log the stacks of a wedged child, and kill it."""
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         for child in list(children):
             hello = child.hello
             if hello is None or not child.longest_timeout or child.silent <= child.longest_timeout + hello.grace:
                 continue
-            wedged = f"worker process {child.pid} has not turned its loop for {child.silent:.0f} s"
+            wedged = f"the event loop of worker process {child.pid} has been blocked for {child.silent:.0f} s"
             wedged += ", longer than any job may run"
-            log.error("%s; its stacks follow", wedged)
+            log.error("%s; logging its stacks and killing it", wedged)
             relay.dismiss(child)
             reporter.tell("handler", None, WorkerCrashed(wedged), crash=True)
             await child.dump_stacks()

@@ -1,1 +1,1 @@
-"""The child processes of a supervisor: started, kept running, replaced, and cleared up after."""
+"""The child processes of a supervisor: starting, keeping running, replacing, and cleaning up."""

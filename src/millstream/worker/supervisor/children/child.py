@@ -1,4 +1,4 @@
-"""Worker processes as their supervisor sees them: started, listened to, told."""
+"""A worker process as its supervisor sees it: starting it, and exchanging messages and signals with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millstream.worker.summary import NOTHING
 from millstream.worker.supervisor.children.stacks import Stacks
 
 LAST_WORDS_SECONDS = 0.5
-"""How long a dead child's last words may take to be read."""
+"""Maximum seconds for reading the last messages of a dead child."""
 
 
 class Child:
@@ -31,26 +31,26 @@ class Child:
         self.started = time.monotonic()
         self.heard = time.monotonic()
         self.welcomed = False
-        """It was told that the supervisor is ready. Until then it waits, and says nothing after its Hello."""
+        """The supervisor has sent Ready. Until then the child waits and sends nothing after its Hello."""
         self.hello: messages.Hello | None = None
         self.served_since: float | None = None
         self.bye: messages.Bye | None = None
         self.longest_timeout = 0.0
         self.leases: set[tuple[Address, str]] = set()
         self.held: int | None = None
-        """How many jobs it held when it last said; None: it has not said yet."""
+        """Number of messages that the child held at its last beat. None before the first beat."""
         self.reported: Mapping[str, int] = NOTHING
-        """What it had settled then."""
+        """Settled outcomes at the last beat."""
         self.memory = 0
-        """Bytes it took then."""
+        """Resident bytes at the last beat."""
         self.interrupted = 0
-        """Handlers that its deadline has ended, as far as it has said."""
+        """Number of handlers that the shutdown interrupted, as last reported."""
         self.told_to_stop = False
         self.killed = False
         self.cut_off = False
-        """It was killed because the worker stops."""
+        """The child was killed while the worker was stopping."""
         self.retiring = False
-        """It was asked to go while it had nothing to do, and goes."""
+        """The idle child was asked to end, and agreed."""
         self.answers: asyncio.Queue[messages.Retiring | messages.Busy] = asyncio.Queue()
         self.writer: asyncio.StreamWriter | None = None
         self.listening: asyncio.Task[None]
@@ -65,52 +65,54 @@ class Child:
 
     @property
     def totals(self) -> Mapping[str, int]:
-        """What it settled, as far as it could say."""
+        """Settled outcomes, as last reported."""
         return self.reported if self.bye is None else self.bye.totals
 
     @property
     def silent(self) -> float:
-        """Seconds for which its loop has not turned, as far as we can tell. 0 until it is welcomed: it does not beat before."""
+        """Seconds since the last message of the child. 0 before ``welcome``, because a child sends no beats until then."""
         return time.monotonic() - self.heard if self.welcomed else 0.0
 
     def lived(self, code: int) -> float:
-        """Seconds for which it served before it ended with this code; also those in which it waited for a server."""
+        """Return the seconds for which the child served, or waited for a server, before it ended with this code."""
         if self.served_since is not None:
             return time.monotonic() - self.served_since
         return time.monotonic() - self.started if code == codes.SERVER else 0.0
 
     def was_blameless(self, held: int | None) -> bool:
-        """Whether it died of something it ran, as far as anybody knows; ``held``: how many jobs it had, None: not known."""
+        """Return whether a job may have caused the child's death. ``held``: number of jobs it held, or None if unknown."""
         return self.hello is not None and (held != 0 or self.hello.fleeting)
 
     def had_something(self, held: int | None) -> bool:
-        """Whether it had something in its hands when it ended, by what was given up, or by its own last word of what no lease
-        holds. When that is not known it had."""
+        """Return whether the child held messages when it ended. If that is unknown, return True.
+
+        ``held`` counts messages under its leases. For messages without a lease, the child's last beat decides.
+        """
         return held != 0 or (self.hello is not None and self.hello.fleeting and self.held != 0)
 
     def welcome(self) -> None:
-        """Tell it that the supervisor is ready. From now on it must show that its loop turns."""
+        """Send Ready. From now on, the child must send beats."""
         self.heard, self.welcomed = time.monotonic(), True
         self.say(messages.Ready())
 
     def say(self, word: messages.Word) -> None:
-        """Nothing happens if it has not said anything yet."""
+        """Send a message. Does nothing before the child is connected."""
         if self.writer is not None:
             messages.say(self.writer, word)
 
     def signal(self, number: int) -> None:
-        """Nothing happens if it has ended."""
+        """Send a signal. Does nothing if the child has ended."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(number)
 
     async def dump_stacks(self) -> None:
-        """Have it log where each of its threads is."""
+        """Make the child dump the stacks of all its threads."""
         self.signal(signal.SIGUSR1)
         await asyncio.sleep(0.5)
 
 
 async def spawn(orders: messages.Orders, hear: Callable[[Child, messages.Word], Awaitable[None]]) -> Child:
-    """Start one; every word it says is heard, in order."""
+    """Start a child. ``hear`` is called with each of its messages, in order."""
     ours, theirs = socket.socketpair()
     stacks: Stacks | None = None
     try:
@@ -121,7 +123,7 @@ async def spawn(orders: messages.Orders, hear: Callable[[Child, messages.Word], 
             env={**os.environ, roles.ORDERS: messages.encode_orders(orders)},
             pass_fds=(theirs.fileno(), stacks.theirs),
             stdin=asyncio.subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C in a terminal reaches us alone; we tell the children
+            start_new_session=True,  # Ctrl-C in a terminal reaches only the supervisor, which stops the children
         )
     except BaseException:
         ours.close()
@@ -160,7 +162,7 @@ async def _listen(child: Child, ours: socket.socket, hear: Callable[[Child, mess
 
 
 async def heard_out(child: Child) -> None:
-    """What a dead child said last counts. Not for ever: a process it forked may have its end of the socket."""
+    """Read the last messages of a dead child, for a limited time: a process that it forked may keep its socket open."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(child.listening, LAST_WORDS_SECONDS)
     if child.stacks is not None:

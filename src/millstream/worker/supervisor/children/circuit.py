@@ -1,36 +1,39 @@
-"""The circuit breaker of a managed process: how soon a child that died is replaced, and when no more. No I/O."""
+"""The circuit breaker of a managed process: how soon a dead child is replaced, and when not at all. No I/O."""
 
 from __future__ import annotations
 
 RESTART_SECONDS = (0.0, 0.1, 0.5, 1.0, 2.0, 5.0)
-"""Waits before a child that died is started again; longer when it dies again soon."""
+"""Seconds before a dead child is replaced, by the number of consecutive quick deaths."""
 
 SOON_SECONDS = 5.0
-"""A child that lived this long was not one that dies at once."""
+"""A child that serves for this many seconds or less before it dies counts as a quick death."""
 
 FRUITLESS = 5
-"""So many in a row that died at once, without a job in their hands, open the circuit."""
+"""Number of consecutive quick deaths of children that held no job which opens the circuit."""
 
 PROBE_SECONDS = 60.0
-"""How long a circuit stays open before one process is tried again."""
+"""Seconds for which a circuit stays open before one process is tried again."""
 
 
 class Circuit:
-    """Closed, or open since one child after another died at once.
+    """Opens after consecutive quick deaths of children.
 
-    A death counts if the child had not begun to serve, or died within SOON_SECONDS with empty hands. One that held jobs was
-    killed by a job, as far as anybody knows: that job is on its way to the dead letters, and the place is a good one.
+    A death counts if the child never served, or died within SOON_SECONDS without holding a job. If it held jobs, one of them
+    probably killed it: that job will become a dead letter, and a new process can serve.
     """
 
     def __init__(self) -> None:
         self.is_open = False
         self.fruitless = 0
-        """Children in a row that died at once without a job."""
+        """Number of consecutive quick deaths of children that held no job."""
         self._quick = 0
-        """Children in a row that died at once."""
+        """Number of consecutive quick deaths."""
 
     def died(self, lived: float, *, blameless: bool) -> bool:
-        """A child died after serving for ``lived`` seconds. ``blameless``: it died of a job. True: the circuit opens now."""
+        """Count a child that died after serving for ``lived`` seconds. ``blameless``: a job may have killed it.
+
+        Return True if the circuit opens now, or stays open.
+        """
         quick = lived <= SOON_SECONDS
         self._quick = self._quick + 1 if quick else 0
         self.fruitless = 0 if blameless or not quick else self.fruitless + 1
@@ -41,7 +44,7 @@ class Circuit:
         return self.is_open
 
     def serves(self) -> None:
-        """A child lives and has served for SOON_SECONDS."""
+        """Close the circuit, because a child has served for SOON_SECONDS."""
         self.is_open, self.fruitless, self._quick = False, 0, 0
 
     @property

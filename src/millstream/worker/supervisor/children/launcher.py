@@ -1,4 +1,4 @@
-"""The launcher: starts child processes, and clears up after each one that has ended."""
+"""The launcher: starts child processes, and cleans up after each child that has ended."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ log = logs.logger("millstream.worker")
 class Launcher:
     """Adds each child to ``living`` when it starts, and removes it when it has ended.
 
-    ``hear`` is called with every word that a child says. ``give_up`` gives up the leases of a child and returns how many jobs
-    it held, or None if that is not known.
+    ``hear`` is called with every message of a child. ``give_up`` gives up the leases of a child and returns how many jobs it
+    held, or None if that is unknown.
     """
 
     def __init__(
@@ -43,21 +43,21 @@ class Launcher:
         self._give_up = give_up
 
     def totals(self) -> dict[str, int]:
-        """What all children have settled, those that live and those that have ended."""
+        """Return the settled outcomes of all children, living and ended."""
         return self.tally.totals(self._living)
 
     async def start(self, orders: messages.Orders) -> Child:
-        """Start a child. OSError: this machine has no process, or no file, left for it."""
+        """Start a child. Raises OSError if this machine has no free processes or file descriptors."""
         child = await spawn(orders, self._hear)
         self._living.add(child)
-        if self._stopping.begun:  # while it was being started
+        if self._stopping.begun:  # stopping began while the child was being started
             self._stopping.tell(child)
         return child
 
     async def reap(self, child: Child, code: int) -> int | None:
-        """Clear up after a child that ended with this code: give up its leases, report a crash, count what it did.
+        """Clean up after a child that ended with this code: give up its leases, report a crash, add its totals.
 
-        Returns how many jobs it held, or None if that is not known.
+        Return how many jobs the child held, or None if that is unknown.
         """
         self._relay.dismiss(child)
         await heard_out(child)
@@ -73,14 +73,14 @@ class Launcher:
 
 
 def _how_it_died(child: Child, code: int, held: int | None) -> str:
-    """One line about a child that did not end as it should; empty if it did."""
+    """Describe an unexpected end of a child in one line. Empty if the end was expected."""
     if child.told_to_stop and child.hello is None and code == -signal.SIGTERM:
-        return ""  # it was told before it could listen, and had begun nothing
+        return ""  # asked to stop before it had installed its handlers and started anything
     if code < 0 or held:
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        return f"worker process {child.pid} {how}; {held or 0} jobs it held can be claimed again"
+        return f"worker process {child.pid} {how}; {held or 0} jobs that it held can be claimed again"
     if code in (codes.OK, codes.INTERRUPTED):
         return ""
     if child.hello is None and code in (codes.USAGE, codes.SERVER):
-        return ""  # a child that never served has said why, in a line of its own
+        return ""  # a child that never served has logged the reason itself
     return f"worker process {child.pid} ended with code {code}"

@@ -1,4 +1,4 @@
-"""What a worker lives for: it ends when the last of its processes has ended."""
+"""The lives of a worker's processes: the worker ends when the last one has ended."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ log = logs.logger("millstream.worker")
 
 
 class Lives:
-    """Coroutines that each keep one process running. ``failed`` is called when one of them raises."""
+    """A set of coroutines, each of which keeps one process running. ``failed`` is called when one of them raises."""
 
     def __init__(self, failed: Callable[[], object]) -> None:
         self.over = asyncio.Event()
-        """Set when the last one has ended."""
+        """Set when the last coroutine has ended."""
         self._failed = failed
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -24,7 +24,7 @@ class Lives:
         return len(self._tasks)
 
     def begin(self, life: Coroutine[Any, Any, None], ended: Callable[[], object]) -> None:
-        """Run one; ``ended`` is called when it has ended."""
+        """Run a coroutine, and call ``ended`` when it has ended."""
         task = asyncio.create_task(life)
         self._tasks.add(task)
 
@@ -32,13 +32,13 @@ class Lives:
             self._tasks.discard(task)
             ended()
             if not task.cancelled() and task.exception() is not None:
-                log.critical("a child could not be kept", exc_info=task.exception())
+                log.critical("a worker process could not be supervised; the worker stops", exc_info=task.exception())
                 self._failed()
             self.end_if_none()
 
         task.add_done_callback(lived)
 
     def end_if_none(self) -> None:
-        """Set ``over`` if none is left."""
+        """Set ``over`` if no coroutine is left."""
         if not self._tasks:
             self.over.set()

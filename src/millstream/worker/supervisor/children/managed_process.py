@@ -1,4 +1,4 @@
-"""A worker process that is kept running: one child after another, until it is not needed any more."""
+"""A worker process that is kept running: when its child dies, a new one is started, until the process is not needed."""
 
 from __future__ import annotations
 
@@ -19,29 +19,32 @@ log = logs.logger("millstream.worker")
 
 
 class Failures(Protocol):
-    """Decides what follows when children fail, for all processes of a worker together."""
+    """Decides for all processes of a worker what to do when children fail."""
 
     probing: asyncio.Lock
-    """Held while one process is tried where others died at once."""
+    """Held while one process is tried again after an open circuit."""
 
     def circuit_opened(self, code: int) -> None:
-        """The circuit of one process has opened: its children die as soon as they are started, the last one with this code."""
+        """Handle an opened circuit: the children of one process die right after their start, the last one with this code."""
         ...
 
     async def could_not_start(self, child: Child, code: int) -> bool:
-        """Return True if this child never served, and its end was dealt with. False: it counts as a death."""
+        """Return True if this child never served and its end was handled. False means that its end counts as a death."""
         ...
 
 
 class ManagedProcess:
-    """Where one child is kept. A child that dies is replaced, later and later if it dies at once, and not at all while the
-    circuit is open, but for one that is tried now and then."""
+    """Keeps one child running.
+
+    A dead child is replaced, with growing delays after quick deaths. While the circuit is open, it is not replaced, except
+    for a probe every PROBE_SECONDS.
+    """
 
     def __init__(self, orders: messages.Orders, launcher: Launcher, stopping: Stopping, failures: Failures) -> None:
         self.circuit = Circuit()
         self.child: Child | None = None
         self.left = False
-        """It is not needed any more: its child ends, and is not replaced."""
+        """The process is not needed any more: its child ends and is not replaced."""
         self._orders = orders
         self._launcher = launcher
         self._stopping = stopping
@@ -50,16 +53,16 @@ class ManagedProcess:
 
     @property
     def serves(self) -> bool:
-        """Whether its child has begun to, and has not ended."""
+        """Whether its child has connected to the server and has not ended."""
         return self.child is not None and self.child.hello is not None
 
     def leave(self) -> None:
-        """Replace the child no more."""
+        """Stop replacing the child."""
         self.left = True
         self.wake()
 
     def wake(self) -> None:
-        """Rest no longer: something has changed."""
+        """End the current pause, because the situation has changed."""
         self._woken.set()
 
     @property
@@ -67,10 +70,10 @@ class ManagedProcess:
         return self.left or self._stopping.begun
 
     async def live(self) -> None:
-        """Keep a child running until it is not needed any more, or the worker stops."""
+        """Keep a child running until the process is not needed any more, or the worker stops."""
         while not self._over:
             probing = self.circuit.is_open
-            async with self._failures.probing if probing else nullcontext():  # one process at a time is tried again
+            async with self._failures.probing if probing else nullcontext():  # only one process at a time is probed
                 if self._over:
                     return
                 child = self.child = await self._start()
@@ -93,7 +96,7 @@ class ManagedProcess:
                 await self._rest(self.circuit.pause)
 
     async def _start(self) -> Child | None:
-        """None: this machine has no process, or no file, left for it. Those that there are go on."""
+        """Start a child. Return None if this machine has no free processes or file descriptors; other children keep running."""
         try:
             return await self._launcher.start(self._orders)
         except OSError as error:
@@ -105,7 +108,7 @@ class ManagedProcess:
             self._failures.circuit_opened(code)
 
     async def _probe(self, child: Child) -> None:
-        """Wait until it has served for a while, or ended."""
+        """Wait until a child has served for SOON_SECONDS, or ended."""
         ended = asyncio.ensure_future(child.process.wait())
         try:
             while not ended.done():

@@ -1,4 +1,4 @@
-"""The worker processes that a supervisor keeps running, and what follows when their children fail."""
+"""The worker processes that a supervisor keeps running, and the reaction to failing children."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ log = logs.logger("millstream.worker")
 
 
 class Processes:
-    """Begins managed processes with the same orders, and keeps a list of those that live.
+    """Starts managed processes with the same orders, and keeps a list of them.
 
-    ``has_served`` says whether any child of this worker ever served.
+    ``has_served`` returns whether any child of this worker ever served.
     """
 
     def __init__(
@@ -42,35 +42,37 @@ class Processes:
         self._has_served = has_served
 
     def begin(self) -> ManagedProcess:
-        """Begin one more."""
+        """Start one more process."""
         process = ManagedProcess(self._orders, self._launcher, self._stopping, self)
         self.managed.append(process)
         self._lives.begin(process.live(), lambda: self.managed.remove(process))
         return process
 
     def wake(self) -> None:
-        """Let none rest any longer: something has changed."""
+        """End the pauses of all processes, because the situation has changed."""
         for process in self.managed:
             process.wake()
 
     def circuit_opened(self, code: int) -> None:
-        """Stop the worker if every circuit is open; else the other processes go on."""
+        """Stop the worker if every circuit is open. Otherwise the other processes keep running."""
         circuits = [process.circuit for process in self.managed if not process.left]
         deaths = max(circuit.fruitless for circuit in circuits)
         if all(circuit.is_open for circuit in circuits):
-            text = "worker processes die as soon as they are started: %d in a row, the last with code %d; the worker gives up"
+            text = "worker processes die right after their start: %d consecutive, the last with exit code %d; the worker stops"
             log.critical(text, deaths, code)
             self._stopping.stop(codes.SERVER if code == codes.SERVER else codes.CRASHING)
         else:
-            text = "%d worker processes in a row died as soon as they were started, the last with code %d; others go on"
+            text = (
+                "%d consecutive worker processes died right after their start, the last with exit code %d; others keep running"
+            )
             log.error(text, deaths, code)
 
     async def could_not_start(self, child: Child, code: int) -> bool:
-        """After a reload, wait for the next change. If no child ever served, stop the worker: the server is not just away."""
+        """After a reload, wait for the next change. If no child ever served, stop the worker: this is not a brief outage."""
         if child.hello is not None or code not in (codes.FAILED, codes.USAGE, codes.SERVER):
             return False
         if self._reloads.count and code != codes.SERVER:
-            log.error("the change does not work; waiting for the next one")
+            log.error("the worker could not start after the change; waiting for the next change")
             await self._reloads.next()
             return True
         if not self._has_served():

@@ -1,4 +1,4 @@
-"""Spare processes: each runs the suspects of one queue alone, and ends."""
+"""Spare processes: each runs the suspects of one queue, one at a time, and ends."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ log = logs.logger("millstream.worker")
 
 
 class Spares:
-    """One at a time. While they die as soon as they are started the next one comes later and later: suspects wait, all else
-    goes on."""
+    """Runs one spare process at a time. After quick deaths the next one starts later and later: suspects wait, and all other
+    jobs run."""
 
     def __init__(self, orders: messages.Orders, launcher: Launcher, lives: Lives, stopping: Stopping) -> None:
         self.circuit = Circuit()
@@ -31,10 +31,10 @@ class Spares:
         self._not_before = float("-inf")
 
     def isolate(self, queue: Address) -> None:
-        """Give the suspects of a queue a process of their own. Said again and again while there are any."""
+        """Start a spare process for the suspects of a queue. Called repeatedly while the queue has suspects."""
         if self._stopping.begun or self._running or time.monotonic() < self._not_before:
             return
-        log.warning("queue %r has jobs that were running when workers died: a spare process runs each alone", queue)
+        log.warning("queue %r has jobs that were running when workers died; a spare process runs each of them alone", queue)
         self._running = True
         orders = msgspec.structs.replace(self._orders, queues=[queue], burst=False, suspects_only=True)
         self._lives.begin(self._run(orders), self._ended)
@@ -57,7 +57,7 @@ class Spares:
 
     def _died(self, lived: float) -> None:
         if self.circuit.died(lived, blameless=False):
-            text = "%d spare processes in a row died as soon as they were started: jobs that must run alone wait for %g s"
+            text = "%d consecutive spare processes died right after their start; jobs that must run alone wait for %g s"
             log.error(text, self.circuit.fruitless, PROBE_SECONDS)
         self._not_before = time.monotonic() + self.circuit.pause
 

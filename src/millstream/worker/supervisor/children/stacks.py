@@ -1,4 +1,4 @@
-"""The stacks of a child process: where each of its threads is, logged as one block."""
+"""The stacks of a child process: the stack of each of its threads, logged as one block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millstream.reporting import logs
 log = logs.logger("millstream.worker")
 
 QUIET_SECONDS = 0.1
-"""A dump has no end mark: it is taken to be complete when nothing more has come for this long."""
+"""Seconds without data after which a dump counts as complete, because it has no end mark."""
 
 READ_BYTES = 65536
 
@@ -19,13 +19,13 @@ READ_BYTES = 65536
 class Stacks:
     """The supervisor's end of a pipe to which a child dumps its stacks.
 
-    The child writes a dump in many small pieces, from inside its signal handler, also while its loop is blocked. If several
-    children wrote to the log themselves, their pieces would mix.
+    The child writes a dump in many small pieces, from its signal handler, even while its event loop is blocked. If several
+    children wrote to the log directly, their pieces would mix.
     """
 
     def __init__(self) -> None:
         self.pid = 0
-        """The child's, once it is known."""
+        """The child's process id, or 0 until it is known."""
         self._ours, self.theirs = os.pipe()
         os.set_blocking(self._ours, False)
         self._pieces: list[bytes] = []
@@ -34,12 +34,12 @@ class Stacks:
         self._loop.add_reader(self._ours, self._read)
 
     def started(self, pid: int) -> None:
-        """The child has its end: ours of that is closed."""
+        """Close the supervisor's copy of the child's end, because the child has inherited it."""
         self.pid = pid
         self._close_theirs()
 
     def close(self) -> None:
-        """Log what is left; from now on nobody reads."""
+        """Log the rest and close the pipe."""
         if self._ours < 0:
             return
         self._close_theirs()
