@@ -1,4 +1,4 @@
-"""What an event bus is expected to do with an event that it hands out: the rows of docs/CONFORMANCE.md that are about that."""
+"""What an event bus is expected to do with an event that it hands out: the rows of docs/conformance.md that are about that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table in docs/CONFORMANCE.md is true: every behaviour has a standing, and what it names exists."""
+"""The table in docs/conformance.md is true: every behaviour has a standing, and what it names exists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from millstream.testing import BrokerContract
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = ROOT / "docs" / "CONFORMANCE.md"
+PAGE = ROOT / "docs" / "conformance.md"
 FOLDERS = {name: ROOT / "tests" / name for name in ("unit", "integration", "contract", "system")}
 FOLDERS["promises"] = ROOT / "src" / "millstream" / "testing" / "promises"
 
