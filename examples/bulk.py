@@ -1,4 +1,4 @@
-"""Many jobs at once, of any tasks and with any options; the refused ones are named and the rest is sent.
+"""Enqueue many jobs in one call. Refused calls are reported; all others are enqueued.
 
     python examples/bulk.py
 
@@ -15,7 +15,7 @@ from millstream import Millstream
 from millstream.errors import BulkError
 
 app = Millstream(namespace="bulk")
-mail = app.queue("mail", max_length=100_000)  # past this, enqueue raises QueueFull
+mail = app.queue("mail", max_length=100_000)  # beyond this, enqueue raises QueueFull
 
 
 @app.task(queue="mail", max_payload_bytes=1000)
@@ -25,7 +25,7 @@ async def send(to: str, subject: str = "News", express: bool = False) -> bool:
 
 async def main() -> None:
     async with app:
-        # Calls are made lazily, sent in calls of bounded size, and checked one by one.
+        # The generator is read lazily, and the calls are sent in batches.
         calls = (send.bind(f"reader{n}@example.com", express=n % 20 == 0) for n in range(10_000))
         jobs = await app.enqueue_many(calls)
         print(f"{len(jobs):,} accepted")

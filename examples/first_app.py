@@ -1,4 +1,4 @@
-"""A task, a job, a worker, a result, in one process and without a server to install.
+"""A task, a job, a worker and a result in one process, without a server to install.
 
     python examples/first_app.py
 
@@ -21,8 +21,8 @@ async def greet(name: str) -> str:
 
 async def main() -> None:
     async with app:
-        job = await greet.enqueue("world")  # accepted: from here on it will run, whatever dies
-        async with app.worker():  # elsewhere: millstream worker first_app:app
+        job = await greet.enqueue("world")  # the job is stored: it survives a crash of this process
+        async with app.worker():  # usually a separate process: millstream worker first_app:app
             print(await job.result(timeout=10))
 
 

@@ -1,4 +1,4 @@
-"""Events of one account, one at a time and in order; one that fails for good stops its account until somebody has looked at it.
+"""Handle the events of each account one at a time and in order. A dead event stops its account until the key is cleared.
 
     python examples/ordered_events.py
 
@@ -6,8 +6,8 @@ prints
 
     ann: 100, 70, 90
     bob: 5
-    stopped: bob, 3 letters
-    put back: 3
+    stopped: bob, 3 dead letters
+    replayed: 3
     bob: 5, -50, 30, 15
 """
 
@@ -34,13 +34,13 @@ overdraft = {"bob": 0}
 @movements.subscribe("ledger", on_failure="stop", retry=RetryPolicy(1, delay=0.01))
 async def book(movement: Movement, delivery: Delivery) -> None:
     if movement.account == "ann" and movement.amount == 70 and delivery.attempt == 1:
-        raise ConnectionError("the bank does not answer")  # it is tried again, and what follows of ann waits for it
+        raise ConnectionError("the bank does not answer")  # retried; ann's later events wait for the retry
     if sum(booked[movement.account]) + movement.amount < -overdraft.get(movement.account, 0):
         raise ValueError("not enough money")
     booked[movement.account].append(movement.amount)
 
 
-def told(account: str) -> str:
+def statement(account: str) -> str:
     return f"{account}: {', '.join(map(str, booked[account]))}"
 
 
@@ -51,15 +51,15 @@ async def main() -> None:
         await movements.publish_many(Movement("bob", amount) for amount in (5, -50, 30, 15))
         while len(booked["ann"]) < 3 or len(await ledger.dead.list()) < 3:
             await asyncio.sleep(0.01)
-        print(told("ann"), told("bob"), sep="\n")
+        print(statement("ann"), statement("bob"), sep="\n")
         for stopped in await ledger.stopped_keys():
-            print(f"stopped: {stopped.key.decode()}, {stopped.waiting} letters")
+            print(f"stopped: {stopped.key.decode()}, {stopped.waiting} dead letters")
 
-        overdraft["bob"] = 100  # whatever was wrong is right now
-        print(f"put back: {await ledger.clear('bob')}")
+        overdraft["bob"] = 100  # fix the cause, then clear the key
+        print(f"replayed: {await ledger.clear('bob')}")
         while len(booked["bob"]) < 4:
             await asyncio.sleep(0.01)
-        print(told("bob"))
+        print(statement("bob"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What fails is tried again; what cannot succeed ends as a dead letter, which can be read, and replayed once it can.
+"""Failed jobs are retried. A job that fails for good becomes a dead letter, which you can read, and replay after a fix.
 
     python examples/retries_and_dead_letters.py
 
@@ -27,10 +27,10 @@ class GatewayDown(Exception):
 
 @app.task(retry=RetryPolicy(5, delay=0.1, backoff="exponential", on=(GatewayDown,)))
 async def charge(card: str) -> str:
-    """Six attempts at most, the waits growing; anything but GatewayDown is not worth another one."""
+    """Make at most six attempts, with growing delays. Only GatewayDown is retried."""
     attempt = current_job().attempt
     if card == "stolen":
-        raise Reject("the card is stolen")  # dead at once
+        raise Reject("the card is stolen")  # dead immediately, without a retry
     if attempt < 3:
         raise GatewayDown("503 Service Unavailable")
     return f"charged in attempt {attempt}"
@@ -59,7 +59,7 @@ async def main() -> None:
             assert letter is not None and "TAX[country]" in letter.traceback
             print(f"{letter.reason} after {letter.attempts} attempts: {letter.error_type}: {letter.error}")
 
-        TAX["Atlantis"] = Decimal(0)  # the bug is fixed: the same job, under its old id, with all its attempts
+        TAX["Atlantis"] = Decimal(0)  # fix the bug; the replayed job keeps its id and has all its attempts again
         await app.dead.replay(task="tax")
         print(f"replayed: tax of {await job.result(timeout=10)}")
 

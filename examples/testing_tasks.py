@@ -1,8 +1,8 @@
-"""Tests of code that enqueues: ``memory://`` keeps every promise of a server inside the process, and starts none.
+"""Test code that enqueues jobs. ``memory://`` gives the guarantees of a server inside the test process, without a server.
 
     pytest examples/testing_tasks.py
 
-or, since there is no more to it than functions,
+or, because the tests are plain functions,
 
     python examples/testing_tasks.py
 
@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 
 from millstream import Millstream, RetryPolicy, current_job
 
-app = Millstream("redis://redis.example.com:6379/0", namespace="shop")  # never reached by these tests
+app = Millstream("redis://redis.example.com:6379/0", namespace="shop")  # the tests never connect to it
 
 
 @app.task(retry=RetryPolicy(3, delay=5.0))
@@ -38,7 +38,7 @@ async def place_order(order: int) -> str:
 
 
 def in_memory(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """Run a coroutine with everything the app does kept in memory, empty at the start."""
+    """Run an async test with the app's data in memory. Each test starts empty."""
 
     def run() -> None:
         async def body() -> None:
@@ -64,14 +64,14 @@ async def test_placing_an_order_twice_ships_it_once() -> None:
 
 
 @in_memory
-async def test_shipping_survives_a_silent_warehouse() -> None:
+async def test_shipping_is_retried_when_the_warehouse_does_not_answer() -> None:
     quick = ship.options(retry=ship.retry.replace(delay=0.0))
     async with app.worker():
         job = await quick.enqueue(7)
         assert await job.result(timeout=5) == "order 7 shipped"
 
 
-def test_a_task_is_a_function_all_the_same() -> None:
+def test_a_task_can_be_called_like_a_function() -> None:
     assert label(7) == "SHOP-0007"
 
 

@@ -1,12 +1,12 @@
 """A worker inside a web application: it starts and stops with the application, in the same event loop.
 
-``web`` is a plain ASGI application, so that any ASGI server can serve it: ``uvicorn web_app:web``. With FastAPI or Starlette
-it is ``async with app.worker(): yield`` in the application's own lifespan. The same tasks can move to processes of their own
-at any time: leave the worker out here and start ``millstream worker web_app:app`` there.
+``web`` is a plain ASGI application, so any ASGI server can run it: ``uvicorn web_app:web``. With FastAPI or Starlette, put
+``async with app.worker(): yield`` into the application's lifespan. To move the tasks to separate processes later, remove the
+worker here and start ``millstream worker web_app:app``.
 
     python examples/web_app.py
 
-plays the server for two requests and prints
+acts as the ASGI server for two requests and prints
 
     202 accepted
     welcome mail to ada
@@ -28,7 +28,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 @asynccontextmanager
 async def resources(app: Millstream) -> AsyncIterator[dict[str, str]]:
-    """What handlers share: opened when a worker starts, closed when it stops."""
+    """Resources that handlers share: opened when a worker starts, closed when it stops."""
     yield {"sender": "welcome mail"}
 
 
@@ -53,7 +53,7 @@ async def web(scope: Message, receive: Receive, send: Send) -> None:
 
 
 async def lifespan(receive: Receive, send: Send) -> None:
-    """The worker lives from start-up to shutdown."""
+    """Run the worker from startup to shutdown."""
     await receive()
     async with app, app.worker():
         await send({"type": "lifespan.startup.complete"})
@@ -66,7 +66,7 @@ async def respond(send: Send, status: int, body: Message) -> None:
     await send({"type": "http.response.body", "body": json.dumps(body).encode()})
 
 
-# --- what an ASGI server does, as far as this example needs it ---
+# --- a minimal ASGI server for this example ---
 
 
 async def main() -> None:

@@ -1,7 +1,7 @@
-"""Django, Flask, scripts: code without an event loop uses the ``_sync`` twin of every verb that others await.
+"""Django, Flask, scripts: code without an event loop uses the ``_sync`` version of each async method.
 
-The worker is a process of its own. ``--burst`` lets it end when there is nothing left to do; without it, it serves until it is
-stopped.
+The worker is a separate process. With ``--burst`` it exits when no job is ready or running. Without it, the worker runs until
+it is stopped.
 
     python examples/without_asyncio.py
 
@@ -28,18 +28,18 @@ def send_report(report: int, customers: list[str]) -> str:
 
 
 def view(report: int) -> str:
-    """What a view does: enqueue, and answer at once."""
+    """A view: enqueue the job and respond immediately."""
     return send_report.enqueue_sync(report, ["ada", "grace", "ken"]).id
 
 
 def main() -> None:
-    job = send_report.job(view(7))  # another request, perhaps in another process, knows the id alone
+    job = send_report.job(view(7))  # a later request, maybe in another process, needs only the id
     print(f"report 7 is {job.status_sync()}")
 
     later = send_report.options(delay=3600).enqueue_sync(8, ["barbara"])
 
     worker = [sys.executable, "-m", "millstream", "worker", "without_asyncio:app", "--burst"]
-    here = str(Path(__file__).parent)  # in a terminal you would start it where the module is
+    here = str(Path(__file__).parent)  # in a terminal, start the worker in the module's folder
     subprocess.run(worker, env={**os.environ, "PYTHONPATH": here}, check=True, capture_output=True)
     print(job.result_sync(timeout=10))
 
