@@ -85,7 +85,7 @@ def test_a_bench_that_is_stopped_leaves_neither_keys_nor_workers(server: Server,
 def test_a_row_that_does_not_exist_is_a_usage_error() -> None:
     done = millstream("bench", "--rows", "drain,nonsense", url="")
     assert done.returncode == 2
-    assert done.stderr == f"millstream: there is no row 'nonsense': there are {', '.join(ROWS)}\n"
+    assert done.stderr == f"millstream: there is no row 'nonsense'; the rows are {', '.join(ROWS)}\n"
 
 
 def test_what_cannot_be_measured_is_told_in_one_line() -> None:

@@ -67,7 +67,7 @@ def test_a_broadcast_outlives_its_server_and_goes_on_where_it_was(server: Server
     broadcasts.prices.publish_many_sync(range(10))
     ledger.until_ended(10)
     server.kill()
-    eventually(lambda: "the server is away" in worker.log, "the worker to notice")
+    eventually(lambda: "the server is unreachable" in worker.log, "the worker to notice")
     server.start()
     broadcasts.prices.publish_many_sync(range(10, 20))
     ledger.until_ended(20)

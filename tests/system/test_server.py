@@ -70,7 +70,7 @@ def test_a_server_that_was_killed_and_comes_back_loses_nothing_and_makes_no_job_
     gate.touch()
     everything_ran_once(ledger, wanted + Counter(["after"]))
     for worker in pair:
-        says_once(worker, "the server is away")
+        says_once(worker, "the server is unreachable")
         says_once(worker, "the server is back")
 
 

@@ -44,7 +44,7 @@ def test_three_bad_ones_in_the_middle_of_ten_thousand_are_named_and_the_others_a
             for number, bad in BAD.items():
                 error = outcomes[number]
                 assert isinstance(error, TypeError)
-                assert "topic 'numbers' takes int" in str(error) and f"it was {bad!r}" in str(error)
+                assert "topic 'numbers' takes int" in str(error) and f"the value was {bad!r}" in str(error)
             assert all(isinstance(outcomes[number], str) for number in GOOD)
             with pytest.raises(BulkError) as raised:
                 await topic.publish_many([1, "a word"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]

@@ -202,7 +202,7 @@ def test_a_burst_outlives_a_restart_of_the_server(ledger: Ledger, gate: Path, wo
     server.kill()
     gate.touch()
     ledger.until_ended(4)
-    eventually(lambda: "the server is away" in worker.log, "the worker to miss its server")
+    eventually(lambda: "the server is unreachable" in worker.log, "the worker to miss its server")
     server.start()
     assert worker.wait() == 0
     assert (totals()["done"], state().ready) == (20, 0)
@@ -216,7 +216,7 @@ def test_a_burst_waits_for_what_runs_elsewhere_also_while_the_server_is_away(
     ledger.until_started()
     burst = workers.start("--burst", "--queue", "default")
     server.kill()
-    eventually(lambda: "the server is away" in burst.log, "the burst to miss its server")
+    eventually(lambda: "the server is unreachable" in burst.log, "the burst to miss its server")
     server.start()
     eventually(lambda: "the server is back" in burst.log, "the burst to be back")
     assert burst.code is None

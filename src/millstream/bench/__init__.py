@@ -1,16 +1,16 @@
-"""Measures Millstream, wherever it is installed: ``millstream bench``.
+"""The benchmark of an installed Millstream: ``millstream bench``.
 
-    run.py         some rows, some rounds of them, and what was found
-    rows.py        what is measured, in which unit
-    judge.py       one row at a time, in a namespace of its own, and whether every job was handled exactly once
-    tasks.py       the app whose jobs are measured: its handlers mark what they handle
-    callers.py     who enqueues
-    tally.py       what the handlers marked, in memory that the processes share
-    workers.py     real worker processes, and what they weigh
+    run.py         runs several rows in several rounds
+    rows.py        the rows: what is measured, and in which unit
+    judge.py       measures one row in its own namespace, and checks that every job was handled exactly once
+    tasks.py       the app whose jobs are measured; its handlers mark the jobs they handle
+    callers.py     enqueues and publishes
+    tally.py       the marks of the handlers, in memory shared by the processes
+    workers.py     real worker processes and their memory
     drain.py       the clock of a row that empties a queue
-    sizes.py       how many jobs a row takes
-    figures.py     what a measurement found
-    machine.py     on what it was measured
+    sizes.py       the number of jobs of a row
+    figures.py     the result of a measurement
+    machine.py     the machine it was measured on
 
-The contest with other libraries, ``make bench`` in the repository, stands on the same rows, tally, workers and clock.
+The comparison with other libraries, ``make bench`` in the repository, uses the same rows, tally, workers and clock.
 """

@@ -1,4 +1,4 @@
-"""Who enqueues or publishes: in bulk, 100 at once, one by one, or one job at a time through a worker that waits for it."""
+"""Callers that enqueue or publish: in bulk, 100 concurrently, one after another, or one at a time to an idle worker."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ CHUNK = 10_000
 """Jobs per bulk call."""
 
 SAMPLE = 10
-"""Jobs of each bulk call that are looked at afterwards."""
+"""Number of jobs of each bulk call that are checked afterwards."""
 
 WARM_UP = 20
-"""Jobs of the latency row that are not counted, while connections and caches are made."""
+"""Number of jobs at the start of the latency row that are not counted: they fill connections and caches."""
 
 PAUSE_SECONDS = (0.005, 0.025)
-"""Between two jobs of the latency row, at least and at most: long enough for the system to fall idle."""
+"""Minimum and maximum pause between two jobs of the latency row: long enough for the system to become idle."""
 
 LOOK_SECONDS = 0.0005
-"""Between two looks whether the job has started."""
+"""Interval between checks whether the job has started."""
 
 LOST_SECONDS = 20.0
-"""That one job may take to start before the row is given up."""
+"""How long a job may take to start before the row fails."""
 
 
 class Sent(NamedTuple):
-    """What a caller did."""
+    """Number of jobs sent by a caller, and the time it took."""
 
     jobs: int
     seconds: float
 
 
 class Callers:
-    """Sends numbers by the verbs of an app that is open. The clock of a timed verb starts when it is called."""
+    """Sends numbers with the methods of an open app. The clock of a timed method starts when it is called."""
 
     def __init__(
         self, send: Callable[[int], Awaitable[Any]], send_many: Callable[[Sequence[int]], Awaitable[list[Any]]]
@@ -48,7 +48,7 @@ class Callers:
         self._send_many = send_many
 
     async def fill(self, jobs: int, *, first: int = 0) -> list[Any]:
-        """Send so many, not timed; some of them, as the app gave them."""
+        """Send ``jobs`` jobs, not timed. Return a sample of the sent jobs."""
         sample: list[Any] = []
         for start in range(first, first + jobs, CHUNK):
             sent = await self._send_many(range(start, min(first + jobs, start + CHUNK)))
@@ -56,7 +56,7 @@ class Callers:
         return sample
 
     async def bulk(self, seconds: float) -> Sent:
-        """One call for many."""
+        """Send in bulk calls for ``seconds``."""
         before, sent = perf_counter(), 0
         while perf_counter() - before < seconds:
             await self._send_many(range(sent, sent + CHUNK))
@@ -64,7 +64,7 @@ class Callers:
         return Sent(sent, perf_counter() - before)
 
     async def concurrent(self, seconds: float) -> Sent:
-        """Many callers at once, each one job after the other."""
+        """Send from CONCURRENCY concurrent callers, each one job after another, for ``seconds``."""
         before = perf_counter()
         numbers = _until(before + seconds)
 
@@ -79,7 +79,7 @@ class Callers:
         return Sent(sent, perf_counter() - before)
 
     async def sequential(self, seconds: float) -> Sent:
-        """One caller."""
+        """Send from one caller, one job after another, for ``seconds``."""
         before, sent = perf_counter(), 0
         for number in _until(before + seconds):
             await self._send(number)
@@ -87,7 +87,7 @@ class Callers:
         return Sent(sent, perf_counter() - before)
 
     async def latencies(self, seconds: float, starts: memoryview[float]) -> list[float]:
-        """Seconds from before the call that enqueues to the first line of the handler, one job at a time."""
+        """Return the seconds from before each enqueue to the first line of its handler, one job at a time."""
         found: list[float] = []
         end = float("inf")
         for number in range(len(starts)):
@@ -99,7 +99,7 @@ class Callers:
             await self._send(number)
             while not starts[number]:
                 if perf_counter() - before > LOST_SECONDS:
-                    raise RowFailed(f"job {number} has not started within {LOST_SECONDS:.0f} s")
+                    raise RowFailed(f"job {number} did not start within {LOST_SECONDS:.0f} s")
                 await asyncio.sleep(LOOK_SECONDS)
             found.append(starts[number] - before)
             await asyncio.sleep(random.uniform(*PAUSE_SECONDS))

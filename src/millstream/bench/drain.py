@@ -1,4 +1,4 @@
-"""The clock of a row that empties a queue. It starts when some jobs have been handled, so that starting up is not counted."""
+"""The clock of a row that empties a queue. It starts when a share of the jobs is handled, so that startup is not counted."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from millstream.bench.tally import Tally
 from millstream.bench.workers import Workers
 
 HEAD = 0.05
-"""Share of the jobs that is handled before the clock starts: connections and caches are made with them."""
+"""Share of the jobs handled before the clock starts. They fill connections and caches."""
 
 START_SECONDS = 45.0
-"""In which a worker has to handle its first job."""
+"""How long a worker may take to handle its first job."""
 
 STALL_SECONDS = 12.0
-"""After which what is not handled counts as lost."""
+"""After this long without progress, the remaining jobs count as lost."""
 
 LOOK_SECONDS = 0.005
-"""Between two looks at the tally."""
+"""Interval between reads of the tally."""
 
 
 def watch(tally: Tally, workers: Workers, head: float = HEAD) -> tuple[int, float]:
-    """Jobs and seconds from when ``head`` of the jobs was handled until all were, or until nothing more was.
+    """Return the number of jobs and the seconds from the moment when the share ``head`` was handled to the last job.
 
-    RowFailed if not even half of them were.
+    Raises RowFailed if less than half of the jobs were handled.
     """
     before, handled, counting = perf_counter(), 0, False
     seen, moved, look = 0, before, before
@@ -44,7 +44,9 @@ def watch(tally: Tally, workers: Workers, head: float = HEAD) -> tuple[int, floa
                 seen, moved = count, now
             elif now - moved > (STALL_SECONDS if count else START_SECONDS):
                 if count < tally.jobs / 2:
-                    raise RowFailed(f"nothing more handled at {count:,} of {tally.jobs:,} jobs; {workers.said()}")
+                    raise RowFailed(
+                        f"no progress after {count:,} of {tally.jobs:,} jobs; output of the workers: {workers.said()}"
+                    )
                 return count - handled, moved - before
         time.sleep(LOOK_SECONDS)
     return tally.jobs - handled, perf_counter() - before

@@ -1,4 +1,4 @@
-"""What a measurement found."""
+"""The result of a measurement."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from millstream.errors import MillstreamError
 
 
 class RowFailed(MillstreamError):
-    """A row could not be run; the message says why, a dead worker's last words included."""
+    """A row could not be run. The message says why, and includes the last output of a dead worker."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One row in one round."""
+    """The result of one row in one round."""
 
     value: float
-    """In the row's unit."""
+    """The figure, in the unit of the row."""
     jobs: int
     seconds: float
     exact: bool
-    """Whether every job was handled, and none twice."""
+    """Whether every job was handled exactly once."""
     note: str = ""
-    """What is not exact."""
+    """Why the row is not exact, or empty."""
     more: dict[str, float] = field(default_factory=dict[str, float])
-    """Further figures of the row: p99, or the memory of a worker's other processes."""
+    """Additional figures of the row: p99, or the memory of a worker's other processes."""
 
     def as_json(self) -> dict[str, Any]:
-        """All of it."""
+        """Return all fields."""
         return asdict(self)
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float:
-    """The value that so many of a hundred do not exceed."""
+    """Return the percentile of sorted values."""
     return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * percent // 100) - 1))]

@@ -1,4 +1,4 @@
-"""The judge: one row at a time, in a namespace that is emptied after it, and whether every job was handled exactly once."""
+"""The judge: measures one row at a time in a namespace of its own, and checks that every job was handled exactly once."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ from millstream.worker.child.process import loop_factory
 T = TypeVar("T")
 
 SETTLE_SECONDS = 10.0
-"""For the last acknowledgements after the last job was handled."""
+"""How long the last outcomes may take to be settled after the last job was handled."""
 
 BYTES_FIRST = 1_000
-"""Jobs of the memory row that are not counted: they bring what is there once (scripts, groups, registries)."""
+"""Number of jobs of the memory row that are not counted: they create what exists once (scripts, groups, registries)."""
 BYTES_JOBS = 20_000
 
 REST_SECONDS = 0.7
-"""In which the server finishes resizing its tables, and a worker becomes idle."""
+"""Time for the server to finish resizing its tables, and for a worker to become idle."""
 
 LATENCY_JOBS = 20_000
-"""That the latency row has room for."""
+"""Maximum number of jobs of the latency row."""
 
 TOPICS = {"event": "events", "batch": "batches", "publish": "events"}
-"""By kind of handler: which topic a row is about."""
+"""The topic of a row, by its kind of handler."""
 
 MB = 1_000_000
 
 
 class Judge:
-    """Measures Millstream on one server, in a namespace that nobody else uses and that is gone afterwards.
+    """Measures Millstream on one server, in a unique namespace that is deleted afterwards.
 
-    Entering it raises BrokerError if the server cannot be reached or will not serve us.
+    Entering it raises BrokerError if the server is unreachable or refuses access.
     """
 
     def __init__(self, url: str) -> None:
@@ -80,7 +80,7 @@ class Judge:
             self._sandbox.erase()
 
     def measure(self, row: Row, *, jobs: int, seconds: float) -> Measured:
-        """RowFailed if it cannot be run. ``jobs`` is for rows that drain, ``seconds`` for the others."""
+        """Measure one row: with ``jobs`` jobs if it drains a queue, for ``seconds`` otherwise. Raises RowFailed."""
         try:
             match row.way:
                 case "drain":
@@ -103,14 +103,14 @@ class Judge:
             sample = self._call(row, lambda callers: callers.fill(jobs))
             waiting = self._state(row).ready
             if waiting != jobs:
-                raise RowFailed(f"{jobs:,} jobs were enqueued and {waiting:,} wait")
+                raise RowFailed(f"{jobs:,} jobs were enqueued, but {waiting:,} are waiting")
             with course.workers(self._queue(row)) as workers:
                 counted, took = watch(course.tally, workers)
                 wrong = course.tally.wrong() or self._unsettled(row, jobs) or (self._unkept(sample) if row.results else "")
             return Measured(counted / took, jobs, took, not wrong, wrong)
 
     def _unsettled(self, row: Row, jobs: int) -> str:
-        """What the server still holds that it should not, or does not that it should, once there was time."""
+        """Return how the server's counts differ from what they should be after SETTLE_SECONDS, or an empty string."""
         deadline = perf_counter() + SETTLE_SECONDS
         while True:
             state = self._state(row)
@@ -126,7 +126,7 @@ class Judge:
         single = {"concurrent": Callers.concurrent, "sequential": Callers.sequential}
         sent = self._call(row, lambda callers: single.get(row.name, Callers.bulk)(callers, seconds))
         waiting = self._state(row).ready
-        note = "" if waiting == sent.jobs else f"{sent.jobs:,} enqueued, {waiting:,} wait"
+        note = "" if waiting == sent.jobs else f"{sent.jobs:,} enqueued, {waiting:,} waiting"
         return Measured(sent.jobs / sent.seconds, sent.jobs, sent.seconds, not note, note)
 
     def _latency(self, row: Row, seconds: float) -> Measured:
@@ -149,7 +149,7 @@ class Judge:
         time.sleep(REST_SECONDS)
         used = self._sandbox.used_memory() - first
         waiting = self._state(row).ready
-        note = "" if waiting == BYTES_FIRST + BYTES_JOBS else f"{BYTES_FIRST + BYTES_JOBS:,} enqueued, {waiting:,} wait"
+        note = "" if waiting == BYTES_FIRST + BYTES_JOBS else f"{BYTES_FIRST + BYTES_JOBS:,} enqueued, {waiting:,} waiting"
         return Measured(used / BYTES_JOBS, BYTES_JOBS, perf_counter() - before, not note, note)
 
     def _rss(self, row: Row) -> Measured:
@@ -181,25 +181,25 @@ class Judge:
         return cast("AsyncTask[[int], int | None]", self._app.tasks["echo" if row.results else row.handler])
 
     def _queue(self, row: Row) -> str:
-        """Where its jobs or events are claimed."""
+        """Return the address at which the jobs or events of a row are claimed."""
         topic = TOPICS.get(row.handler)
         return self._task(row).settings.queue if topic is None else Address.of_group(topic, GROUP)
 
     async def _name(self) -> str:
-        """The server's name and version."""
+        """Return the server's name and version."""
         return (await self._app.broker()).capabilities.server
 
     def _state(self, row: Row) -> QueueState:
         return self._run(lambda: self._app.inspector.queue(self._queue(row)))
 
     def _unkept(self, sample: Sequence[Job[Any]]) -> str:
-        """Whether results are kept, as far as some of them tell."""
+        """Check in a sample that results were stored. Return what is wrong, or an empty string."""
 
         async def kept() -> int:
             return [await job.status() for job in sample].count("done")
 
         found = self._run(kept)
-        return "" if found == len(sample) else f"{found} of {len(sample)} results kept"
+        return "" if found == len(sample) else f"only {found} of {len(sample)} results were stored"
 
     def _run(self, do: Callable[[], Awaitable[T]]) -> T:
         async def inside() -> T:
@@ -210,7 +210,7 @@ class Judge:
 
 
 class _Course:
-    """What one measurement with workers runs in: its tally and its workers."""
+    """The environment of one measurement with workers: a folder, a tally and the workers."""
 
     def __init__(self, url: str, namespace: str, jobs: int) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="millstream-bench-")
@@ -226,12 +226,13 @@ class _Course:
 
     @contextmanager
     def starts(self) -> Iterator[memoryview[float]]:
-        """When each job started, by the clock of ``perf_counter``, which is one for all processes of a machine; 0: not yet."""
+        """Yield the start time of each job by ``perf_counter``, a clock that all processes of a machine share. 0 means not
+        started."""
         with mapped(str(self.tally.folder / STARTS)) as file, memoryview(file) as raw, raw.cast("d") as starts:
             yield starts
 
     def workers(self, queue: str) -> Workers:
-        """A worker of a queue, as anyone would start it."""
+        """Start a worker for a queue with the usual command."""
         what = ("millstream.bench.tasks:app", "--queue", queue, "--concurrency", str(CONCURRENCY))
         command = [sys.executable, "-m", "millstream", "worker", *what]
         return Workers([command], self._environment, Path(self._folder.name))

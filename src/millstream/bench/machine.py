@@ -1,4 +1,4 @@
-"""On what it was measured."""
+"""Description of the machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def machine() -> dict[str, Any]:
-    """This machine, for a reader who compares."""
+    """Return the facts about this machine that matter for comparing figures."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "processor": _processor(),

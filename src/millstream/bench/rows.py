@@ -1,4 +1,4 @@
-"""The rows: what is measured, in which unit, and what counts as better."""
+"""The rows: what is measured, in which unit, and whether more is better."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Way = Literal["drain", "enqueue", "latency", "bytes", "rss"]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One thing that is measured."""
+    """One measured quantity."""
 
     name: str
     title: str
@@ -26,7 +26,7 @@ class Row:
 
     @property
     def more_is_better(self) -> bool:
-        """Of rates; of times and of memory less is."""
+        """True for rates, False for times and memory."""
         return self.way in ("drain", "enqueue")
 
 
@@ -48,16 +48,16 @@ ROWS = (
 
 
 def select(names: str, rows: Sequence[Row] = ROWS) -> list[Row]:
-    """Rows by their names or the beginnings of these, comma-separated. UsageError names the one that is not there."""
+    """Return the rows with these comma-separated names or prefixes of names. Raises UsageError for an unknown name."""
     wanted: list[Row] = []
     for name in (name.strip() for name in names.split(",")):
         found = [row for row in rows if row.name == name] or [row for row in rows if name and row.name.startswith(name)]
         if not found:
-            raise UsageError(f"there is no row {name!r}: there are {listed(rows)}")
+            raise UsageError(f"there is no row {name!r}; the rows are {listed(rows)}")
         wanted += found
     return [row for row in rows if row in wanted]
 
 
 def listed(rows: Iterable[Row]) -> str:
-    """Their names."""
+    """Return the names of rows, separated by commas."""
     return ", ".join(row.name for row in rows)

@@ -1,4 +1,4 @@
-"""A run: some rows, some rounds of them, and what was found."""
+"""A run of several rows in several rounds."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ from millstream.bench.sizes import Sizes
 
 @dataclass
 class Found:
-    """What the rounds of one row found."""
+    """The results of all rounds of one row."""
 
     row: Row
     rounds: list[Measured] = field(default_factory=list[Measured])
     failures: list[str] = field(default_factory=list[str])
 
     def values(self, figure: str = "") -> list[float]:
-        """One per round: the row's value, or one of its further figures."""
+        """Return one value per round: the main figure, or the named additional figure."""
         return [each.more[figure] if figure else each.value for each in self.rounds]
 
     def median(self, figure: str = "") -> float | None:
-        """None if the row could not be run."""
+        """Return the median over the rounds, or ``None`` if the row could not be run."""
         values = self.values(figure)
         return median(values) if values else None
 
     @property
     def wrong(self) -> list[str]:
-        """Why it is not to be believed: what failed, and what was not exact."""
+        """Why the figures are not reliable: failures, and rounds that were not exact."""
         return self.failures + [each.note for each in self.rounds if not each.exact]
 
 
 def measure(judge: Judge, rows: Sequence[Row], *, rounds: int, seconds: float, told: Callable[[int, str], None]) -> list[Found]:
-    """Round after round; ``told`` hears how many rows are over since its last call, and which is next.
+    """Measure all rows, round after round. ``told`` receives the number of rows finished since its last call, and the name of
+    the current row.
 
-    A row that cannot be run is written down, and the others go on.
+    A row that cannot be run is recorded as a failure, and the other rows continue.
     """
     sizes = Sizes(judge.measure, seconds)
     found = {row.name: Found(row) for row in rows}

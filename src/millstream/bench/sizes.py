@@ -1,4 +1,4 @@
-"""How many jobs a row takes to run for so many seconds, found by short probes."""
+"""Finds the number of jobs with which a row runs for the wanted time, by short probes."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from millstream.bench.figures import Measured
 from millstream.bench.rows import ROWS, Row
 
 FIRST = 500
-"""Jobs in the first probe."""
+"""Number of jobs of the first probe."""
 
 PROBE_SECONDS = 0.4
-"""What a probe has to take to be believed,"""
+"""Duration that a probe aims at. A probe of half this duration is accepted."""
 PROBES = 3
-"""and how many of them there are at most."""
+"""Maximum number of probes."""
 
 PER_PROCESS = 500
-"""Jobs per worker process that a row with many of them has at least: what they hold before the clock starts is a small part."""
+"""Minimum number of jobs per worker process in a row with many processes. With fewer, the jobs claimed before the clock starts
+would be a large part."""
 
 TOGETHER = 1.5
-"""How many times faster than one process many are taken to be."""
+"""Assumed speedup of many processes over one process."""
 
 
 class Measure(Protocol):
-    """Runs a row once: with so many jobs if it drains, for so long if not."""
+    """Runs a row once: with ``jobs`` jobs if it drains a queue, else for ``seconds``."""
 
     def __call__(self, row: Row, *, jobs: int, seconds: float) -> Measured: ...
 
 
 class Sizes:
-    """What the probes of one contender found, by row."""
+    """Rates found by the probes of one contender, by row."""
 
     def __init__(self, measure: Measure, seconds: float, *, fixed: int | None = None) -> None:
         self._measure = measure
@@ -38,7 +39,8 @@ class Sizes:
         self._rates: dict[str, float] = {}
 
     def jobs(self, row: Row) -> int:
-        """A whole number of hundreds. 0 for rows that run by the clock. RowFailed if the probe could not be run."""
+        """Return the number of jobs for a row, in hundreds; 0 for a row that runs for a time. Raises RowFailed if the probe
+        fails."""
         if row.way != "drain":
             return 0
         if self._fixed is not None:
@@ -48,7 +50,7 @@ class Sizes:
         return self._sized(self._rate(row))
 
     def learn(self, row: Row, measured: Measured) -> None:
-        """A measured round is the best probe for the next one, unless something else slowed it down."""
+        """Use a measured round as the probe for the next round, unless an earlier one was faster."""
         if row.way == "drain":
             self._rates[row.name] = max(measured.value, self._rates.get(row.name, 0.0))
 

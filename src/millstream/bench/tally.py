@@ -1,7 +1,7 @@
-"""The tally of a row: a folder in which worker processes mark what they handled, and from which the judge reads it.
+"""The tally of a row: a folder in which worker processes mark the jobs they handled, for the judge to read.
 
-One byte per job in a file that all processes map, so that marking needs no server and no lock, and a job handled twice
-shows. Worker processes write, the judge reads.
+The marks are one byte per job in a file that all processes map into memory. So marking needs no server and no lock, and a job
+that was handled twice is visible. Worker processes write, the judge reads.
 """
 
 from __future__ import annotations
@@ -11,26 +11,27 @@ import os
 from pathlib import Path
 
 SAMPLE = 1_000
-"""How many jobs stand for all when the judge asks, every few milliseconds, how far it has come."""
+"""Size of the sample with which the judge estimates the progress every few milliseconds."""
 
 MARKS, STARTS, OPEN, UP = "marks", "starts", "open", "up-"
-"""The files: a byte per job, when each started, that the gate is open, and one for every process that has a job."""
+"""File names: one byte per job, the start time of each job, a flag that the gate is open, and the prefix of the file of each
+process that has a job."""
 
 
 def mapped(path: str) -> mmap.mmap:
-    """The file as memory shared with every process that maps it."""
+    """Map a file into memory shared with all processes that map it."""
     with open(path, "r+b") as file:
         return mmap.mmap(file.fileno(), 0)
 
 
 def say_up(folder: str) -> None:
-    """In a worker process: leave its id with the judge."""
+    """Register the pid of this worker process for the judge."""
     with open(os.path.join(folder, f"{UP}{os.getpid()}"), "w"):
         pass
 
 
 class Tally:
-    """The judge's side: a fresh folder, and what is marked in it."""
+    """The judge's view of a fresh folder and the marks in it."""
 
     def __init__(self, folder: Path, jobs: int) -> None:
         self.folder = folder
@@ -43,24 +44,24 @@ class Tally:
 
     @property
     def share(self) -> float:
-        """About how much of it is handled, from 0 to 1."""
+        """Estimated share of handled jobs, from 0 to 1."""
         sample = self._marks[0 : self.jobs : self._stride]
         return 1.0 - sample.count(0) / len(sample)
 
     @property
     def complete(self) -> bool:
-        """Whether every job has been handled. Jobs known to be handled are not looked at again."""
+        """Whether every job has been handled. Jobs known to be handled are not checked again."""
         self._next = self._marks.find(b"\0", self._next)
         if self._next < 0:
             self._next = self.jobs
         return self._next == self.jobs
 
     def count(self) -> int:
-        """How many jobs have been handled."""
+        """Return the number of handled jobs."""
         return self.jobs - self._marks[:].count(0)
 
     def wrong(self) -> str:
-        """What is not exact, in words; nothing if every job was handled, and none twice."""
+        """Return why the row is not exact, or an empty string if every job was handled exactly once."""
         marks = self._marks[:]
         once, never = marks.count(1), marks.count(0)
         often = self.jobs - once - never
@@ -69,13 +70,13 @@ class Tally:
         )
 
     def processes(self) -> list[int]:
-        """The ids of the processes that said they had a job."""
+        """Return the pids of the processes that registered."""
         return [int(path.name.removeprefix(UP)) for path in self.folder.glob(f"{UP}*")]
 
     def open_gate(self) -> None:
-        """Let the handlers that wait at the gate go."""
+        """Release the handlers that wait at the gate."""
         (self.folder / OPEN).touch()
 
     def close(self) -> None:
-        """Unmap it."""
+        """Unmap the marks."""
         self._marks.close()

@@ -1,6 +1,6 @@
-"""The app whose jobs are measured. Each handler marks its job in the tally; that costs it some 60 ns.
+"""The app whose jobs are measured. Each handler marks its job in the tally, which takes about 60 ns.
 
-Worker processes import it, and their memory is measured: it imports next to nothing.
+Worker processes import this module, and their memory is measured, so it imports very little.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from millstream.bench.tally import MARKS, STARTS, mapped, say_up
 from millstream.events.batch import Batch
 
 URL, NAMESPACE, TALLY = "MILLSTREAM_BENCH_URL", "MILLSTREAM_BENCH_NAMESPACE", "MILLSTREAM_BENCH_TALLY"
-"""How a worker process is told where it works."""
+"""Environment variables that configure a worker process."""
 
 CONCURRENCY = 100
 BATCH = 500
@@ -24,41 +24,41 @@ IO_SECONDS = 0.01
 RESULT_TTL = 600.0
 
 _folder = os.environ.get(TALLY, "")
-# without a tally there is nothing to handle, but jobs can be enqueued
+# Without a tally no job can be handled, but jobs can be enqueued.
 _marks = mapped(os.path.join(_folder, MARKS)) if _folder else mmap.mmap(-1, 1)
 _starts = memoryview(mapped(os.path.join(_folder, STARTS)) if _folder else mmap.mmap(-1, 8)).cast("d")
 
 
 async def noop(number: int) -> None:
-    """Nothing."""
+    """Do nothing."""
     _marks[number] += 1
 
 
 async def echo(number: int) -> int:
-    """Nothing, with a result to keep."""
+    """Do nothing and return a result, which is stored."""
     _marks[number] += 1
     return number
 
 
 async def io(number: int) -> None:
-    """Wait, as for an answer over the network."""
+    """Wait, as if for an answer over the network."""
     await asyncio.sleep(IO_SECONDS)
     _marks[number] += 1
 
 
 async def batch(numbers: list[int]) -> None:
-    """Nothing, with many events at once."""
+    """Do nothing, with a batch of events."""
     for number in numbers:
         _marks[number] += 1
 
 
 def sync(number: int) -> None:
-    """Nothing, in a thread."""
+    """Do nothing, in a thread."""
     _marks[number] += 1
 
 
 async def stamped(number: int) -> None:
-    """Write down when it started, and the first one in which process."""
+    """Record the start time, and for the first job the pid of its process."""
     _starts[number] = time.perf_counter()
     if number == 0:
         say_up(_folder)
@@ -66,7 +66,7 @@ async def stamped(number: int) -> None:
 
 
 def make_app(url: str | None, namespace: str) -> Millstream:
-    """The app there: as it comes, with leases, timeouts and retries, but results are kept only where the row is about them."""
+    """Return the app with default leases, timeouts and retries. Only the task ``echo`` stores its results."""
     app = Millstream(url, namespace=namespace, result_ttl=0)
     for handler in (noop, io, stamped):
         app.task(handler)

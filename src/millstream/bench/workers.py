@@ -1,4 +1,4 @@
-"""Worker processes: started from a command line, watched, weighed, and killed with all they started."""
+"""Worker processes: started by a command, checked, measured, and killed with all their descendants."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import IO, NamedTuple, Self
 from millstream.bench.figures import RowFailed
 
 TAIL = 2_000
-"""Characters of a dead worker's output that are shown."""
+"""Number of characters shown of a dead worker's output."""
 
 
 class Workers:
-    """One or more commands, each with the processes it starts."""
+    """One or more commands, each with the processes that it starts."""
 
     def __init__(self, commands: Sequence[Sequence[str]], environment: Mapping[str, str], folder: Path) -> None:
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
@@ -37,19 +37,19 @@ class Workers:
         ]
 
     def check(self) -> None:
-        """RowFailed if one of them has ended."""
+        """Raise RowFailed if one of the commands has exited."""
         for process in self._processes:
             if process.poll() is not None:
-                raise RowFailed(f"a worker ended with {process.returncode}: {self.said()}")
+                raise RowFailed(f"a worker exited with code {process.returncode}: {self.said()}")
 
     def said(self) -> str:
-        """The end of what they printed."""
-        # Not by seeking: where the file is written is where it is read, and a worker would write over what was printed.
+        """Return the end of the output of the commands."""
+        # pread, not seek: the workers share the file offset, and would overwrite earlier output after a seek.
         size = os.fstat(self._output.fileno()).st_size
         return os.pread(self._output.fileno(), TAIL, max(0, size - TAIL)).decode(errors="replace").strip()
 
     def resident(self) -> dict[int, int]:
-        """Resident bytes of every process that is running, by process id."""
+        """Return the resident bytes of every running process, by pid."""
         return self._family()
 
     def __enter__(self) -> Self:
@@ -68,7 +68,7 @@ class Workers:
         self._output.close()
 
     def _family(self) -> dict[int, int]:
-        """The commands' processes and all their descendants, with their resident bytes."""
+        """Return the resident bytes of the commands' processes and all their descendants, by pid."""
         processes = _processes()
         children: dict[int, list[int]] = {}
         for pid, process in processes.items():
@@ -85,7 +85,7 @@ class _Process(NamedTuple):
 
 
 def _processes() -> dict[int, _Process]:
-    """Every process of this machine."""
+    """Return every process of this machine, by pid."""
     return _from_proc() if os.path.exists("/proc/self/stat") else _from_ps()
 
 
@@ -103,7 +103,7 @@ def _from_proc() -> dict[int, _Process]:
 
 
 def _from_ps() -> dict[int, _Process]:
-    """Where there is no /proc, as on macOS."""
+    """For systems without /proc, such as macOS."""
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,rss="], check=True, capture_output=True, text=True)
     lines = (tuple(map(int, line.split())) for line in listed.stdout.splitlines())
     return {pid: _Process(parent, kilobytes * 1024) for pid, parent, kilobytes in lines}

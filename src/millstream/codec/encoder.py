@@ -1,4 +1,4 @@
-"""The one encoder, and the types msgspec does not know: how they are put on the wire and taken off it."""
+"""The encoder shared by all codecs, and how to encode and decode the types that msgspec does not support."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEXT: tuple[type, ...] = (
     IPv6Interface,
     IPv6Network,
 )
-"""Types whose ``str()`` is what their constructor takes: they travel as text."""
+"""Types encoded as text: their constructor accepts their ``str()``."""
 
 PLAIN: tuple[tuple[tuple[type, ...], Callable[[Any], Any]], ...] = (
     ((str,), str.__str__),
@@ -36,15 +36,15 @@ PLAIN: tuple[tuple[tuple[type, ...], Callable[[Any], Any]], ...] = (
     ((date, time), lambda value: value.isoformat()),
     ((UUID, Decimal, *TEXT), str),
 )
-"""msgspec encodes these types but not their subclasses, which libraries hand out freely (Django's SafeString, asyncpg's
-UUID, pendulum's DateTime, numpy's float64): how to make them plain."""
+"""How to convert subclasses of types that msgspec encodes. It refuses subclasses, which many libraries return (Django's
+SafeString, asyncpg's UUID, pendulum's DateTime, numpy's float64)."""
 
 
 def encode_foreign(value: Any) -> Any:
-    """What msgspec shall encode in place of a value it does not know; TypeError if the value cannot travel."""
+    """Return what msgspec encodes instead of a value of an unsupported type. Raises TypeError if there is no way."""
     kind = value.__class__
     if is_model(kind):
-        # by_alias=False: names are unambiguous, aliases may differ between serialization and validation.
+        # by_alias=False: names are unambiguous, while aliases may differ between serialization and validation.
         return value.model_dump(round_trip=True, by_alias=False)
     for kinds, plain in PLAIN:
         if isinstance(value, kinds):
@@ -52,13 +52,13 @@ def encode_foreign(value: Any) -> Any:
     if is_url(kind):
         return str(value)
     raise TypeError(
-        f"a value of type {kind.__qualname__} has no wire form; send plain values, dataclasses, msgspec Structs "
-        f"or pydantic models, or what the function needs to make it"
+        f"a value of type {kind.__qualname__} cannot be serialized; send plain values, dataclasses, msgspec Structs "
+        f"or pydantic models, or the values from which the function can create it"
     )
 
 
 def decode_foreign(kind: Any, value: Any) -> Any:
-    """A value of one of the types that ``travels`` lets through; ValueError or TypeError if it does not fit."""
+    """Decode a value into a type that ``travels`` accepts. Raises ValueError or TypeError if it does not fit."""
     if kind is object:
         return value
     if is_model(kind):
@@ -67,38 +67,38 @@ def decode_foreign(kind: Any, value: Any) -> Any:
 
 
 def travels(kind: Any) -> bool:
-    """Whether ``decode_foreign`` can make a type that msgspec does not know."""
+    """Return whether ``decode_foreign`` supports a type that msgspec does not."""
     return kind is object or issubclass(kind, TEXT) or is_model(kind) or is_url(kind)
 
 
 def is_model(kind: Any) -> bool:
-    """Whether this is a pydantic model, version 2. Never imports pydantic: where there is a model, it is loaded."""
+    """Return whether this is a model of pydantic 2. Never imports pydantic: if a model exists, pydantic is loaded."""
     pydantic = sys.modules.get("pydantic.main")
     return pydantic is not None and issubclass(kind, pydantic.BaseModel) and hasattr(kind, "model_validate")
 
 
 def is_url(kind: Any) -> bool:
-    """Whether this is one of pydantic's URL types, which models often hold."""
+    """Return whether this is one of pydantic's URL types, which models often contain."""
     networks = sys.modules.get("pydantic.networks")
     return networks is not None and issubclass(kind, networks.AnyUrl)
 
 
 @functools.cache
 def _lax(base_model: Any) -> dict[str, bool]:
-    """How to validate what ``encode_foreign`` dumped: by name, which pydantic can be asked for from 2.11 on."""
+    """Return the options that validate the output of ``encode_foreign`` by field name. pydantic supports this from 2.11 on."""
     by_name = "by_name" in inspect.signature(base_model.model_validate).parameters
     return {"strict": False, "by_alias": True, "by_name": True} if by_name else {"strict": False}
 
 
 encode = msgspec.msgpack.Encoder(enc_hook=encode_foreign).encode
-"""Holds no state between calls, so one serves every codec."""
+"""Keeps no state between calls, so all codecs share it."""
 
 
 def decoder(kind: Any) -> Callable[[Payload], Any]:
-    """The strict decoder of one checked type."""
+    """Return the strict decoder of one checked type."""
     return msgspec.msgpack.Decoder(kind, dec_hook=decode_foreign).decode
 
 
 def from_plain(value: Any, kind: Any) -> Any:
-    """A value of one checked type, made of what JSON can hold."""
+    """Convert plain JSON values into one checked type."""
     return msgspec.convert(value, kind, dec_hook=decode_foreign)

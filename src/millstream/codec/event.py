@@ -1,4 +1,4 @@
-"""The events of a topic, as they travel."""
+"""Encoding of the events of a topic."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from millstream.model.invalid import InvalidArguments
 
 
 class Codec(Protocol):
-    """A wire form of the user's own: text or bytes of his making."""
+    """A custom wire format, implemented by the user."""
 
     def encode(self, event: Any, /) -> bytes:
-        """The event as bytes."""
+        """Return the event as bytes."""
         ...
 
     def decode(self, data: bytes, /) -> Any:
-        """The event these bytes are."""
+        """Return the event that the bytes encode."""
         ...
 
 
@@ -34,10 +34,10 @@ _from_bin = msgspec.msgpack.Decoder(bytes).decode
 
 
 class EventCodec:
-    """One topic's events: checked when they are published, decoded into their type for each handler.
+    """Encodes the events of one topic: checked when they are published, decoded into their type for each handler.
 
-    msgpack travels as it is; what another codec makes travels as bytes within. ``fields`` is msgpack that also reads what other
-    programs write to the topic's stream with a plain XADD: its fields, as text, are those of the event.
+    msgpack is stored as it is; the output of another codec is stored as bytes inside msgpack. ``fields`` is msgpack that also
+    reads entries that other programs add to the topic's stream with a plain XADD: their text fields are the event's fields.
     """
 
     def __init__(self, topic: str, type_: Any, codec: CodecName | Codec = "msgpack") -> None:
@@ -46,14 +46,14 @@ class EventCodec:
         self.codec: CodecName | Codec = codec
         what = f"topic {topic!r}: its type"
         self.foreign: Callable[[bytes], bytes] | None = None
-        """Makes a payload of the fields of another program's entry; None: there are none to be read."""
+        """Converts the fields of another program's entry into a payload. ``None`` if such entries are not supported."""
         self._write: Callable[[Any], bytes]
         self._read: Callable[[Payload], Any]
         self.from_plain: Callable[[Any], Any]
-        """Makes an event of what JSON can hold; TypeError or msgspec.ValidationError if it does not fit the topic's type."""
+        """Converts plain JSON values into an event. Raises TypeError or msgspec.ValidationError if they do not fit the type."""
         classes = union.members(type_)
         if classes and codec not in ("msgpack", "json"):
-            raise UsageError(f"topic {topic!r}: a topic of several types has codec='msgpack' or 'json', not {codec!r}")
+            raise UsageError(f"topic {topic!r}: a topic of several types needs codec='msgpack' or 'json', not {codec!r}")
         if classes:
             type_ = Union[classes]  # noqa: UP007, which has no other form for a tuple
         if classes and not union.travels_as_it_is(type_):
@@ -76,7 +76,7 @@ class EventCodec:
             self._write, self._read = _within(write, msgspec.json.Decoder(kind, dec_hook=encoder.decode_foreign).decode)
         elif codec == "raw":
             if type_ is not bytes:
-                raise UsageError(f"topic {topic!r} has codec='raw', so its events are bytes, not {hints.describe(type_)}")
+                raise UsageError(f"topic {topic!r} has codec='raw', so its type must be bytes, not {hints.describe(type_)}")
             self._write, self._read = _within(_as_it_is, _as_it_is)
         elif codec == "fields":
             self._write, self._read = _write_fields, partial(_read_fields, kind)
@@ -90,35 +90,35 @@ class EventCodec:
             )
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """The bytes of one event, known to be decodable; TypeError if it is not of the topic's type."""
+        """Return the bytes of one event, checked to be decodable. Raises TypeError if it does not fit the topic's type."""
         try:
             payload = self._write(args[0])
             self._read(payload)
         except Exception as error:
             raise TypeError(
-                f"topic {self._topic!r} takes {hints.describe(self.type)}, and this is not one that travels: {error}; "
-                f"it was {args[0]!r:.200}"
+                f"topic {self._topic!r} takes {hints.describe(self.type)}, and this event does not fit: {error}; "
+                f"the value was {args[0]!r:.200}"
             ) from error
         return payload
 
     def decode(self, payload: Payload) -> Any:
-        """The event; InvalidArguments if it is not of the topic's type any more."""
+        """Return the event. Raises InvalidArguments if it no longer fits the topic's type."""
         try:
             return self._read(payload)
         except Exception as error:
-            raise InvalidArguments(f"the event is no {hints.describe(self.type)}: {error}") from error
+            raise InvalidArguments(f"the event is not a valid {hints.describe(self.type)}: {error}") from error
 
     def own_bytes(self, payload: Payload) -> bytes:
-        """What the codec made of an event; the bytes as they are if it made none of them."""
+        """Return the bytes that the codec produced for an event, or the payload itself if they were not."""
         if self.codec != "msgpack":
             with suppress(msgspec.MsgspecError):
                 return _from_bin(payload)
         return bytes(payload)
 
     def adopt(self, payload: Payload, other: EventCodec) -> bytes:
-        """Another topic's event as this one's: the same bytes if both have one codec.
+        """Convert an event of another topic into a payload of this topic. With the same codec the bytes stay the same.
 
-        InvalidArguments if it is no event of the other topic's type any more, TypeError if it is none of this one's.
+        Raises InvalidArguments if it no longer fits the other topic's type, TypeError if it does not fit this topic's type.
         """
         event = other.decode(payload)
         return bytes(payload) if self.codec == other.codec else self.encode((event,), {})
@@ -136,12 +136,12 @@ _anything = msgspec.msgpack.Decoder().decode
 def _write_fields(event: Any) -> bytes:
     payload = encoder.encode(event)
     if not isinstance(_anything(payload), dict):
-        raise TypeError("codec='fields' takes what has fields: a dataclass, a Struct, a model or a dict")
+        raise TypeError("codec='fields' needs an event with fields: a dataclass, a Struct, a model or a dict")
     return payload
 
 
 def _read_fields(kind: Any, payload: Payload) -> Any:
-    """Numbers and the like may come as text."""
+    """Decode leniently, because other programs send numbers and other values as text."""
     return msgspec.convert(_anything(payload), kind, strict=False, dec_hook=encoder.decode_foreign)
 
 
@@ -153,7 +153,7 @@ def _foreign_fields(as_bytes: Collection[str], entry: bytes) -> bytes:
 
 
 def _fields_of_bytes(type_: Any) -> set[str]:
-    """Which of its fields are not text."""
+    """Return the names of the fields that are bytes, not text."""
     try:
         return {name for name, kind in get_type_hints(type_).items() if kind in (bytes, bytes | None)}
     except (TypeError, NameError):
@@ -167,4 +167,4 @@ def _as_it_is(data: bytes) -> bytes:
 
 
 def _nowhere() -> None:
-    """Where a topic's type is looked up: it is a type already."""
+    """A function without names around it: a topic's type needs no lookup."""

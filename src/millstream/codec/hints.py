@@ -1,4 +1,4 @@
-"""From what is written in a signature to a type that can be decoded."""
+"""Resolves the annotations of a signature to types that can be decoded."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ WAY_OUT = (
 
 
 class Unresolved(UsageError):
-    """An annotation names something that does not exist; it may exist later, when the module has been read."""
+    """An annotation refers to a name that does not exist yet. It may exist later, when the module is fully imported."""
 
 
 class Resolving(ABC):
-    """Reads the annotations of a function: at its declaration if it can, else at first use, or by ``resolve``.
+    """Reads the annotations of a function at its declaration. If a name does not exist yet, it tries again at first use or in
+    ``resolve``.
 
     Raises UsageError at declaration if an annotation can never be decoded.
     """
@@ -41,7 +42,7 @@ class Resolving(ABC):
             self.resolve()
 
     def resolve(self) -> None:
-        """Resolve the annotations that are not yet; UsageError if one names what does not exist."""
+        """Resolve the annotations, if that is still to be done. Raises UsageError if a name does not exist."""
         if self._resolved:
             return
         self._names |= enclosing_names(self._fn)
@@ -54,19 +55,19 @@ class Resolving(ABC):
 
 
 def signature(fn: Callable[..., Any], task: str) -> inspect.Signature:
-    """The signature of a function, its annotations as they are written."""
+    """Return the signature of a function, with unevaluated annotations."""
     try:
         return inspect.signature(fn)
     except (TypeError, ValueError) as error:
         raise UsageError(f"task {task!r} has no readable signature: {error}. Declare a plain function.") from error
-    except NameError as error:  # from Python 3.14 on, annotations are evaluated when they are asked for
+    except NameError as error:  # from Python 3.14 on, annotations are evaluated when they are read
         raise Unresolved(f"task {task!r} has an annotation that is not defined: {error}.") from error
 
 
 def resolve(fn: Callable[..., Any], annotation: Any, names: Mapping[str, Any], what: str) -> Any:
-    """The type that an annotation of ``fn`` means, checked to be one that travels.
+    """Return the type of an annotation of ``fn``, checked to be serializable.
 
-    ``names`` are those of the scopes around ``fn``; ``what`` says in errors what is annotated. Raises Unresolved, or
+    ``names`` are the local names around ``fn``, and ``what`` describes the annotated item in errors. Raises Unresolved, or
     UsageError if the type can never be decoded.
     """
     if annotation is inspect.Signature.empty:
@@ -85,19 +86,21 @@ def resolve(fn: Callable[..., Any], annotation: Any, names: Mapping[str, Any], w
             f"the task is first used, and not only under TYPE_CHECKING."
         ) from error
     except Exception as error:
-        raise UsageError(f"{what} is annotated {describe(annotation)}, which cannot travel: {error}. {WAY_OUT}") from error
+        raise UsageError(
+            f"{what} is annotated {describe(annotation)}, which cannot be serialized: {error}. {WAY_OUT}"
+        ) from error
     if foreign:
         raise UsageError(
-            f"{what} is annotated {describe(annotation)}, which cannot travel: "
-            f"{describe(foreign[0])} has no wire form. {WAY_OUT}"
+            f"{what} is annotated {describe(annotation)}, which cannot be serialized: "
+            f"{describe(foreign[0])} has no wire format. {WAY_OUT}"
         )
     return kind
 
 
 def enclosing_names(fn: Callable[..., Any]) -> dict[str, Any]:
-    """The local names of the functions that ``fn`` is written in and that are running now; empty for most.
+    """Return the local names of the running functions that enclose ``fn``. Empty for most functions.
 
-    An annotation under ``from __future__ import annotations`` is text, and leaves no closure to find its names by.
+    Under ``from __future__ import annotations`` an annotation is text, so there is no closure that holds its names.
     """
     inner = inspect.unwrap(fn)
     scopes: set[str] = set()
@@ -114,19 +117,19 @@ def enclosing_names(fn: Callable[..., Any]) -> dict[str, Any]:
 
 
 def describe(annotation: Any) -> str:
-    """An annotation as its author would write it."""
+    """Return an annotation as source text."""
     return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
 
 
 def _evaluate(fn: Callable[..., Any], annotation: Any, names: Mapping[str, Any]) -> Any:
-    # One annotation at a time, so that a return type only known to type checkers does not spoil the parameters.
+    # One annotation at a time, so that a return type that only type checkers know does not break the parameters.
     holder = SimpleNamespace(__annotations__={"it": annotation})
     module = getattr(inspect.unwrap(fn), "__globals__", {})
     return typing.get_type_hints(holder, module, dict(names), include_extras=True)["it"]
 
 
 def _foreign(info: msginspect.Type) -> Iterator[type[Any]]:
-    """Every type inside this one that msgspec leaves to hooks."""
+    """Yield every type inside this one that msgspec delegates to hooks."""
     waiting: list[Any] = [info]
     seen: set[int] = set()  # types may contain themselves
     while waiting:

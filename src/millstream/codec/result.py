@@ -1,4 +1,4 @@
-"""What a function returned, as it is kept."""
+"""Encoding of the result of a function."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from millstream.codec.hints import Resolving
 from millstream.model.invalid import InvalidResult
 
 _PLAIN = (int, str, bytes, bool, float)
-"""Types whose values need no further check once they are known to be of that very class."""
+"""Types whose values need no check beyond the comparison of their class."""
 
 
 class ResultCodec(Resolving):
-    """The result of one function, as it is kept: a value that can be encoded, and decoded into the return annotation.
+    """Encodes the result of one function, and decodes it into the type of the return annotation.
 
-    Without an annotation, or with Any, a result is what msgpack gives back.
+    Without an annotation, or with Any, a result is decoded to what msgpack has.
     """
 
     _checked = False
-    """Whether results must fit the annotation; not without one, nor as long as it cannot be resolved."""
+    """Whether results are checked against the annotation. False without an annotation or while it is unresolved."""
     _plain: type | None = None
-    """A result of exactly this class fits."""
+    """A result of exactly this class needs no check."""
 
     def _read_annotations(self) -> None:
         annotation = hints.signature(self._fn, self._task).return_annotation
@@ -33,25 +33,26 @@ class ResultCodec(Resolving):
         self._plain = type(None) if kind is None else kind if kind in _PLAIN else None
 
     def encode(self, value: Any) -> bytes:
-        """The bytes of a return value; InvalidResult if it cannot be encoded, or not be read as the annotated type.
+        """Return the bytes of a return value. Raises InvalidResult if it cannot be encoded, or not decoded as the annotated
+        type.
 
-        Hot for None and values of builtin types: those are only compared by class, others are decoded.
+        Hot for None and values of builtin types: only their class is compared. Other values are decoded as a check.
         """
         try:
             payload = encoder.encode(value)
         except Exception as error:
             raise InvalidResult(
-                f"task {self._task!r}: its result of type {type(value).__qualname__} cannot be encoded: {error}"
+                f"task {self._task!r}: the result of type {type(value).__qualname__} cannot be encoded: {error}"
             ) from error
         if self._checked and value.__class__ is not self._plain:
             self.decode(payload)
         return payload
 
     def decode(self, payload: Payload) -> Any:
-        """The result in its annotated type; InvalidResult if it is not one."""
+        """Return the result in its annotated type. Raises InvalidResult if it does not fit."""
         if not self._resolved:
             self.resolve()
         try:
             return self._read(payload)
         except Exception as error:
-            raise InvalidResult(f"task {self._task!r}: its result is annotated {self._type}: {error}") from error
+            raise InvalidResult(f"task {self._task!r}: the result does not fit its annotation {self._type}: {error}") from error

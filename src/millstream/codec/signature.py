@@ -1,4 +1,4 @@
-"""The parameters of one function, and the arguments that fit them, one by one."""
+"""The parameters of one function. Binds arguments to them one by one."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from millstream.codec.hints import Unresolved
 from millstream.model.invalid import InvalidArguments
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-"""What a function is called with."""
+"""Positional and keyword arguments of a call."""
 Form = tuple[Any, ...] | dict[str, Any]
-"""A call as it is written: an array of the positional arguments, or a map by keyword."""
+"""A call in its wire form: an array of the positional arguments, or a map by keyword."""
 
 POSITIONS = ""
-"""The keyword under which the positional arguments stand in a map: no parameter can have it."""
+"""The key of the positional arguments in a map. No parameter can have this name."""
 
 _read_form: Callable[[Payload], list[Raw] | dict[str, Raw]] = msgspec.msgpack.Decoder(list[Raw] | dict[str, Raw]).decode
 _read_positions: Callable[[Payload], list[Raw]] = msgspec.msgpack.Decoder(list[Raw]).decode
@@ -30,7 +30,7 @@ _NO_POSITIONS = Raw(b"\x90")
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One parameter: what it takes."""
+    """One parameter and its type."""
 
     name: str
     type: Any
@@ -44,7 +44,7 @@ class Slot:
 
 
 class Signature:
-    """The parameters of one function. Takes every kind of them, and knows the argument at fault."""
+    """The parameters of one function. Supports every kind of parameter, and finds the argument that does not fit."""
 
     def __init__(self, task: str, slots: Mapping[Any, list[Slot]]) -> None:
         self._task = task
@@ -56,7 +56,7 @@ class Signature:
 
     @classmethod
     def of(cls, fn: Callable[..., Any], task: str, names: Mapping[str, Any]) -> Signature:
-        """Read a function's signature; ``names`` are those around it. Raises UsageError, or Unresolved."""
+        """Read a function's signature. ``names`` are the local names around it. Raises UsageError or Unresolved."""
         slots: dict[Any, list[Slot]] = {}
         unresolved: list[Unresolved] = []
         for parameter in hints.signature(fn, task).parameters.values():
@@ -64,7 +64,7 @@ class Signature:
             try:
                 kind = hints.resolve(fn, parameter.annotation, names, what)
             except Unresolved as error:
-                unresolved.append(error)  # the others are checked all the same
+                unresolved.append(error)  # the other parameters are still checked
                 continue
             slot = Slot(
                 name=parameter.name,
@@ -79,9 +79,9 @@ class Signature:
         return cls(task, slots)
 
     def form(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Form:
-        """A call as it is written: an array if its keywords continue the positions, else a map."""
+        """Return the wire form of a call: an array if its keywords continue the positions, else a map."""
         if POSITIONS in kwargs:
-            raise TypeError(f"task {self._task!r}: an argument needs a name, {POSITIONS!r} is none")
+            raise TypeError(f"task {self._task!r}: {POSITIONS!r} is not a valid argument name")
         remaining = dict(kwargs)
         continued: list[Any] = []
         for slot in self.positional[len(args) :]:
@@ -95,7 +95,7 @@ class Signature:
         return {POSITIONS: args, **remaining} if args else remaining
 
     def bind(self, payload: Payload) -> Arguments:
-        """The arguments in a payload, decoded one by one; InvalidArguments saying which does not fit, and why."""
+        """Decode the arguments of a payload one by one. Raises InvalidArguments that names the argument that does not fit."""
         try:
             form = _read_form(payload)
             if isinstance(form, list):
@@ -103,13 +103,13 @@ class Signature:
             else:
                 positions, keywords = _read_positions(form.pop(POSITIONS, _NO_POSITIONS)), form
         except Exception as error:  # msgspec's own, or UnicodeDecodeError
-            raise InvalidArguments(f"task {self._task!r}: not the arguments of a call: {error}") from error
+            raise InvalidArguments(f"task {self._task!r}: the payload is not the arguments of a call: {error}") from error
         self._match(len(positions), keywords)
         args = tuple([self._decode(key, raw) for key, raw in enumerate(positions)])
         return args, {key: self._decode(key, raw) for key, raw in keywords.items()}
 
     def name(self, key: int | str) -> str:
-        """What to call the argument at this position or keyword."""
+        """Return the name of the argument at a position or keyword, for errors."""
         if isinstance(key, str):
             return key
         if key < len(self.positional):
@@ -117,7 +117,7 @@ class Signature:
         return f"{self.rest.name}[{key - len(self.positional)}]" if self.rest else f"number {key + 1}"
 
     def _match(self, positions: int, keywords: Mapping[str, Raw]) -> None:
-        """Every argument has a parameter, and every required parameter one argument."""
+        """Check that every argument has a parameter, and every required parameter an argument."""
         if positions > len(self.positional) and self.rest is None:
             raise self._misfit(f"takes at most {len(self.positional)} positional arguments, got {positions}")
         for name in keywords:
@@ -136,12 +136,12 @@ class Signature:
             slot = self.by_keyword.get(key, self.extra)
         else:
             slot = self.positional[key] if key < len(self.positional) else self.rest
-        assert slot is not None, "_match lets no argument through that has no parameter"
+        assert slot is not None, "_match refuses arguments without a parameter"
         try:
             return slot.decode(raw)
         except Exception as error:
             name = self.name(key)
-            reason = str(error).replace("`$", f"`{name}")  # msgspec says where: "- at `$.items[0]`"
+            reason = str(error).replace("`$", f"`{name}")  # msgspec appends the path: "- at `$.items[0]`"
             raise self._misfit(f"argument {name!r} must be {slot}: {reason}", key) from error
 
     def _misfit(self, reason: str, key: int | str | None = None) -> InvalidArguments:

@@ -1,4 +1,4 @@
-"""Events of several types in one topic: the class's name travels beside the value."""
+"""Events of several types in one topic: the name of the class is stored with the value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _write_named = msgspec.msgpack.Encoder().encode
 
 
 def members(type_: Any) -> tuple[Any, ...]:
-    """The types of a union; none if it is no union. Aliases (``type Event = Placed | Sent``) and unions inside are expanded."""
+    """Return the types of a union, or an empty tuple if it is not a union. Aliases (``type Event = Placed | Sent``) and nested
+    unions are expanded."""
     meant = _meant(type_)
     if get_origin(meant) not in (Union, UnionType):
         return ()
@@ -24,7 +25,7 @@ def members(type_: Any) -> tuple[Any, ...]:
 
 
 def _meant(type_: Any) -> Any:
-    """What an alias or Annotated stands for."""
+    """Return the type behind an alias or Annotated."""
     if get_origin(type_) is Annotated:
         return _meant(get_args(type_)[0])
     if type(type_).__name__ == "TypeAliasType":  # in typing from Python 3.12 on, and in typing_extensions
@@ -33,7 +34,7 @@ def _meant(type_: Any) -> Any:
 
 
 def travels_as_it_is(kinds: Any) -> bool:
-    """Whether a value of this union says itself of which type it is: plain values that differ, and Structs with tags."""
+    """Return whether the encoded value alone identifies its type: plain values of different types, and tagged Structs."""
     try:
         msgspec.msgpack.Decoder(kinds)
     except TypeError:
@@ -42,7 +43,7 @@ def travels_as_it_is(kinds: Any) -> bool:
 
 
 class NamedUnion:
-    """Values of several classes, each with the name of its class. ``kinds``: by name, as they are decoded."""
+    """Encodes values of several classes with the name of the class. ``kinds`` are the types to decode, one per class."""
 
     def __init__(self, classes: tuple[Any, ...], kinds: tuple[Any, ...], what: str) -> None:
         self._names: dict[type, str] = {}
@@ -51,35 +52,35 @@ class NamedUnion:
         for each, kind in zip(classes, kinds, strict=True):
             if not isinstance(each, type):
                 raise UsageError(
-                    f"{what}: {each!r} in a union is no class, so it has no name that could travel with a value: put it into a "
+                    f"{what}: {each!r} in a union is not a class, so it has no name to store with a value: put it into a "
                     "dataclass or a Struct"
                 )
             if each.__qualname__ in self._read:
-                raise UsageError(f"{what}: two classes of a union are called {each.__qualname__!r}, which is all that travels")
+                raise UsageError(f"{what}: two classes of a union have the same name, {each.__qualname__!r}: rename one")
             self._names[each] = each.__qualname__
             self._read[each.__qualname__] = encoder.decoder(kind)
             self._kinds[each.__qualname__] = kind
 
     def write(self, event: Any) -> bytes:
-        """TypeError if it is of none of the classes."""
+        """Encode an event. Raises TypeError if it is not an instance of one of the classes."""
         for kind in type(event).__mro__:
             name = self._names.get(kind)
             if name is not None:
                 return _write_named((name, msgspec.Raw(encoder.encode(event))))
-        raise TypeError(f"it is a {type(event).__qualname__}, and none of {', '.join(self._read)}")
+        raise TypeError(f"it is a {type(event).__qualname__}, not one of {', '.join(self._read)}")
 
     def read(self, payload: Any) -> Any:
         name, value = _read_named(payload)
         decode = self._read.get(name)
         if decode is None:
-            raise TypeError(f"it is a {name}, and none of {', '.join(self._read)}")
+            raise TypeError(f"it is a {name}, not one of {', '.join(self._read)}")
         return decode(value)
 
     def from_plain(self, value: Any) -> Any:
-        """The event that ``[name, value]`` says, made of what JSON can hold. TypeError if it names none of the classes."""
+        """Convert ``[name, value]``, in plain JSON values, into an event. Raises TypeError if it names none of the classes."""
         try:
             name, fields = value
             kind = self._kinds[name]
         except (TypeError, ValueError, KeyError):
-            raise TypeError(f"write [CLASS, VALUE], with one of the classes {', '.join(self._kinds)}") from None
+            raise TypeError(f"expected [CLASS, VALUE], where CLASS is one of {', '.join(self._kinds)}") from None
         return encoder.from_plain(fields, kind)

@@ -1,1 +1,1 @@
-"""What is told to people and observers: logs, problems, and text made harmless."""
+"""Reporting to people and observers: logs, problems, and escaping of untrusted text."""

@@ -1,4 +1,4 @@
-"""The loggers of Millstream. What they log is escaped: error texts, ids and keys come from anywhere."""
+"""The loggers of Millstream. They escape what they log, because error texts, ids and keys are untrusted."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import textwrap
 from millstream.reporting.printable import block, line
 
 TRACEBACK_HEAD, TRACEBACK_TAIL = 8_192, 24_576
-"""Characters of a longer traceback that are logged: its beginning and its end."""
+"""Number of characters logged from the beginning and from the end of a longer traceback."""
 
 _formatter = logging.Formatter()
 
 
 class Escaping(logging.Filter):
-    """Makes each record harmless: control characters are escaped, and no value begins a new line.
+    """Escapes control characters in each record, so that no value can start a new line.
 
-    Tracebacks keep their lines, indented, so that none of them looks like a line of the log. Handlers that read ``exc_info``
-    themselves still find the exception there.
+    Tracebacks keep their lines but are indented, so that none looks like a log line of its own. ``exc_info`` is unchanged, for
+    handlers that read it.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Always True."""
+        """Escape the record. Always returns True."""
         if record.exc_info and not record.exc_text:
             record.exc_text = textwrap.indent(block(_bounded(_formatter.formatException(record.exc_info))), "  ")
         text = record.getMessage()
@@ -32,7 +32,7 @@ class Escaping(logging.Filter):
 
 
 def logger(name: str) -> logging.Logger:
-    """The logger of that name, escaping."""
+    """Return the logger with this name, with escaping."""
     log = logging.getLogger(name)
     if not any(isinstance(each, Escaping) for each in log.filters):
         log.addFilter(Escaping())
@@ -43,4 +43,4 @@ def _bounded(text: str) -> str:
     if len(text) <= TRACEBACK_HEAD + TRACEBACK_TAIL:
         return text
     left_out = len(text) - TRACEBACK_HEAD - TRACEBACK_TAIL
-    return f"{text[:TRACEBACK_HEAD]}\n… ({left_out:,} characters are left out)\n{text[-TRACEBACK_TAIL:]}"
+    return f"{text[:TRACEBACK_HEAD]}\n… ({left_out:,} characters omitted)\n{text[-TRACEBACK_TAIL:]}"

@@ -1,4 +1,4 @@
-"""Observers: functions of the user that are told of problems, in a thread of their own, so that none can hold up the rest."""
+"""Observers: user functions that receive problems. They run in a separate thread, so that they cannot delay anything else."""
 
 from __future__ import annotations
 
@@ -21,50 +21,51 @@ from millstream.reporting.problem import Problem
 log = logs.logger("millstream")
 
 Observer = Callable[[Problem], Awaitable[None] | None]
-"""A function or a coroutine function of a problem."""
+"""A function or coroutine function that takes a Problem."""
 
 MOST_WAITING = 1000
-"""Problems that wait for slow observers; what comes beyond them is counted and not told."""
+"""Maximum number of problems waiting for slow observers. Further problems are counted and dropped."""
 
 IDLE_SECONDS = 10.0
-"""The thread ends when there was nothing to tell for this long."""
+"""The thread ends after this long without a problem."""
 
 DELIVER_SECONDS = 1.0
-"""How long the end of a worker, an app or the process waits until what is known has been told."""
+"""How long a closing worker, app or process waits for the delivery of pending problems."""
 
 Told = Callable[[], None]
-"""Called by the thread when all that came before has been told."""
+"""Called by the thread when all earlier problems have been delivered."""
 
 
 class Observers:
-    """An app's observers. Nothing is started before the first problem; a forked child begins anew.
+    """An app's observers. The thread starts with the first problem. A forked child starts its own.
 
-    ``tell`` never waits for an observer, and may be called from any thread, and from a finalizer.
+    ``tell`` never waits for an observer. It may be called from any thread and from a finalizer.
     """
 
     def __init__(self) -> None:
         self._functions: list[Observer] = []
         self._failing: dict[Observer, int] = {}
-        """How often in a row each has failed."""
+        """Number of consecutive failures of each observer."""
         self._begin()
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        # Finalizers run in the middle of anything, also of what is done here: both can be entered again by the same thread.
+        # A finalizer may run at any point, also inside these methods. So the same thread must be able to enter the lock and
+        # the queue again.
         self._lock = threading.RLock()
         self._waiting: SimpleQueue[Problem | Told] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._goodbye: weakref.finalize[..., Observers] | None = None
         self._missed = 0
         self._loop: asyncio.AbstractEventLoop | None = None
-        """On which observers that are coroutine functions run, one after another; it outlives the thread."""
+        """Event loop for observers that are coroutine functions. It outlives the thread."""
 
     def add(self, observer: Observer) -> None:
-        """Tell it of every problem from now on. UsageError if it cannot be told."""
+        """Add an observer. Raises UsageError if it cannot be called with a Problem."""
         if not callable(observer):
-            raise UsageError(f"an observer is a function of one argument, a Problem, not {observer!r}")
+            raise UsageError(f"an observer must be a function that takes one argument, a Problem, not {observer!r}")
         if inspect.isgeneratorfunction(observer) or inspect.isasyncgenfunction(observer):
-            raise UsageError(f"observer {_name(observer)} is a generator, which nobody would iterate: remove its yield")
+            raise UsageError(f"observer {_name(observer)} is a generator and would never run: remove its yield")
         try:
             inspect.signature(observer).bind(None)
         except TypeError as error:
@@ -75,11 +76,11 @@ class Observers:
 
     @property
     def listening(self) -> bool:
-        """Whether there is anyone to tell."""
+        """Whether there are observers."""
         return bool(self._functions)
 
     def tell(self, problem: Problem) -> None:
-        """Have every observer told, soon."""
+        """Queue a problem for all observers."""
         if not self._functions:
             return
         if self._pid != os.getpid():
@@ -95,14 +96,14 @@ class Observers:
                 self._start()
 
     async def told(self) -> None:
-        """Wait until what came so far has been told, at most DELIVER_SECONDS."""
+        """Wait until all problems so far have been delivered, at most DELIVER_SECONDS."""
         if self._thread is None or self._pid != os.getpid():
             return
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
 
         def wake() -> None:
-            with suppress(RuntimeError):  # its loop is closed
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(done.set)
 
         self._waiting.put(wake)
@@ -116,7 +117,7 @@ class Observers:
             thread.start()
         except RuntimeError as error:  # no thread can be started: the next problem tries again
             self._thread = None
-            log.debug("observers cannot be told yet: %s", error)
+            log.debug("the observer thread cannot be started, retrying with the next problem: %s", error)
             return
         self._goodbye = weakref.finalize(self, _last_words, self._waiting, self._pid)  # at the end of the process
 
@@ -155,7 +156,7 @@ class Observers:
         except BaseException as error:
             failed = self._failing[observer] = self._failing.get(observer, 0) + 1
             level = logging.ERROR if failed == 1 else logging.DEBUG
-            log.log(level, "observer %s failed; it is told of the next problem all the same", _name(observer), exc_info=error)
+            log.log(level, "observer %s failed; it will still receive the next problem", _name(observer), exc_info=error)
         else:
             self._failing.pop(observer, None)
 

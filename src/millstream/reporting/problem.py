@@ -1,4 +1,4 @@
-"""Problems: what an app's observers are told of when something goes wrong."""
+"""Problems: the value that an app's observers receive when something goes wrong."""
 
 from __future__ import annotations
 
@@ -9,61 +9,61 @@ from typing import Literal
 from millstream.model.address import Address
 
 During = Literal["read", "reclaim", "renew", "promote", "settle", "publish", "decode", "handler", "maintenance", "unclosed"]
-"""What was being done.
+"""The operation that failed.
 
-- read: claiming
-- reclaim: taking over what a worker that died, or was cut off, had held
-- renew: keeping leases
-- promote: waking up for what is due
+- read: claiming messages
+- reclaim: taking over the messages of a worker that died or was cut off
+- renew: renewing leases
+- promote: waking up for due messages
 - settle: sending outcomes to the server
 - publish: sending jobs and events
-- decode: reading what was sent; it is malformed, too large, of an unknown task, or its arguments do not fit
-- handler: running it
-- maintenance: everything that runs beside that, starting and stopping included
-- unclosed: nothing; an app or a worker was entered and never left
+- decode: reading a message that is malformed, too large, of an unknown task, or whose arguments do not fit
+- handler: running a handler
+- maintenance: everything else, including start and stop
+- unclosed: no operation; an app or a worker was entered and never left
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that went wrong: during what, where, and how often in a row."""
+    """One failure: the operation, the address, the error, and the number of consecutive failures."""
 
     during: During
     error: BaseException
     at: datetime
-    """By the clock of this machine."""
+    """Time of the failure, by the clock of this machine."""
     address: str | None = None
-    """Of which queue, topic or group, or shard of one; ``queue``, ``topic`` and ``group`` take it apart. None: of no one."""
+    """Address of the queue, topic, group or shard, or ``None``. ``queue``, ``topic`` and ``group`` are its parts."""
     worker: str | None = None
-    """The id of the worker, as ``millstream workers`` lists it."""
+    """Id of the worker, as listed by ``millstream workers``."""
     job_id: str | None = None
-    """Of the job or event; of a batch that failed as one, its first."""
+    """Id of the job or event. For a batch that failed as a whole, the id of its first event."""
     attempt: int | None = None
-    """Of that job or event, 1 for the first."""
+    """Attempt of that job or event, starting at 1."""
     crash: bool = False
-    """A process died, or a part of Millstream failed as it never should; False: a handler's own error, a bad message, a server
-    that is away or refuses."""
+    """True if a process died, or if Millstream has a bug. False for an error of a handler, a bad message, or a server that is
+    unreachable or refuses."""
     streak: int = 1
-    """How often in a row: the same was being done in the same place and has not worked since. Jobs and events are told of
-    one by one, with a 1 each."""
+    """Number of consecutive failures of the same operation at the same address. Always 1 for a job or event, which is reported
+    individually."""
     missed: int = 0
-    """How many problems before this one were not told, since the observers were too slow."""
+    """Number of problems before this one that were dropped, because the observers were too slow."""
 
     @property
     def queue(self) -> str | None:
-        """The queue, if it is about one; of a shard, the whole's name."""
+        """Name of the queue, or ``None``. For a shard, the name of the base queue."""
         address = self._address
         return None if address is None or not address.is_queue else address.name
 
     @property
     def topic(self) -> str | None:
-        """The topic, if it is about one or about a group of it; of a shard, the whole's name."""
+        """Name of the topic, also of a group's topic, or ``None``. For a shard, the name of the base topic."""
         address = self._address
         return None if address is None or address.is_queue else address.name
 
     @property
     def group(self) -> str | None:
-        """The group of the topic, if it is about one."""
+        """Name of the group, or ``None``."""
         address = self._address
         return None if address is None else address.group or None
 

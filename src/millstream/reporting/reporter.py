@@ -1,4 +1,4 @@
-"""The reporter: every problem of a worker or client goes through here, to the app's observers and to the log."""
+"""The reporter: passes every problem of a worker or client to the app's observers and to the log."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from millstream.model.address import Address
 from millstream.reporting.problem import During, Problem
 
 STRAGGLER_SECONDS = 1.0
-"""Who misses the server so soon after another reached it again had asked before: that is no new outage, the first time."""
+"""An error this soon after a reconnect belongs to the previous outage. Only the first such error of an operation counts so."""
 
 
 class Audience(Protocol):
-    """Whoever is told of problems."""
+    """Receives problems."""
 
     @property
     def listening(self) -> bool: ...
@@ -23,32 +23,32 @@ class Audience(Protocol):
 
 
 class Reporter:
-    """Tells observers of each problem, and the log of the first in a row.
+    """Passes each problem to the observers, and the first of a streak to the log.
 
-    A row is what fails in the same place, doing the same, until it works again: ``fail`` goes on with it, ``heal`` ends it.
-    What is about one job or event is no row: ``tell``, and the caller has told the log.
+    A streak is a series of failures of the same operation at the same address: ``fail`` continues it, and the first success
+    ends it (``heal``). A problem of a single job or event has no streak: use ``tell``; the caller logs it.
     """
 
     def __init__(self, audience: Audience | None, log: logging.Logger, *, worker: str | None = None) -> None:
         self._audience = audience
         self._log = log
         self.worker = worker
-        """The id of the worker that reports; None for a client."""
+        """Id of the worker that reports, or ``None`` for a client."""
         self._rows: dict[tuple[During, str | None], tuple[int, int]] = {}
-        """How long each row is, and how loudly the log was told of it."""
+        """Length and highest log level of each streak, by operation and address."""
         self._away_since: float | None = None
         self._back_at = float("-inf")
         self._stragglers: set[tuple[During, str | None]] = set()
-        """Who has missed the server since."""
+        """Operations that have failed since the reconnect."""
 
     @property
     def observed(self) -> bool:
-        """Whether anyone is told. If not, nobody need go to the trouble of making an error."""
+        """Whether there are observers. If not, callers need not create an error."""
         return self._audience is not None and self._audience.listening
 
     @property
     def troubled(self) -> bool:
-        """Whether there is a row that ``heal`` could end."""
+        """Whether there is a streak that ``heal`` could end."""
         return bool(self._rows)
 
     def tell(
@@ -62,7 +62,7 @@ class Reporter:
         crash: bool = False,
         streak: int = 1,
     ) -> None:
-        """Tell observers, and not the log."""
+        """Report a problem to the observers, and not to the log."""
         if self._audience is not None and self._audience.listening:
             self._audience.tell(
                 Problem(
@@ -88,31 +88,33 @@ class Reporter:
         level: int = logging.WARNING,
         crash: bool = False,
     ) -> None:
-        """It failed once more. The log has the first of a row at ``level``, with its traceback if it is a crash, and the others
-        as debug unless they are worse."""
+        """Report a failure. The first of a streak is logged at ``level``, the others at debug unless their level is higher.
+
+        A crash is logged with its traceback.
+        """
         news = self._count(during, address, error, level, crash=crash)
         self._log.log(level if news else logging.DEBUG, text, *values, exc_info=error if crash else None)
 
     def heal(self, during: During, address: Address | None) -> None:
-        """It works, again or still."""
+        """End a streak, because the operation succeeded."""
         self._rows.pop((during, address), None)
 
     def miss(self, during: During, address: Address | None, error: BaseException) -> None:
-        """A worker did not reach the server. It is away for all of it at once, and that is logged once each way: whoever first
-        misses it begins the outage, whoever first reaches it again ends it."""
+        """Report that a worker did not reach the server. The first failed operation of the worker begins an outage, and the
+        first successful one ends it. Each is logged once."""
         self._count(during, address, error, logging.WARNING)
         late = time.monotonic() - self._back_at < STRAGGLER_SECONDS and (during, address) not in self._stragglers
         if self._away_since is None and late:
             self._stragglers.add((during, address))
-            self._log.debug("the server was still away a moment ago: %s", error)
+            self._log.debug("a call from before the reconnect failed: %s", error)
         elif self._away_since is None:
             self._away_since = time.monotonic()
-            self._log.warning("the server is away; no new job starts until it is back, and outcomes are kept: %s", error)
+            self._log.warning("the server is unreachable; no new job starts until it is back, and outcomes are kept: %s", error)
         else:
-            self._log.debug("the server is still away: %s", error)
+            self._log.debug("the server is still unreachable: %s", error)
 
     def reach(self, during: During, address: Address | None) -> None:
-        """It reached the server again."""
+        """Report that an operation reached the server."""
         self.heal(during, address)
         if self._away_since is not None:
             self._log.info("the server is back after %.1f s", time.monotonic() - self._away_since)
@@ -121,12 +123,12 @@ class Reporter:
             self._stragglers.clear()
 
     def pass_on(self, problem: Problem) -> None:
-        """Tell observers of what went wrong elsewhere."""
+        """Pass a problem from another process to the observers."""
         if self._audience is not None:
             self._audience.tell(problem)
 
     def _count(self, during: During, address: Address | None, error: BaseException, level: int, *, crash: bool = False) -> bool:
-        """One more of a row; whether it is louder than all before it."""
+        """Add a failure to its streak. Return whether its level is higher than that of all before it."""
         before, loudest = self._rows.get((during, address), (0, logging.NOTSET))
         self._rows[during, address] = before + 1, max(loudest, level)
         self.tell(during, address, error, crash=crash, streak=before + 1)

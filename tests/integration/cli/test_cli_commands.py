@@ -816,7 +816,7 @@ def test_an_event_of_a_topic_of_several_classes_names_its_class(console: Console
     assert capsys.readouterr().err == ""
     for wrong in ('{"order": 1}', '["Paid", {"order": 1}]', "1"):
         assert run([*publish, wrong]) == 2
-        assert "write [CLASS, VALUE], with one of the classes Placed, Sent" in capsys.readouterr().err
+        assert "expected [CLASS, VALUE], where CLASS is one of Placed, Sent" in capsys.readouterr().err
     assert run([*publish, '["Sent", {"order": "one"}]']) == 2
     assert "Expected `int`, got `str`" in capsys.readouterr().err
 

@@ -487,7 +487,7 @@ async def test_an_outage_is_told_by_all_who_miss_the_server_and_logged_once_each
             await until(lambda: not worker._reporter.troubled)
             await job.result(PATIENCE)
             await app.observers.told()
-    assert caplog.text.count("the server is away") == 2
+    assert caplog.text.count("the server is unreachable") == 2
 
 
 @looped
@@ -500,12 +500,12 @@ async def test_without_observers_a_row_is_logged_once(server: Server, caplog: py
 
     async with app.worker():
         server.kill()
-        await until(lambda: caplog.text.count("still away") > 3)
+        await until(lambda: caplog.text.count("still unreachable") > 3)
         server.start()
         await until(lambda: "the server is back" in caplog.text)
     loud = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert len([line for line in loud if "the server is away" in line]) == 1
-    assert not [line for line in loud if "still away" in line]
+    assert len([line for line in loud if "the server is unreachable" in line]) == 1
+    assert not [line for line in loud if "still unreachable" in line]
 
 
 @looped

@@ -52,7 +52,7 @@ def test_a_worker_that_ends_fails_its_row_with_its_last_words(tmp_path: Path) ->
     with Workers([["sh", "-c", "echo no such app; exit 2"]], os.environ, tmp_path) as workers:
         for process in workers._processes:
             process.wait()
-        with pytest.raises(RowFailed, match="a worker ended with 2: no such app"):
+        with pytest.raises(RowFailed, match="a worker exited with code 2: no such app"):
             workers.check()
 
 
@@ -102,5 +102,5 @@ def test_a_row_is_sized_by_a_probe_that_took_long_enough() -> None:
 def test_the_help_names_every_row() -> None:
     (command,) = (each for each in cli.registered_commands if each.name == "bench")
     assert command.callback is not None
-    (option,) = command.callback.__annotations__["rows"].split("Of ")[1:]
+    (option,) = command.callback.__annotations__["rows"].split("separated by commas: ")[1:]
     assert option.startswith(", ".join(row.name for row in ROWS))

@@ -265,9 +265,9 @@ def test_variadic_arguments_have_their_annotated_type() -> None:
     call = ("hi", UUID(int=1), UUID(int=2))
     assert there_and_back(codec, *call, mail=Level.HIGH) == (call, {"mail": Level.HIGH})
     assert there_and_back(codec, "hi") == (("hi",), {})
-    with pytest.raises(TypeError, match=r"task 'notify': argument 'users\[1\]' must be uuid.UUID: .*; it was 'x'"):
+    with pytest.raises(TypeError, match=r"task 'notify': argument 'users\[1\]' must be uuid.UUID: .*; the value was 'x'"):
         codec.encode(("hi", UUID(int=1), "x"), {})
-    with pytest.raises(TypeError, match=r"task 'notify': argument 'mail' must be .*Level: .*; it was 3"):
+    with pytest.raises(TypeError, match=r"task 'notify': argument 'mail' must be .*Level: .*; the value was 3"):
         codec.encode(("hi",), {"mail": 3})
 
 
@@ -302,11 +302,11 @@ def test_a_wrapped_function_has_the_signature_of_what_it_wraps() -> None:
         ((1, 2, 3), {}, "task 'resize': takes at most 2 positional arguments, got 3"),
         ((1,), {"witdh": 2}, "task 'resize': unexpected argument 'witdh'; it takes image_id, width"),
         ((1,), {"image_id": 2}, "task 'resize': two values for argument 'image_id'"),
-        ((1,), {"": 2}, "task 'resize': an argument needs a name, '' is none"),
-        (("x",), {}, "task 'resize': argument 'image_id' must be int: Expected `int`, got `str`; it was 'x'"),
-        ((1,), {"width": None}, "task 'resize': argument 'width' must be int: Expected `int`, got `None`; it was None"),
-        ((True,), {}, "task 'resize': argument 'image_id' must be int: Expected `int`, got `bool`; it was True"),
-        ((1.5,), {}, "task 'resize': argument 'image_id' must be int: Expected `int`, got `float`; it was 1.5"),
+        ((1,), {"": 2}, "task 'resize': '' is not a valid argument name"),
+        (("x",), {}, "task 'resize': argument 'image_id' must be int: Expected `int`, got `str`; the value was 'x'"),
+        ((1,), {"width": None}, "task 'resize': argument 'width' must be int: Expected `int`, got `None`; the value was None"),
+        ((True,), {}, "task 'resize': argument 'image_id' must be int: Expected `int`, got `bool`; the value was True"),
+        ((1.5,), {}, "task 'resize': argument 'image_id' must be int: Expected `int`, got `float`; the value was 1.5"),
     ],
 )
 def test_a_call_that_does_not_fit_is_a_type_error_naming_task_argument_type_and_value(
@@ -332,20 +332,20 @@ def test_an_int_of_64_bits_travels(number: int) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (object(), "a value of type object has no wire form"),
-        ([{"deep": 1j}], "a value of type complex has no wire form"),
-        (iter([1]), "a value of type list_iterator has no wire form"),
+        (object(), "a value of type object cannot be serialized"),
+        ([{"deep": 1j}], "a value of type complex cannot be serialized"),
+        (iter([1]), "a value of type list_iterator cannot be serialized"),
         ("\ud800", "surrogates not allowed"),
-        (msgspec.UNSET, "a value of type UnsetType has no wire form"),
+        (msgspec.UNSET, "a value of type UnsetType cannot be serialized"),
     ],
 )
 def test_a_value_without_wire_form_is_refused_naming_the_argument(value: Any, reason: str) -> None:
     def t(first: int, second: Any, **more: Any) -> None: ...
 
     codec = ArgumentCodec(t, task="t")
-    with pytest.raises(TypeError, match=f"task 't': argument 'second' cannot be encoded: .*{reason}.*; it was "):
+    with pytest.raises(TypeError, match=f"task 't': argument 'second' cannot be encoded: .*{reason}.*; the value was "):
         codec.encode((1, value), {})
-    with pytest.raises(TypeError, match=f"task 't': argument 'third' cannot be encoded: .*{reason}.*; it was "):
+    with pytest.raises(TypeError, match=f"task 't': argument 'third' cannot be encoded: .*{reason}.*; the value was "):
         codec.encode((1, 2), {"third": value})
 
 
@@ -358,7 +358,9 @@ def test_a_value_that_contains_itself_is_refused() -> None:
 
 def test_an_error_says_where_inside_an_argument() -> None:
     order = Order(UUID(int=1), [Item("a", Decimal(1)), Item("b", "much")])  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"argument 'value' must be .*Order: .* - at `value.items\[1\].price`; it was Order\("):
+    with pytest.raises(
+        TypeError, match=r"argument 'value' must be .*Order: .* - at `value.items\[1\].price`; the value was Order\("
+    ):
         taking(Order).encode((order,), {})
 
 
@@ -370,7 +372,7 @@ def test_an_error_shows_the_beginning_and_end_of_a_long_value() -> None:
 
 
 def test_constraints_and_post_init_hold_at_enqueue() -> None:
-    with pytest.raises(TypeError, match=r"argument 'value' must be .*: Expected `int` <= 9; it was 12"):
+    with pytest.raises(TypeError, match=r"argument 'value' must be .*: Expected `int` <= 9; the value was 12"):
         taking(Small).encode((12,), {})
     bad = Positive(1)
     bad.value = -1
@@ -408,12 +410,18 @@ def test_an_exception_of_any_type_from_a_users_class_is_a_refusal() -> None:
         (wire({"": [1], "width": "x"}), "task 'resize': argument 'width' must be int: Expected `int`, got `str`"),
         (wire({"": [1], "crop": 2}), "task 'resize': unexpected argument 'crop'; it takes image_id, width"),
         (wire({"": [1], "image_id": 2}), "task 'resize': two values for argument 'image_id'"),
-        (wire({"": 1}), "task 'resize': not the arguments of a call: Expected `array`, got `int`"),
-        (wire({1: 2}), "task 'resize': not the arguments of a call: Expected `str`, got `int` - at `key` in `$`"),
-        (wire(None), "task 'resize': not the arguments of a call: Expected `object | array`, got `None`"),
-        (b"", "task 'resize': not the arguments of a call: Input data was truncated"),
-        (b"\x91", "task 'resize': not the arguments of a call: Input data was truncated"),
-        (b"\x91\x01\x01", "task 'resize': not the arguments of a call: MessagePack data is malformed: trailing "),
+        (wire({"": 1}), "task 'resize': the payload is not the arguments of a call: Expected `array`, got `int`"),
+        (
+            wire({1: 2}),
+            "task 'resize': the payload is not the arguments of a call: Expected `str`, got `int` - at `key` in `$`",
+        ),
+        (wire(None), "task 'resize': the payload is not the arguments of a call: Expected `object | array`, got `None`"),
+        (b"", "task 'resize': the payload is not the arguments of a call: Input data was truncated"),
+        (b"\x91", "task 'resize': the payload is not the arguments of a call: Input data was truncated"),
+        (
+            b"\x91\x01\x01",
+            "task 'resize': the payload is not the arguments of a call: MessagePack data is malformed: trailing ",
+        ),
     ],
 )
 def test_a_payload_that_does_not_fit_is_invalid_arguments_saying_why(payload: bytes, message: str) -> None:
@@ -687,7 +695,7 @@ def test_pydantic_is_not_imported_for_those_who_do_not_use_it() -> None:
     ],
 )
 def test_an_annotation_that_cannot_travel_is_refused_at_declaration_with_the_way_out(annotation: Any, named: str) -> None:
-    says = f"task 't': parameter 'value' is annotated .*{named}.*, which cannot travel: .*Annotate it with plain values"
+    says = f"task 't': parameter 'value' is annotated .*{named}.*, which cannot be serialized: .*Annotate it with plain values"
     with pytest.raises(UsageError, match=says):
         taking(annotation)
     with pytest.raises(UsageError, match=says.replace("parameter 'value'", "the result")):
@@ -699,7 +707,9 @@ def test_a_field_that_cannot_travel_is_refused_at_declaration_by_its_type() -> N
     class Upload:
         pieces: list[Annotated[complex, "odd"]]
 
-    with pytest.raises(UsageError, match=r"parameter 'value' is annotated .*Upload, which cannot travel: complex has no wire"):
+    with pytest.raises(
+        UsageError, match=r"parameter 'value' is annotated .*Upload, which cannot be serialized: complex has no wire"
+    ):
         taking(Upload)
 
 
@@ -805,12 +815,14 @@ def test_a_function_that_never_returns_has_no_result() -> None:
 
 @pytest.mark.parametrize(("value", "named"), [(object(), "object"), (2**64, "int"), ([1j], "list")])
 def test_a_result_that_cannot_be_encoded_is_invalid_naming_task_and_type(value: Any, named: str) -> None:
-    with pytest.raises(InvalidResult, match=f"task 't': its result of type {named} cannot be encoded: "):
+    with pytest.raises(InvalidResult, match=f"task 't': the result of type {named} cannot be encoded: "):
         returning(Any).encode(value)
 
 
 def test_a_result_is_checked_against_its_annotation_when_it_is_kept_and_when_it_is_read() -> None:
     codec = returning(int)
     for check in (lambda: codec.encode("x"), lambda: codec.decode(returning(Any).encode("x"))):
-        with pytest.raises(InvalidResult, match="task 't': its result is annotated int: Expected `int`, got `str`"):
+        with pytest.raises(
+            InvalidResult, match="task 't': the result does not fit its annotation int: Expected `int`, got `str`"
+        ):
             check()
