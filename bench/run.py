@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from contest import chart, report
+from contest import chart, pages, report
 from contest.judge import Judge
 from contest.ledger import Ledger
 from contest.roster import ALL, BENCH, PEERS, US, Entry, choose, describe, fastest
@@ -143,6 +143,9 @@ def write(ledger: Ledger, folder: Path) -> None:
     ledger.write(folder / "results.json")
     (folder / "RESULTS.md").write_text(report.render(ledger))
     chart.draw(ledger, folder / "results.svg")
+    if folder == BENCH:
+        for page in (BENCH.parent / name for name in pages.PAGES):
+            page.write_text(pages.updated(page.read_text(), ledger.document["rows"]))
     print(f"written: {', '.join(sorted(path.name for path in folder.glob('[rR][eE][sS][uU][lL][tT][sS].*')))}")
 
 

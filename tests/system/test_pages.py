@@ -6,7 +6,6 @@ import ast
 import json
 import re
 import shutil
-import statistics
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from contest import pages
 from millstream.model.ordering import fnv1a, key_bytes, shard_of_key
 from tests.system.reader import Reader, matches, read_page
 
@@ -65,24 +65,12 @@ def test_the_links_of_the_readme_lead_somewhere() -> None:
         assert target[1:] in anchors if target.startswith("#") else (ROOT / target.partition("#")[0]).exists(), target
 
 
-def test_the_figures_of_the_readme_are_those_of_the_last_benchmark() -> None:
+@pytest.mark.parametrize("page", pages.PAGES)
+def test_the_figures_of_a_page_are_those_of_the_last_benchmark(page: str) -> None:
+    text = (ROOT / page).read_text()
     rows = json.loads((ROOT / "bench" / "results.json").read_text())["rows"]
-    lines = (ROOT / "README.md").read_text().splitlines()
-    (names,) = [cells(line) for line in lines if line.startswith("| | Millstream |")]
-    (jobs,) = [cells(line) for line in lines if line.startswith("| **Jobs per second**")]
-    (latency,) = [cells(line) for line in lines if line.startswith("| **Enqueue to start**")]
-    for name, rate, wait in zip(names[1:], jobs[1:], latency[1:], strict=True):
-        assert rate == f"{median(rows['drain'][name.lower()]):,.0f}", name
-        assert wait == f"{median(rows['latency'][name.lower()]):.2f} ms", name
-
-
-def cells(row: str) -> list[str]:
-    """Return the cells of a Markdown table row, without bold marks."""
-    return [cell.strip().strip("*") for cell in row.strip("|").split("|")]
-
-
-def median(rounds: list[dict[str, float]]) -> float:
-    return statistics.median(each["value"] for each in rounds)
+    assert any(label in text.replace("**", "") for label in pages.FIGURES)
+    assert pages.updated(text, rows) == text
 
 
 def test_the_hashes_on_the_page_about_ordering_are_those_of_keys() -> None:
