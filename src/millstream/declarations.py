@@ -273,18 +273,18 @@ class Declarations(ABC):
             type: Type of the events, as for ``topic()``.
             codec: Encoding of the events, as for ``topic()``.
             batch: Call the handler with lists of events.
-            **options: As for ``topic.subscribe``, without ``on_failure`` and ``max_pending_per_key``.
+            **options: As for ``topic.subscribe``, without ``on_failure``, ``max_pending_per_key`` and ``dead_letter``.
 
         Raises:
             UsageError: An option is invalid, or the group already has a handler for an overlapping prefix.
         """
         topic_name(prefix, "prefix")
         checked_name(group, "group")
-        for option in ("on_failure", "max_pending_per_key"):
+        for option in ("on_failure", "max_pending_per_key", "dead_letter"):
             if option in options:
                 raise UsageError(
                     f"{option} of group {group!r} with the prefix {prefix!r}: subscribe_prefix() does not take it, because the "
-                    "topics may be unordered; use topic.subscribe() for an ordered topic"
+                    "topics may be unordered or of other types; use topic.subscribe() in the topic that needs it"
                 )
 
         def declare(fn: Callable[..., Any]) -> Callable[..., Any]:

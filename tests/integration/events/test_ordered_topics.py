@@ -144,10 +144,13 @@ def test_a_topic_has_eight_shards_unless_it_says_otherwise_and_each_has_a_stream
         _ = orders.stream
 
 
-def test_options_of_order_are_none_of_a_group_by_prefix() -> None:
+def test_a_group_by_prefix_refuses_options_that_depend_on_its_topic() -> None:
     app = new_app()
     with pytest.raises(UsageError, match=r"on_failure.*prefix"):
         app.subscribe_prefix("orders", "audit", type=Order, on_failure="stop")(lambda order: None)
+    graveyard: Any = {"dead_letter": app.topic("graveyard", Order)}
+    with pytest.raises(UsageError, match=r"dead_letter.*prefix"):
+        app.subscribe_prefix("orders", "audit", type=Order, **graveyard)(lambda order: None)
 
 
 # -- publishing ------------------------------------------------------------------------------------------------------------
