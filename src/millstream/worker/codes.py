@@ -7,7 +7,7 @@ FAILED = 1
 USAGE = 2
 """The app could not be imported, or has nothing to serve."""
 SERVER = 3
-"""The server was unreachable for 30 s, or refuses this client for good."""
+"""The server was unreachable for 30 s, or permanently refuses this client."""
 INTERRUPTED = 4
 """A running handler was cancelled or killed, at the end of the grace period or by a second signal."""
 CRASHING = 5

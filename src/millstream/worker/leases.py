@@ -77,7 +77,7 @@ class Leases:
         return True
 
     async def join_members(self, address: Address) -> Membership:
-        """Join, or stay in, the workers that share the shards of an address, and return the current members."""
+        """Join the workers that share the shards of an address, or renew the membership, and return all members."""
         membership = await self._broker.join_members(address, self._worker_id, self._lease)
         if address not in self._memberships:
             self._memberships.add(address)

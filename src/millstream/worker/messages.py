@@ -74,7 +74,7 @@ class Hello(msgspec.Struct, tag=True, frozen=True):
     consumers: dict[str, tuple[int, int]] = {}
     """Minimum and maximum number of processes over all workers, by address, where declared."""
     fleeting: bool = False
-    """Some handlers run messages that no lease covers, so a child that held nothing may have died because of one."""
+    """Some handlers run messages that no lease covers. So a child without leased messages may have died because of one."""
 
 
 class Keep(msgspec.Struct, tag=True, frozen=True):
@@ -116,18 +116,18 @@ class Bye(msgspec.Struct, tag=True, frozen=True):
 
 
 class Retire(msgspec.Struct, tag=True, frozen=True):
-    """To the child: end if you hold no messages now, otherwise refuse."""
+    """To the child: exit if you hold no messages now, otherwise refuse."""
 
     until: float
     """Time of the machine's monotonic clock after which the request is void."""
 
 
 class Drain(msgspec.Struct, tag=True, frozen=True):
-    """To the child: another process has replaced you. Stop claiming, let running jobs end, and end."""
+    """To the child: another process has replaced you. Stop claiming, let running jobs end, and exit."""
 
 
 class Retiring(msgspec.Struct, tag=True, frozen=True):
-    """To the supervisor: the child held nothing, claims nothing more, and ends."""
+    """To the supervisor: the child holds no messages, claims nothing more, and exits."""
 
 
 class Busy(msgspec.Struct, tag=True, frozen=True):

@@ -394,7 +394,7 @@ class Worker:
         if self._watch is not None:
             self._watch.beat()
         if not self._keeper.alive and self.error is None and STOPPING not in self._hold.shut:
-            self._fail(KeeperDied("its leases are not renewed any more, so it stops before they lapse"))
+            self._fail(KeeperDied("the worker's leases are not renewed any more, so it stops before they lapse"))
 
     def _fail(self, error: BaseException) -> None:
         log.critical("worker %s failed and stops: %s", self.id, error)

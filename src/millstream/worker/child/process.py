@@ -34,9 +34,10 @@ log = logs.logger("millstream.worker")
 
 
 class Stop:
-    """How the process stops: after a signal, within its grace period; when it is replaced, after all running jobs have ended.
+    """How the process stops.
 
-    A signal during a replacement starts the grace period.
+    After a signal, it stops within its grace period. When another process has replaced it, it stops after all running jobs have
+    ended; a signal in that time starts the grace period.
     """
 
     def __init__(self, grace: float) -> None:
@@ -150,7 +151,7 @@ def main() -> None:
 
 
 def _end_with(supervisor: int, lease: float) -> None:
-    """End this process if the supervisor dies, before its leases lapse. Runs in a thread, because the loop may be blocked."""
+    """End this process if the supervisor dies, before the leases lapse. Runs in a thread, because the loop may be blocked."""
     while os.getppid() == supervisor:
         time.sleep(BEAT_SECONDS)
     time.sleep(lease / 2)  # time for an event loop that is not blocked to stop the worker

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Receipts:
-    """Settles messages as done when they start, so that a handler is called only after the server has stored that.
+    """Settles messages as done when they start. A handler is called only after the server has stored the outcome.
 
     Messages are not acknowledged at the claim: a buffered message may be released, and must still be on the server then.
     """
@@ -25,9 +25,9 @@ class Receipts:
         self._loop = loop
 
     async def acknowledge(self, jobs: Sequence[InFlight]) -> None:
-        """Settle these jobs as done and wait until the server has stored it.
+        """Settle these jobs as done and wait until the server has stored the outcomes.
 
-        Raises if the server did not store all of them. The remaining jobs have not started then.
+        Raises if the server did not store all of them. None of the handlers is called in that case.
         """
         lane: Lane = jobs[0].lane
         acks = [Outcome(DONE, job.ref, job.message.id, None, 0.0, job.message.given_id) for job in jobs]

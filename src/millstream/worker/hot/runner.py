@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logs.logger("millstream.worker")
 
 TRUSTED = 2 / 3
-"""The part of a lease that is left at least, just before its next renewal."""
+"""The part of a lease that is always left just before its next renewal."""
 
 _NEVER = float("inf")
 

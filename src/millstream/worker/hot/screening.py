@@ -123,14 +123,14 @@ class Screener:
             return verdict.dead(entry.ref, message, "unknown_task", why, entry.crashes, ttl)
         if not message.unknown_since_ms:
             log.warning(
-                "job %s belongs to task %r, which this worker does not know; it is retried for up to %g s. "
+                "job %s belongs to task %r, which this worker does not know; it is postponed for up to %g s. "
                 "Is the task's module imported (include=…)? Does another app serve queue %r?",
                 message.id,
                 message.task,
                 grace,
                 lane.queue,
             )
-            unknown = f"this worker does not know task {message.task!r}; the job is retried for up to {grace:g} s"
+            unknown = f"this worker does not know task {message.task!r}; the job is postponed for up to {grace:g} s"
             self._tell_of(lane, message, UnknownTask(unknown))
         delay = min(PUT_OFF_MOST, max(PUT_OFF_FIRST, (now_ms - since) / 4000), max(0.05, grace / 10))
         return verdict.retry(entry.ref, message, delay, entry.expires_ms, unknown_since_ms=since)

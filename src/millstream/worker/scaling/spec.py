@@ -13,7 +13,7 @@ from millstream.worker.scaling.strategies import Backlog, Strategy, Threshold
 BUILT_IN: dict[str, type[Backlog] | type[Threshold]] = {"backlog": Backlog, "threshold": Threshold}
 
 PACE = {"poll": 1.0, "hysteresis": 2.0, "cooldown": 10.0}
-"""Default timing in seconds: between two decisions, for which a wish must last, and without changes after a change."""
+"""Default timing in seconds: time between two decisions, how long the strategy must want a change, and pause after a change."""
 
 THRESHOLD_PACE = {"poll": 5.0, "hysteresis": 10.0, "cooldown": 30.0}
 """Default timing of the threshold strategy, which knows no rates and changes one process at a time."""

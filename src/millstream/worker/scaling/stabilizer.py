@@ -9,8 +9,8 @@ class Stabilizer:
     """Allows a change if the strategy has wanted the same direction for ``hysteresis`` seconds, and the last change was at
     least ``cooldown`` seconds ago.
 
-    Only a real change (``acted``) starts a cooldown; a refusal does not. Directions are also tracked during a cooldown, so that
-    a wish that ended in between starts again from zero.
+    Only a real change (``acted``) starts a cooldown; a refusal does not. The direction is also tracked during a cooldown. If it
+    changes in between, the ``hysteresis`` time starts again.
     """
 
     def __init__(self, hysteresis: float, cooldown: float, clock: Callable[[], float]) -> None:

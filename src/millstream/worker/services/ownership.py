@@ -29,7 +29,7 @@ SEEK_SECONDS = 0.1
 """Seconds between two attempts to take missing shards: other workers give them up, or their leases lapse, soon."""
 
 WAIT_SECONDS = 0.2
-"""Seconds between two attempts to join an address that has its maximum of ``consumers``. This may last as long as they live."""
+"""Seconds between two attempts to join an address that has its maximum of ``consumers``. They may never succeed."""
 
 MARGIN_SECONDS = 0.01
 """Seconds to wait after a lease becomes overdue, so that it is overdue by the server's clock, too."""
@@ -151,7 +151,7 @@ class Ownership:
                     await claimer.hand_back(0.0)
                     if claimer.at_rest and not self._held(lane):  # otherwise a claim in flight may still bring messages
                         await self._leases.give_up(lane)
-                        log.debug("gave up %r to another worker", lane.queue)
+                        log.debug("gave up %r, so that another worker can take it", lane.queue)
                         return
                 except BrokerError as error:
                     log.debug("%r could not be given up yet: %s", lane.queue, error)

@@ -99,7 +99,7 @@ class Supervisor:
         """Return the services that use the server."""
         return SupervisorServices(self.id, broker, self.reporter, self.team, self.launcher.totals)
 
-    # -- what children say -------------------------------------------------------------------------------------------------
+    # -- messages from children --------------------------------------------------------------------------------------------
 
     async def _hear(self, child: Child, word: messages.Word) -> None:
         match word:
@@ -155,7 +155,7 @@ class Supervisor:
             log.critical("the service that renews leases ended unexpectedly; the worker stops")
             self.stopping.stop(codes.FAILED)
 
-    # -- stopping and changing ---------------------------------------------------------------------------------------------
+    # -- stopping and reloading --------------------------------------------------------------------------------------------
 
     def _begin_to_stop(self) -> None:
         self.reloads.stop()

@@ -54,7 +54,7 @@ class ProcessTeam:
         stabilizer = Stabilizer(self._spec.hysteresis, self._spec.cooldown, time.monotonic)
         return Scaler(self, self._measure, self._wanted, stabilizer, self._spec.poll, changed)
 
-    # -- what there is -----------------------------------------------------------------------------------------------------
+    # -- the current processes and their load ------------------------------------------------------------------------------
 
     @property
     def processes(self) -> int:
@@ -127,7 +127,7 @@ class ProcessTeam:
         at_once = orders.concurrency if hello is None or not hello.at_once else hello.at_once
         return Metrics(self.processes, self.minimum, self.maximum, at_once, tuple(loads))
 
-    # -- what is wanted ----------------------------------------------------------------------------------------------------
+    # -- the strategy ------------------------------------------------------------------------------------------------------
 
     async def _wanted(self, metrics: Metrics) -> int:
         if self._strategy is not None:
@@ -154,7 +154,7 @@ class ProcessTeam:
         else:
             self._weighing[1].set_result(word.wanted)
 
-    # -- more and fewer ----------------------------------------------------------------------------------------------------
+    # -- starting and ending processes -------------------------------------------------------------------------------------
 
     def grow(self, count: int) -> str:
         """Start ``count`` more processes. Return why not if that is refused, otherwise an empty string."""

@@ -9,7 +9,7 @@ SOON_SECONDS = 5.0
 """A child that serves for this many seconds or less before it dies counts as a quick death."""
 
 FRUITLESS = 5
-"""Number of consecutive quick deaths of children that held no job which opens the circuit."""
+"""Number of consecutive quick deaths, of children that held no job, after which the circuit opens."""
 
 PROBE_SECONDS = 60.0
 """Seconds for which a circuit stays open before one process is tried again."""
