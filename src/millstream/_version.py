@@ -1,3 +1,3 @@
-"""The version, in the one place it is written; ``importlib.metadata`` would cost every worker the import."""
+"""The version of the package. Reading it from ``importlib.metadata`` would add an import to every worker."""
 
 __version__ = "0.1.0"

@@ -66,7 +66,7 @@ class Origin:
     address: Address | None = None
     """The shard that holds the jobs. ``None`` if the queue is not sharded, or if the shard is unknown."""
     looked_up: bool = False
-    """Whether the job was found by its id, so that it may not exist."""
+    """Whether the job was looked up by its id, so that it may not exist."""
 
 
 class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
@@ -78,17 +78,17 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
     id: str
     """The job's id."""
     created: bool
-    """Whether this enqueue created the job. ``False`` if a job with this id existed, and for a job found by its id."""
+    """Whether this enqueue created the job. ``False`` if a job with this id existed, and for a job that was looked up by its id."""
     _origin: Origin
 
     @property
     def queue(self) -> str:
-        """The name of the queue, without a shard. Empty if the job was found by its id, without a queue."""
+        """The name of the queue, without a shard. Empty if the job was looked up by its id, without a queue."""
         return self._origin.queue
 
     @property
     def task(self) -> str:
-        """The name of the task. Empty if the job was found by its id, without a task."""
+        """The name of the task. Empty if the job was looked up by its id, without a task."""
         return self._origin.task
 
     async def result(self, timeout: Seconds | None = None) -> R_co:
@@ -103,7 +103,7 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
             JobExpired: The job expired before it started.
             ResultTimeout: The job did not end in time. The message and ``why`` say what it waits for.
             ResultsDisabled: No result is stored: ``result_ttl=0``, or the result has expired.
-            JobNotFound: The job was found by its id, and no queue has it.
+            JobNotFound: The job was looked up by its id, and no queue has it.
             ResultError: The stored result does not match the return annotation of the task.
             BrokerUnavailable: The server is unreachable, or the app was closed during the wait.
         """
@@ -149,7 +149,7 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         """Cancel the job if it has not started. Return ``True`` if it will not run, ``False`` if it is running or has ended.
 
         Raises:
-            JobNotFound: The job was found by its id, and no queue has it.
+            JobNotFound: The job was looked up by its id, and no queue has it.
         """
         address = await self._find()
         client, answer = self._origin.clients.here(), Cancellation.ENDED
