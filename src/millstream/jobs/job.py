@@ -78,7 +78,8 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
     id: str
     """The job's id."""
     created: bool
-    """Whether this enqueue created the job. ``False`` if a job with this id existed, and for a job that was looked up by its id."""
+    """Whether this enqueue created the job. ``False`` if a job with this id existed, and for a job that was looked up by its
+    id."""
     _origin: Origin
 
     @property
