@@ -19,7 +19,7 @@ SAMPLE = 10
 """Number of jobs of each bulk call that are checked afterwards."""
 
 WARM_UP = 20
-"""Number of jobs at the start of the latency row that are not counted: they fill connections and caches."""
+"""Number of jobs at the start of the latency row that are not counted: they open connections and fill caches."""
 
 PAUSE_SECONDS = (0.005, 0.025)
 """Minimum and maximum pause between two jobs of the latency row: long enough for the system to become idle."""

@@ -10,7 +10,7 @@ from millstream.bench.tally import Tally
 from millstream.bench.workers import Workers
 
 HEAD = 0.05
-"""Share of the jobs handled before the clock starts. They fill connections and caches."""
+"""Share of the jobs handled before the clock starts. They open connections and fill caches."""
 
 START_SECONDS = 45.0
 """How long a worker may take to handle its first job."""

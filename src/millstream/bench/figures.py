@@ -34,5 +34,5 @@ class Measured:
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float:
-    """Return the percentile of sorted values."""
+    """Return a percentile: the smallest of the sorted values that ``percent`` percent of them do not exceed."""
     return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * percent // 100) - 1))]

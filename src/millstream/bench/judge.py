@@ -119,7 +119,7 @@ class Judge:
             if left == 0 and done == jobs:
                 return ""
             if perf_counter() > deadline:
-                return f"{left:,} handled but not settled" if left else f"{done:,} settled of {jobs:,}"
+                return f"{left:,} handled but not settled" if left else f"{done:,} of {jobs:,} settled"
             time.sleep(0.02)
 
     def _enqueue(self, row: Row, seconds: float) -> Measured:

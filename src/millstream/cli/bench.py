@@ -115,7 +115,7 @@ def _server(url: str | None) -> Generator[str]:
     where = parse_url(url)
     if where.scheme == "memory":
         raise UsageError(
-            "memory:// exists only within one process, but bench measures separate worker processes: use another --url, or none"
+            "memory:// exists only within one process, but bench measures separate worker processes: change or omit --url"
         )
     yield ensure_server(where.path or None) if where.scheme == "embedded" else url
 

@@ -134,11 +134,11 @@ def _remove_prefix(prefix: str, group: str, yes: bool, url: str | None, namespac
     from millstream.cli.target import at
 
     async def confirm_and_remove(app: Millstream) -> None:
-        confirm(f"Remove group {group} of all topics {prefix}* with its waiting events and dead letters?", yes)
+        confirm(f"Remove group {group} from all topics {prefix}* with its waiting events and dead letters?", yes)
         await app.remove_prefix(prefix, group)
 
     at(url, namespace, confirm_and_remove)
-    say(f"group {group} of all topics {prefix}* is removed")
+    say(f"group {group} is removed from all topics {prefix}*")
 
 
 def _parts(group: str) -> tuple[str, str]:

@@ -211,7 +211,7 @@ def _these(views: Sequence[JobView]) -> str:
 
 
 def _sorted(views: Sequence[JobView]) -> list[JobView]:
-    """Sort jobs with the same due time naturally. The server sorts them by the text of their ids: job-10 before job-2."""
+    """Sort jobs with the same due time in natural order. The server sorts them as text: job-10 before job-2."""
     found: list[JobView] = []
     for _, group in groupby(views, key=lambda view: (view.status, view.queue, view.due_at)):
         same = list(group)

@@ -33,7 +33,7 @@ App: TypeAlias = Annotated[
         help="The app, as module:attribute. Default: $MILLSTREAM_APP, then app in [tool.millstream].",
     ),
 ]
-Factory: TypeAlias = Annotated[bool, typer.Option("--factory", help="The app is given as a function that returns it.")]
+Factory: TypeAlias = Annotated[bool, typer.Option("--factory", help="The given app is a function that returns the app.")]
 Header: TypeAlias = Annotated[
     list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Add a header. Repeat for several.")
 ]

@@ -44,7 +44,7 @@ Number: TypeAlias = Annotated[
 
 
 def with_order(columns: Sequence[Column], rows: Sequence[dict[str, Any]], *more: Column, before: str) -> list[Column]:
-    """Insert before one of the columns those of ``more`` that have a value in any row."""
+    """Return the columns, and before the column ``before`` those of ``more`` that have a value in any row."""
     at = [column.field for column in columns].index(before)
     said = [column for column in more if any(row[column.field] for row in rows)]
     return [*columns[:at], *said, *columns[at:]]

@@ -81,7 +81,7 @@ def show_topic(topic: TopicName, json: Json = False, url: Url = None, namespace:
     print_details({**row, "shards": row["shards"] or None}, {}, json=False)
     say("")
     columns = with_order(GROUP_COLUMNS[1:], groups_of_it, BLOCKED, STOPPED, before="dead")
-    print_list(groups_of_it, columns, json=False, empty="it has no groups")
+    print_list(groups_of_it, columns, json=False, empty="this topic has no groups")
     if shards:
         say("")
         print_list(shards, SHARD_COLUMNS, json=False, empty="")

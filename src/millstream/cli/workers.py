@@ -70,7 +70,7 @@ def scale_worker(
     ],
     number: Annotated[str | None, typer.Argument(hidden=True)] = None,
     hold: Annotated[
-        float, typer.Option("--hold", min=0, metavar="SECONDS", help="How long the scaling strategy may not change this.")
+        float, typer.Option("--hold", min=0, metavar="SECONDS", help="How long the strategy may not change this number.")
     ] = HOLD_SECONDS,
     url: Url = None,
     namespace: Namespace = None,

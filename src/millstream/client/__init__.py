@@ -1,4 +1,4 @@
-"""The client: batches concurrent enqueues, keeps one connection per process and event loop, and provides sync versions.
+"""The client: batches concurrent enqueues, keeps one client per process and event loop, and provides sync versions.
 
 It uses brokers, messages and codecs. Tasks and jobs, the objects that users hold, build on it.
 """

@@ -173,8 +173,8 @@ class Client:
         where = self._backend.where
         if self._broker is not None:
             return (
-                f"{where} did not answer within {seconds:g} s. Check that the server runs and is not overloaded, and that the "
-                "network carries its answers"
+                f"{where} did not answer within {seconds:g} s. Check that the server is running and not overloaded, and that "
+                "the network delivers its answers"
             )
         if self._failed is not None:
             return f"no connection to {where} within {seconds:g} s. The last attempt failed: {self._failed}"
@@ -286,7 +286,7 @@ class Client:
             await guard.aclose()
 
     def never_left(self) -> None:
-        """Report that the app was entered, and its loop or the app itself no longer exists."""
+        """Report that the app was entered and never left, and that its loop or the app itself no longer exists."""
         error = ResourceWarning("an app was entered (`async with app`) and never left")
         self.reporter.tell("unclosed", None, error)
 

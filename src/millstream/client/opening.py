@@ -63,7 +63,7 @@ class Opening:
         """Queues whose number of shards on the server matches the declaration."""
 
     def begin_anew(self) -> None:
-        """Start again for a new broker."""
+        """Forget everything that was opened, because there is a new broker."""
         self._opened.clear()
         self._opened_prefixes.clear()
         self._checked.clear()

@@ -120,7 +120,7 @@ class Outbox:
             self._waiting.appendleft(Parcel([post], len(post.body), since, answer))
         except asyncio.CancelledError:
             if self._caller is caller or caller is None or caller.uncancel():
-                raise  # cancelled by someone else, or by someone else as well
+                raise  # not cancelled by ``_look``, or not by it alone
             return _unavailable(self._silence(), [post])
         except Exception as error:
             return error
@@ -168,9 +168,7 @@ class Outbox:
         except asyncio.CancelledError:
             # The loop is shutting down: no waiter may hang.
             for parcel in (*self._sending, *self._waiting):
-                parcel.reply(
-                    _unavailable(f"the event loop was shut down while sending to queue {self.address!r}", parcel.posts)
-                )
+                parcel.reply(_unavailable(f"the event loop was shut down while sending to {self.address!r}", parcel.posts))
             self._waiting.clear()
             raise
         finally:
@@ -189,8 +187,8 @@ class Outbox:
         return parcels
 
     async def _send(self) -> None:
-        """Send until the call is answered or refused, or until the patience of all parcels has ended. A parcel's patience
-        starts when it was added or when the outage began, whichever is later."""
+        """Send until the call is answered or refused, or until all parcels have timed out. A parcel times out PATIENCE_SECONDS
+        after it was added or after the outage began, whichever is later."""
         waits: Iterator[float] | None = None
         while self._sending:
             began = self._called_at = self._loop.time()
@@ -219,7 +217,7 @@ class Outbox:
                 return
 
     def _is_away(self, began: float, error: BrokerUnavailable) -> float:
-        """Note that a call could not reach the server. Return the loop time at which the outage began."""
+        """Record that a call could not reach the server. Return the loop time at which the outage began."""
         if self._away_since is None:
             self._away_since = began
         self._away_why = str(error)
@@ -229,7 +227,7 @@ class Outbox:
         return f"publishing to {self.address!r}: {self._why_silent(PATIENCE_SECONDS)}"
 
     def _look(self) -> None:
-        """Answer the waiters whose patience has ended, because a call does not return or several calls failed."""
+        """Answer the waiters that have timed out, because a call does not return or several calls failed."""
         self._timer = None
         now, away_since = self._loop.time(), self._away_since
         if now - (self._called_at if away_since is None else min(away_since, self._called_at)) >= PATIENCE_SECONDS:
@@ -257,7 +255,7 @@ def _patient_until(parcel: Parcel, away_since: float) -> float:
 
 
 def _give_up(parcels: Iterable[Parcel], away_since: float, until: float, reason: str) -> list[Parcel]:
-    """Answer the parcels whose patience ends before ``until`` with an error. Return the others."""
+    """Answer the parcels that time out before ``until`` with an error. Return the others."""
     patient: list[Parcel] = []
     for parcel in parcels:
         if _patient_until(parcel, away_since) > until:

@@ -145,7 +145,7 @@ class Publisher:
         return receipts
 
     def _failed(self, shard: Address, error: BrokerError) -> None:
-        """Report a failed call to log and observers. Callers get an exception when their patience ends."""
+        """Report a failed call to the log and the observers. Callers get an exception when they time out."""
         self._connection.reporter.fail("publish", shard, error, "publishing to %r failed: %s", shard, error)
 
     async def _send(self, broker: Broker, shard: Address, posts: list[Post], sender: str) -> list[Receipt]:
@@ -160,7 +160,7 @@ class Publisher:
             return await broker.emit(shard.log, posts, sender=sender, max_length=most, shards=shards)
         except ShardsChanged:
             noted = await broker.inspector.shards(self.address)
-            if noted == shards:  # a reshard is in progress, and it ends
+            if noted == shards:  # a reshard is in progress and will end
                 raise BrokerUnavailable(
                     f"the number of shards of {self.address!r} at {self._connection.where} is being changed. Nothing was "
                     "published. Publish again when the change is complete"

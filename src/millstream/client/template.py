@@ -71,7 +71,7 @@ class Template:
         self.queue = queue
         """Address of the queue or topic; if it is sharded, of the base queue or topic."""
         self.key = key
-        """Returns the ordering key, or ``None`` for messages without order."""
+        """Function that returns the ordering key, or ``None`` for messages without order."""
         self.id = id
         self.id_ttl = id_ttl
         self.delay = delay

@@ -21,7 +21,7 @@ Guarantees and limits:
 - Arguments that enqueue accepts can be decoded with the same signature: enqueue checks them by decoding them strictly
   ("1" and True are not an int, 1 is a float). So ``__post_init__`` and validators also run at enqueue.
 - An aware datetime is decoded as the same instant in UTC. A naive datetime is unchanged.
-- Without an annotation, or with Any or object, a value is decoded to what msgpack has: tuples and sets become lists;
+- Without an annotation, or with Any or object, a value is decoded to a msgpack type: tuples and sets become lists;
   dataclasses, Structs and models become dicts; Enums become their values; UUID, Decimal, date, time, timedelta and naive
   datetime become text.
 - A pydantic model is encoded as its fields by name, without computed fields. It is validated in lax mode, because msgpack

@@ -41,7 +41,7 @@ SafeString, asyncpg's UUID, pendulum's DateTime, numpy's float64)."""
 
 
 def encode_foreign(value: Any) -> Any:
-    """Return what msgspec encodes instead of a value of an unsupported type. Raises TypeError if there is no way."""
+    """Return what msgspec encodes instead of a value of an unsupported type. Raises TypeError if it cannot be serialized."""
     kind = value.__class__
     if is_model(kind):
         # by_alias=False: names are unambiguous, while aliases may differ between serialization and validation.

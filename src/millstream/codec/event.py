@@ -109,7 +109,7 @@ class EventCodec:
             raise InvalidArguments(f"the event is not a valid {hints.describe(self.type)}: {error}") from error
 
     def own_bytes(self, payload: Payload) -> bytes:
-        """Return the bytes that the codec produced for an event, or the payload itself if they were not."""
+        """Return the bytes that the codec produced for an event, or the payload itself if it contains no such bytes."""
         if self.codec != "msgpack":
             with suppress(msgspec.MsgspecError):
                 return _from_bin(payload)

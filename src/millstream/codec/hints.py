@@ -42,7 +42,7 @@ class Resolving(ABC):
             self.resolve()
 
     def resolve(self) -> None:
-        """Resolve the annotations, if that is still to be done. Raises UsageError if a name does not exist."""
+        """Resolve the annotations, unless that is already done. Raises UsageError if a name does not exist."""
         if self._resolved:
             return
         self._names |= enclosing_names(self._fn)

@@ -16,7 +16,7 @@ _PLAIN = (int, str, bytes, bool, float)
 class ResultCodec(Resolving):
     """Encodes the result of one function, and decodes it into the type of the return annotation.
 
-    Without an annotation, or with Any, a result is decoded to what msgpack has.
+    Without an annotation, or with Any, a result is decoded to msgpack types.
     """
 
     _checked = False

@@ -42,7 +42,7 @@ class Problem:
     """Attempt of that job or event, starting at 1."""
     crash: bool = False
     """True if a process died, or if Millstream has a bug. False for an error of a handler, a bad message, or a server that is
-    unreachable or refuses."""
+    unreachable or refuses a request."""
     streak: int = 1
     """Number of consecutive failures of the same operation at the same address. Always 1 for a job or event, which is reported
     individually."""

@@ -11,7 +11,7 @@ from millstream.model.address import Address
 from millstream.reporting.problem import During, Problem
 
 STRAGGLER_SECONDS = 1.0
-"""An error this soon after a reconnect belongs to the previous outage. Only the first such error of an operation counts so."""
+"""An error this soon after a reconnect belongs to the previous outage. This applies once per operation and outage."""
 
 
 class Audience(Protocol):

@@ -42,7 +42,8 @@ async def confirm_order(order: Order) -> str:
 async def charge_card(order: Order) -> str:
     """Fail once for every third order and once more for every seventh, then succeed in a retry.
 
-    A job runs again if its process dies. The gateway gets the job's id as an idempotency key, so it charges the card once.
+    A job runs again if its process dies. So the handler sends the job's id as an idempotency key, and the gateway can charge
+    the card only once.
     """
     with on_record():
         job = current_job()
