@@ -678,15 +678,18 @@ def test_a_worker_with_nothing_to_serve_is_refused() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("options", [{"concurrency": 0}, {"threads": -1}, {"queues": ["nope"]}])
-def test_worker_options_are_checked(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [({"concurrency": 0}, "concurrency"), ({"threads": -1}, "threads"), ({"queues": ["nope"]}, "does not declare 'nope'")],
+)
+def test_worker_options_are_checked(options: dict[str, Any], why: str) -> None:
     app = make_app()
 
     @app.task
     async def fine() -> None: ...
 
     async def main() -> None:
-        with pytest.raises(UsageError, match=str(next(iter(options))).rstrip("s")):
+        with pytest.raises(UsageError, match=why):
             async with app.worker(**options):
                 pass
 
