@@ -20,8 +20,8 @@ TOTALS = ("published", "done", "retried", "dead", "expired", "cancelled", "relea
 RETIRED_AT_ONCE = 20
 
 _DIED_OF: dict[DeadReason, str] = {
-    "pending_full": "an earlier message with this key waits for a retry, and max_pending messages are blocked behind it",
-    "stopped": "an earlier message with this key is dead, and the key is stopped; clear the key to resume",
+    "pending_full": "an earlier message with this key waits for a retry and blocks max_pending_per_key messages",
+    "stopped": "an earlier message with this key failed. Clear the key to resume",
 }
 
 

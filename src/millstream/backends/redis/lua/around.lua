@@ -1,25 +1,25 @@
--- Look around for what other hands destroyed, a little at a time: names that hold entries without a lease, turns whose messages are
--- gone, jobs that wait without a moment or a turn, stopped keys that would go on, and jobs whose entries are gone. A claim says when
--- it is time.
+-- Find and repair data that another program deleted, one page at a time: consumers that hold entries without a lease, turns
+-- whose messages are gone, held jobs without a due time or a turn, stopped keys that `turns` does not mark as stopped, and
+-- jobs whose entries are gone. A claim reports when this script must run.
 -- KEYS: leases meta
 -- USES: streams
 -- OF A GROUP: groups log_group log_stream
--- ARGV: clock, group, consumer, lost_letter ('': what is claimed are dead letters), id_ttl_ms, dead_max_count,
--- dead_oldest_ms (age)
--- Returns {1: there is more to do at once, 0: there is not; how many were found}.
+-- ARGV: clock, group, consumer, lost_letter ('' for an address of dead letters), id_ttl_ms, dead_max_count, dead_oldest_ms
+--   (age)
+-- Returns {1 if the next call should follow immediately, else 0; number of repairs}.
 local consumer, lost_letter, id_ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
 local dead_max_count, dead_oldest_ms = tonumber(ARGV[6]), ARGV[7]
-if not redis.call('ZSCORE', LEASES, consumer) then return { 0, 0 } end  -- its group may be gone, on purpose
-local PAGE = 100  -- how many of each are looked at in one call
+if not redis.call('ZSCORE', LEASES, consumer) then return { 0, 0 } end  -- the group may have been removed on purpose
+local PAGE = 100  -- items that each part checks per call
 -- THEN USES: clock wake tell ending dead_letter members keyed turns handling retire
 -- THEN USES: orphans stopped_again strayed keys_without_turn stuck lost waiting_letters
 -- THEN OF A GROUP: stuck_in_log
 
 local of_letters = lost_letter == ''
-local noted_as = of_letters and 'letters_' or ''  -- a group and its dead letters share what is noted
+local noted_as = of_letters and 'letters_' or ''  -- a group and its dead letters share `meta`
 local PARTS = of_letters and { find_orphans, find_waiting } or { find_orphans, find_strayed, find_keys_without_turn, find_stopped }
 
--- Something was found, so that all pages follow: one part after the other, each until a round finds nothing more.
+-- An earlier call found something, so all pages are checked: one part after the other, each until a whole round finds nothing.
 local hurry = redis.call('HGET', META, noted_as .. 'hurry')
 if hurry then
   local part = tonumber(hurry)
@@ -34,7 +34,7 @@ if hurry then
   return { 1, some }
 end
 
--- One page of each.
+-- Otherwise each part checks one page.
 local found, again = 0, 0
 for part, find in ipairs(PARTS) do
   local field = noted_as .. 'at' .. part

@@ -1,9 +1,9 @@
--- Blocked jobs, by key, each key's in their order.
+-- List blocked jobs by key, then position.
 -- KEYS: blocked held
 -- USES: page
 -- FLAGS: no-writes
 -- ARGV: clock, group, limit, wanted, after (a member, or '')
--- Returns rows {member, id, stored, or nil if that is lost}.
+-- Returns rows {member, id, stored value or nil if it is lost}.
 local last = ARGV[5] == '' and '-' or '(' .. ARGV[5]
 while true do
   local found = redis.call('ZRANGEBYLEX', BLOCKED, last, '+', 'LIMIT', 0, 20)

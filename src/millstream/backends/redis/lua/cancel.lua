@@ -1,12 +1,13 @@
--- End jobs that are scheduled, blocked or ready.
+-- Cancel jobs that are scheduled, blocked or ready.
 -- KEYS: stream index held due stats
 -- USES: wake members order keyed keyed_entry turns held locate tell ending
--- ARGV: clock, group, ending, ttl_ms, id_ttl_ms, whether the ending names its request (0|1), then ids
--- Returns one digit each: 1 cancelled, 2 running, 0 ended or unknown.
+-- ARGV: clock, group, ending, ttl_ms, id_ttl_ms, whether the ending names the request (0|1), then ids
+-- Returns one digit for each id: 1 cancelled, 2 running, 0 ended or unknown.
 local group, ending, ttl_ms, id_ttl_ms, named = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == '1'
 local ordered, watched = redis.call('EXISTS', TURNS) == 1, redis.call('EXISTS', WAITERS) == 1
 
--- In a batch: entries behind the last one that was ever given are ready, and nobody holds them. (Measured: 5 to 8 µs per job.)
+-- In a batch: entries after the last delivered one are ready and not claimed, so XPENDING is not needed. (Measured: 5 to 8 µs
+-- per job.)
 local given_ms, given_seq
 if #ARGV > 7 then
   given_ms, given_seq = 0, 0
@@ -56,7 +57,7 @@ local function cancel(id)
     local deleted = redis.call('XDEL', STREAM, at)
     if where == 'ready' then
       redis.pcall('XACK', STREAM, group, at)
-    elseif deleted == 0 then  -- something else trimmed the stream
+    elseif deleted == 0 then  -- another program trimmed the stream
       redis.call('HDEL', INDEX, id)
       return 0
     end

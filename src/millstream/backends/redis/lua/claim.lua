@@ -1,14 +1,16 @@
--- Take messages: what was released or left behind by lapsed consumers first, then what is ready.
--- On the way: promote what is due, look at overdue leases.
+-- Claim messages: first released messages and those of lapsed consumers, then ready ones.
+-- Also promotes messages that are due, and checks overdue leases.
 -- KEYS: stream leases meta due held lapsed stats
 -- USES: clock wake streams lease_checks
 -- OF A GROUP: log_group log_stream
--- ARGV: clock, group, consumer, count, alone (0|1), suspect_after, run_id, released, suspects (names), lost_letter
--- ('': what is claimed are dead letters, and those that are gone were replayed, purged or too old), id_ttl_ms,
--- dead_max_count, dead_oldest_ms (age)
--- Returns {now, next_due_ms or -1, flags (1 paused, 2 suspects wait, 4 some have keys, 8 look `around`), entries, crashes of each, plain,
--- ms until leases should be looked at again or -1, plain entries of the log}, or {-1} if the consumer has no lease. Plain: refs
--- and bodies by turns, of ready entries that have a body and nothing else. (Measured: a third less server time than entries.)
+-- ARGV: clock, group, consumer, count, alone (0|1), suspect_after, run_id, released, suspects (names of the pseudo-consumers),
+--   lost_letter ('' for an address of dead letters, where a missing entry was replayed, purged or too old), id_ttl_ms,
+--   dead_max_count, dead_oldest_ms (age)
+-- Returns {now, next_due_ms or -1, flags, entries, crashes of each entry, plain entries, ms until the next lease check or -1,
+-- plain entries of the log}, or {-1} if the consumer has no lease.
+-- Flags: 1 paused, 2 suspects wait, 4 some messages have keys, 8 `around` must run.
+-- A plain entry has a body and no other field. Plain entries are a flat list of alternating refs and bodies. (Measured: a
+-- third less server time than entries.)
 local group, consumer, left, alone = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local suspect_after, run_id, released, suspects = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9]
 local lost_letter = ARGV[10]
@@ -17,7 +19,7 @@ if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
 local meta, look = check_leases(run_id)
 if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
 
--- It is time to look `around` every two seconds; at once if a turn may have gone with its message, or while there is more to find.
+-- `around` must run every two seconds, and immediately if a turn may have lost its message or there is more to find.
 local around, hurry, flags = meta[9], meta[10], 0
 if of_letters then around, hurry = unpack(redis.call('HMGET', META, 'letters_around', 'letters_hurry')) end
 local since = now - (around or 0)
@@ -28,14 +30,14 @@ end
 local paused, first_due = meta[1] == '1', tonumber(redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2])
 local due = first_due and first_due <= now
 
--- Next deadline, for who sleeps: in how many ms leases should be looked at.
+-- Ms until the next deadline of a lease, or -1. A waiting consumer must check leases then.
 local function next_check()
   local deadline = redis.call('ZRANGEBYSCORE', LEASES, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
   return deadline and deadline - now or -1
 end
 
--- The most common claim: of a queue where nothing is due or lapsed. What is read is the answer if all of it is plain; else it is
--- handed on to the rest of this script.
+-- The most common case: a queue where nothing is due or lapsed. If all entries are plain, they are the answer. Otherwise the
+-- rest of this script continues with them.
 local fresh
 if left > 0 and not (paused or alone or due or in_group or of_letters or meta[8])
   and redis.call('EXISTS', LAPSED) == 0 then
@@ -71,11 +73,11 @@ if due then
     redis.call('ZREM', DUE, id)
   end
 end
-local unfinished = meta[8] and not of_letters and not sweep_on()  -- true: the next claim should come at once
+local unfinished = meta[8] and not of_letters and not sweep_on()  -- true: the next claim should follow immediately
 
 local trimmed, catching_up = true, false
 if in_group then
-  redis.call('XPENDING', LOG, streams[2].group, '-', '+', 1)  -- NOGROUP, before anything is taken, if its position in the log is gone
+  redis.call('XPENDING', LOG, streams[2].group, '-', '+', 1)  -- NOGROUP, before anything is claimed, if it lost its position
   publish_due()
   trimmed = trim()
   catching_up = meta[11] and catches_up(meta[11])
@@ -93,10 +95,11 @@ local logged = {}
 if left > 0 and not paused and not alone then
   local unread
   plain, unread = read(streams[1])
-  if in_group and left > 0 and not unread then logged = read(streams[2]) end  -- what is its own comes before what is new
+  if in_group and left > 0 and not unread then logged = read(streams[2]) end  -- its own stream comes before the log
 end
 
--- A letter that waits, or was given up, is met only if its consumer group was lost and reads from the beginning again.
+-- If the consumer group of dead letters was lost, it reads from the beginning again. Skip letters that wait for another
+-- attempt or are marked as unhandled.
 if of_letters and #taken > 0 and redis.call('EXISTS', DEAD .. ':handling') == 1 then
   local given = {}
   for _, entry in ipairs(taken) do
@@ -112,7 +115,7 @@ if of_letters and #taken > 0 and redis.call('EXISTS', DEAD .. ':handling') == 1 
 end
 
 flags = flags + (paused and 1 or 0) + (keyed and 4 or 0)
-if strayed and hurry ~= '1' then  -- else it is yet to come to the turns
+if strayed and hurry ~= '1' then  -- with '1', `around` has yet to check the turns anyway
   redis.call('HSET', META, 'hurry', 2, 'at', '')
   if flags < 8 then flags = flags + 8 end
 end
@@ -125,7 +128,7 @@ if redis.call('SISMEMBER', LAPSED, suspects) == 1 then
     redis.call('SREM', LAPSED, suspects)
   end
 end
--- Asked-for and got: there may be more, so another idle worker should look.
+-- The claim is full, so there may be more: wake another idle worker.
 if asked > 0 and left == 0 and not alone then wake() end
 
 local counts = {}
@@ -137,6 +140,6 @@ if in_group then
   if publishes and (not next_due or publishes < next_due) then next_due = publishes end
   if not trimmed then unfinished = true end
 end
-if unfinished then next_due = now end  -- nobody sleeps before the rest is removed, read or found
+if unfinished then next_due = now end  -- claim again immediately, to trim, read or find the rest
 if stopped_letters > 0 then retire(dead_max_count, now - dead_oldest_ms, stopped_letters) end
 return { now, next_due and math.max(0, next_due - now) or -1, flags, taken, counts, plain, look, logged }

@@ -1,22 +1,23 @@
--- Let a stopped key go on, some of its letters at a time.
+-- Clear a stopped key. Each call handles a limited number of its dead letters.
 -- KEYS: stopped stopped_letters sweeps
 -- USES: answers
 -- ARGV: clock, key, replay (0|1), id_ttl_ms, dead_max_count, dead_oldest_ms (age), request
--- Returns 'number of letters put back, 1: there is more to do, 0: the key goes on', or '' if it is not stopped.
+-- Returns two numbers as text: dead letters replayed by this call, and 1 if another call is needed or 0 if the key is cleared.
+-- Returns '' if the key is not stopped.
 local key, replay, id_ttl_ms = ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
 local dead_max_count, dead_oldest_ms, request = tonumber(ARGV[5]), ARGV[6], ARGV[7]
 local known = answered(request)
 if known then return known end
 -- THEN USES: clock wake members tell ending dead_letter keyed turns held handling letters stopping retire
 
--- Either of the two keys may be lost. Without `turns`, one of the key may be out already.
+-- Either `turns` or `stopped` may be lost. Without `turns`, a message of the key may be running already.
 local turn = redis.call('HGET', TURNS, key)
 if turn ~= 's' and redis.call('HEXISTS', STOPPED, key) == 0 then return '' end
 local begins = of_key(key)
 local first, last = '[' .. begins, '(' .. begins .. '\255'
 local n = 0
 if replay then
-  redis.call('LREM', SWEEPS, 0, key)  -- what is blocked still stays so
+  redis.call('LREM', SWEEPS, 0, key)  -- messages that are still blocked stay blocked
   local members = redis.call('ZRANGEBYLEX', STOPPED_LETTERS, first, last, 'LIMIT', 0, SWEEP)
   for _, member in ipairs(members) do
     local position, id = split_member(member, begins)

@@ -1,11 +1,12 @@
--- Counts of a queue or group that must agree, and who holds what.
+-- Return counts of a queue or group that must agree, and what each consumer holds.
 -- KEYS: stream leases index held due dead lapsed meta blocked
 -- USES: clock streams
 -- OF A GROUP: log_group log_stream
 -- FLAGS: no-writes
 -- ARGV: clock, group
--- Returns {entries, indexed, held, due or blocked, dead, paused, consumer groups that are there (1 of its stream, 2 of the log), leases that
--- have not passed, lapsed names, names of consumers, of each: what it holds, of each: whether it has a lease (0|1)}.
+-- Returns {entries, indexed, held, due or blocked, dead, paused, existing consumer groups (1: in its stream, plus 2: in the
+-- log), valid leases, lapsed consumers, consumers, number of messages that each consumer holds, whether each consumer has a
+-- lease (0|1)}.
 local names, holding, leased, known, there = {}, {}, {}, {}, 0
 for i, stream in ipairs(streams) do
   local consumers = redis.pcall('XINFO', 'CONSUMERS', stream.key, stream.group)

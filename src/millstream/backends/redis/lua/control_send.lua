@@ -1,4 +1,4 @@
--- Append a message to the list of a name.
+-- Send a message to a name. All messages of the name expire ttl_ms after the last one.
 -- KEYS: control
 -- ARGV: clock, name, message, ttl_ms
 redis.call('RPUSH', CONTROL .. ARGV[2], ARGV[3])

@@ -1,10 +1,12 @@
--- Have a group in every topic whose name begins so; or no longer; or look whether it is so.
+-- Add, remove or look up a group by prefix, and list the topics with this prefix.
 -- KEYS: topics prefixes
 -- USES: answers
--- ARGV: clock, 'group>prefix', 'SADD', 'SREM' or 'SISMEMBER', request ('' unless it is 'SREM'), prefix, number
--- Returns {what that command answered, the number up to which topics were looked at, whether there are more (0|1), the names that begin so
--- and whose number is larger}. A topic is made known before it looks for its prefixes, so that either this finds the topic or the
--- topic finds this.
+-- ARGV: clock, 'group>prefix', command ('SADD', 'SREM' or 'SISMEMBER'), request ('' unless 'SREM'), prefix, number of the last
+--   topic read
+-- Returns {reply of the command, number of the last topic read now, whether there are more topics (0|1), names of topics with
+-- this prefix and a higher number}.
+-- A topic is listed before its prefixes are looked up. So either this call finds the topic, or the opening of the topic finds
+-- the prefix.
 local LOOKS = 1000
 local changed = answered(ARGV[4]) and 1 or redis.call(ARGV[3], PREFIXES, ARGV[2])
 if changed == 1 then answer(ARGV[4], '1') end

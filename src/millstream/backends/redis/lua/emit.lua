@@ -1,13 +1,16 @@
--- Accept a batch of events: to the log at once, or held until due.
+-- Publish a batch of events. Each event goes to the log immediately, or is held until it is due.
 -- KEYS: log_held log_due log_keyed log_bell log_meta log_stats groups given
 -- USES: clock moment groups group_positions log order notes trim accepted shards most_blocked
--- ARGV: clock, sender, max_length (-1: none), id_ttl_ms, shards, then six each: id, body, serial, due, expires, key
---       ('': none, else behind a 'k') (serial: 0 if the caller gave the id, or a newline, 'r' and the name of its request; due,
---       expires: 0, '+ms' from now, or a moment in ms)
--- Returns one digit each: 1 created, 2 exists, 3 full, 5 created by this request before; then 'n' if nobody has opened the topic, or all was flushed since; or '-' if there is another number of shards.
+-- ARGV: clock, sender, max_length (-1: no limit), id_ttl_ms, shards, then six for each event: id, body, serial, due, expires,
+--   key
+--   serial: a number. For a caller-given id: 0, or '\nr' and the request name
+--   due, expires: 0 (none), '+ms' from now, or epoch ms
+--   key: '' (none), or 'k' and the ordering key
+-- Returns one digit for each event: 1 created, 2 exists, 3 full, 5 created by an earlier copy of this request. Then 'n' if the
+-- topic was never opened, or the server was flushed since. Returns only '-' if the number of shards differs.
 local sender, bound, id_ttl_ms = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
--- Where there is no group but some who follow, the oldest give way to the newest; only what is delayed takes room for good.
 if not one_of(ARGV[5]) then return '-' end
+-- A topic with followers but without groups drops its oldest events at max_length. There, only delayed events can fill it.
 local followed = redis.call('HEXISTS', LOG_META, 'followed') == 1
 local grouped = redis.call('SCARD', GROUPS) > 0
 local drops = followed and not grouped
@@ -17,7 +20,7 @@ local state = sender ~= '' and load_sender(sender)
 if bound >= 0 then
   limit = bound - redis.call('ZCARD', LOG_DUE) - (drops and 0 or redis.call('XLEN', LOG))
   for i = 11, #ARGV, 6 do
-    if ARGV[i] ~= '' then  -- where nobody asks for order nobody is blocked
+    if ARGV[i] ~= '' then  -- only events with keys can be blocked
       limit = limit - most_blocked()
       break
     end
@@ -69,7 +72,7 @@ if created > 0 then
   if drops and bound >= 0 then redis.call('XTRIM', LOG, 'MAXLEN', bound - redis.call('ZCARD', LOG_DUE)) end
   if followed and earlier then redis.call('XADD', LOG_BELL, 'MAXLEN', 1, '*', 'd', '') end
   if not grouped then
-    trim()  -- nobody claims, so nobody else may
+    trim()  -- claims usually trim the log, and without groups there are none
   elseif ready or earlier then
     wake_groups()
   end

@@ -1,9 +1,9 @@
--- Part of the index, compared with what it points to.
+-- Check part of the index: whether each job is where the index says.
 -- KEYS: index stream held due dead
 -- USES: members keyed
 -- FLAGS: no-writes
 -- ARGV: clock, cursor, count
--- Returns {cursor, ids whose job is gone, ids that are held but never due}.
+-- Returns {cursor, ids of missing jobs, ids of scheduled jobs without a due time}.
 local gone, stuck = {}, {}
 local found = redis.call('HSCAN', INDEX, ARGV[2], 'COUNT', ARGV[3])
 for i = 1, #found[2], 2 do

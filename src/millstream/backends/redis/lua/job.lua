@@ -1,10 +1,12 @@
--- All that is known of one job.
+-- Return all data of one job.
 -- KEYS: stream held due dead ending
 -- USES: locate members keyed handling
 -- FLAGS: no-writes
 -- ARGV: clock, group, id
--- Returns {position or '', ending or '', ms at which that expires}, and then, scheduled or blocked: due, stored; dead: entry, fields;
--- ready or running: entry, fields, name, idle_ms, deliveries, time_ms.
+-- Returns {location or '', ending or '', epoch ms at which the ending expires}, followed by
+--   scheduled or blocked: due, stored value
+--   dead: entry, fields
+--   ready or running: entry, fields, consumer, idle_ms, deliveries, time_ms
 local group, id = ARGV[2], ARGV[3]
 local where, at = locate(group, id)
 local ending = redis.call('GET', ENDING .. id) or ''
@@ -30,4 +32,4 @@ elseif where then
   local time_ms = t[1] * 1000 + math.floor(t[2] / 1000)
   return { where, ending, kept, at, entry and entry[2] or {}, pending[2], pending[3], pending[4], time_ms }
 end
-return { '', ending, kept }  -- something else deleted it
+return { '', ending, kept }  -- another program deleted it

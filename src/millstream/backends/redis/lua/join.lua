@@ -1,18 +1,19 @@
--- Write a consumer's first lease; make the queue's group if it is missing.
+-- Write the first lease of a consumer. Create the queue's consumer group if it is missing.
 -- KEYS: stream leases meta
 -- USES: clock lease_checks
--- ARGV: clock, group, consumer, lease_ms, under which word it is noted that there is a group, run_id, max_consumers (0: any number), what
--- holds for keys: whether they stop (0|1), how many may be pending ('', '': as it is)
--- Returns {1: the group is made, 0: it was there; 1: there was one before, 0: there was none; how many entries there are; its
--- number}, or {-1} if there are as many consumers as there may be.
+-- ARGV: clock, group, consumer, lease_ms, field of `meta` which records that the consumer group existed, run_id,
+--   max_consumers (0: no limit), ordering rules: stop (0|1), max_pending (both '': unchanged)
+-- Returns {1 if the consumer group was created, else 0; 1 if it had existed before, else 0; number of entries; number of this
+-- join}, or {-1} if max_consumers other consumers have a lease.
 local max_consumers = tonumber(ARGV[7])
 if max_consumers > 0 then
   check_leases(ARGV[6])
-  local own = redis.call('ZSCORE', LEASES, ARGV[3]) and 1 or 0  -- this is a call sent again
+  local own = redis.call('ZSCORE', LEASES, ARGV[3]) and 1 or 0  -- 1 if this call was sent again
   if redis.call('ZCARD', LEASES) - own >= max_consumers then return { -1 } end
 end
 local made = redis.pcall('XGROUP', 'CREATE', STREAM, ARGV[2], '0', 'MKSTREAM')
--- Nobody has a lease: all have left, or the leases were lost, and some hold what is to be taken over.
+-- No consumer has a lease: all have left, or `leases` was lost. In the latter case, `around` must find the messages that they
+-- hold.
 if made.err and redis.call('EXISTS', LEASES) == 0 then
   local whose = ARGV[5] == 'letters' and 'letters_' or ''
   redis.call('HSET', META, whose .. 'hurry', 1, whose .. 'at', '')

@@ -1,8 +1,8 @@
--- Be one of those who share the shards of an address.
+-- Add or extend a membership of the workers that share the shards of an address.
 -- KEYS: leases
 -- USES: clock
 -- ARGV: clock, member, lease_ms
--- Returns {ms until the first of the others is overdue or -1, then the members}.
+-- Returns {ms until the first other member is overdue or -1, then the members}.
 redis.call('ZREMRANGEBYSCORE', LEASES, '-inf', now)
 redis.call('ZADD', LEASES, now + ARGV[3], ARGV[2])
 local found = redis.call('ZRANGE', LEASES, 0, -1, 'WITHSCORES')

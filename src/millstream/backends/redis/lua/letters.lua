@@ -1,9 +1,10 @@
--- The dead letters of a group in numbers, as those who handle them see it.
+-- Return the numbers of a group's dead letters as a queue.
 -- KEYS: stream leases meta stats due
 -- USES: order
 -- FLAGS: no-writes
--- ARGV: clock, group, suspects (names)
--- Returns as `queue` does; how many were never given is exact if it is none, else as far as the server knows.
+-- ARGV: clock, group, suspects (name of the pseudo-consumer)
+-- Returns the same fields as `queue`. The number of letters that were never delivered is exact if it is 0. Otherwise it is the
+-- server's estimate.
 local running, suspects, entries, length = 0, 0, 0, redis.call('XLEN', STREAM)
 local summary = redis.pcall('XPENDING', STREAM, ARGV[2])
 if not summary.err then
@@ -16,7 +17,7 @@ end
 if length > 0 then
   local first = redis.call('XRANGE', STREAM, '-', '+', 'COUNT', 1)[1][1]
   local last = redis.call('XREVRANGE', STREAM, '+', '-', 'COUNT', 1)[1][1]
-  local given, lag = nil, nil  -- nobody has ever asked for them: none is ready
+  local given, lag = nil, nil  -- nil if no consumer ever joined: then no letter is ready
   for _, info in ipairs(redis.call('XINFO', 'GROUPS', STREAM)) do
     local words = {}
     for k = 1, #info, 2 do words[info[k]] = info[k + 1] end

@@ -1,7 +1,7 @@
--- Look for a job's ending and, if there is none yet, register who waits for it: one step, so nothing is missed in between.
+-- Return a job's ending. If the job has not ended, register the caller's channel in the same step, so that no ending is missed.
 -- KEYS: ending index waiters
 -- ARGV: clock, id, channel
--- Returns {1, ending}, {0} if the job is unknown or left nothing, {2} if it was registered.
+-- Returns {1, ending}, {0} if the job is unknown or left no ending, or {2} if the channel was registered.
 local id, channel = ARGV[2], ARGV[3]
 local ending = redis.call('GET', ENDING .. id)
 if ending then return { 1, ending } end

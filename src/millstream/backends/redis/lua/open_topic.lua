@@ -1,11 +1,13 @@
--- Make a topic's groups that do not exist yet, each where it starts to read.
+-- Create the groups of a topic that do not exist, each at its start position, and store its settings.
 -- KEYS: log_meta
 -- USES: groups group_positions order notes readers followed
--- ARGV: clock, the topic's life as the caller knows it ('': not at all), how many arguments say what is asked for, these, and then what
---   is asked for instead if it has another life, since all was flushed. Both are: keep_ms, keep_count (0: none, '=': as it was),
---   whether it is followed (0|1), then two each: group, start ('$': what comes from now on; or after which entry)
--- Returns its life, then of those that were made or had lost their position, four each: name, whether it is new (0|1), after which entry
--- it goes on, how many entries there are behind that one or -1.
+-- ARGV: clock, the life of the topic that the caller knows ('': none), number of arguments of the first request, the first
+--   request, the
+--   second request. The second one applies if the topic has another life, because the server was flushed.
+--   A request: keep_ms, keep_count (0: no retention, '=': unchanged), followed (0|1), then two for each group: name, start
+--   ('$': the end of the log, or the entry after which the group starts)
+-- Returns the life of the topic, then four for each group that was created or had lost its position: name, whether it is new
+-- (0|1), the entry after which it continues, number of entries after that one or -1 (unknown).
 local t = redis.call('TIME')
 redis.call('HSETNX', LOG_META, 'life', t[1] .. '.' .. t[2])
 local life = redis.call('HGET', LOG_META, 'life')
@@ -24,7 +26,7 @@ local made, known = {}, group_positions()
 for i = first + 3, last, 2 do
   local group, start = ARGV[i], ARGV[i + 1]
   if not known[group] then
-    -- One that lost its position in the log goes on from our note of it.
+    -- A group that lost its position in the log continues from its cursor.
     local cursor = noted(group)
     move_group('CREATE', group, cursor or start)
     made[#made + 1] = group

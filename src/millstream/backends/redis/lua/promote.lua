@@ -2,7 +2,7 @@
 -- KEYS: due
 -- USES: wake append members keyed turns held answers
 -- ARGV: clock, request, then ids
--- Returns one digit each: 1 if it was scheduled and is ready now, else 0.
+-- Returns one digit for each id: 1 if the job was scheduled and is ready now, else 0.
 local known = answered(ARGV[2])
 if known then return known end
 local moved, promoted = {}, 0

@@ -1,11 +1,13 @@
--- Accept a batch of jobs: ready at once, or held until due.
+-- Publish a batch of jobs. Each job is ready immediately, or held until it is due.
 -- KEYS: stream index stats ending given
 -- USES: clock moment wake append members keyed schedule accepted shards
--- ARGV: clock, sender, max_length (-1: none), id_ttl_ms, shards, then seven each: id, body, serial, due, expires, task,
---       key ('': none, else behind a 'k') (serial: 0 if the caller gave the id, or a newline, 'r' and the name of its request, a newline,
---       't' and the id's own id_ttl_ms, or one of these; due,
---       expires: 0, '+ms' from now, or a moment in ms)
--- Returns one digit each: 1 created, 2 exists, 3 full, 4 conflict, 5 created by this request before; then 'n' if nothing was ever published before; or '-' if there is another number of shards.
+-- ARGV: clock, sender, max_length (-1: no limit), id_ttl_ms, shards, then seven for each job: id, body, serial, due, expires,
+--   task, key
+--   serial: a number. For a caller-given id: 0, or '\nr' and the request name, or '\nt' and the id_ttl_ms of this id, or both
+--   due, expires: 0 (none), '+ms' from now, or epoch ms
+--   key: '' (none), or 'k' and the ordering key
+-- Returns one digit for each job: 1 created, 2 exists, 3 full, 4 conflict, 5 created by an earlier copy of this request. Then
+-- 'n' if nothing was ever published to the queue before. Returns only '-' if the number of shards differs.
 local sender, limit, id_ttl_ms = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local receipts, created, ready, earlier = {}, 0, false, false
 if not one_of(ARGV[5]) then return '-' end
@@ -55,7 +57,7 @@ for i = 6, #ARGV, 7 do
       accept(state, serial)
     else
       redis.call('SET', GIVEN .. id, task .. request)
-      redis.call('DEL', ENDING .. id)  -- of a job that had the id before
+      redis.call('DEL', ENDING .. id)  -- of an earlier job with this id
     end
     limit = limit - 1
     created = created + 1

@@ -2,7 +2,7 @@
 -- KEYS: given
 -- USES: members handling letters answers tell ending
 -- ARGV: clock, request, then ids
--- Returns one digit each: 1 if it was dead and is gone now, else 0.
+-- Returns one digit for each id: 1 if the job was dead and its dead letter is deleted now, else 0.
 local known = answered(ARGV[2])
 if known then return known end
 local moved, purged = {}, 0

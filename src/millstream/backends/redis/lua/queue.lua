@@ -1,9 +1,9 @@
--- A queue in numbers.
+-- Return the numbers of a queue.
 -- KEYS: stream leases due dead meta stats blocked stopped
 -- USES: streams
 -- OF A GROUP: log_group log_stream order readers
 -- FLAGS: no-writes
--- ARGV: clock, group, suspects (names)
+-- ARGV: clock, group, suspects (name of the pseudo-consumer)
 -- Returns {entries, running, scheduled, dead, paused, consumers, counters, blocked, stopped keys, suspects}.
 local running, suspects, entries = 0, 0, redis.call('XLEN', STREAM)
 for _, stream in ipairs(streams) do
@@ -15,7 +15,7 @@ for _, stream in ipairs(streams) do
     end
   end
 end
-if in_group then  -- what it holds of the log, and what it was not given yet
+if in_group then  -- also the events that it has claimed in the log, and those that it has not read yet
   local reader = readers()[streams[2].group]
   if reader then entries = entries + reader.pending + (reader.lag or 0) end
 end

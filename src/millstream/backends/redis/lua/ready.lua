@@ -1,8 +1,8 @@
--- Ready jobs, in the order in which they will be claimed: what was handed back or left behind, then fresh entries.
+-- List ready jobs in the order in which they will be claimed: released jobs and those of lapsed consumers, then fresh entries.
 -- USES: streams page pending order
 -- OF A GROUP: log_group log_stream
 -- FLAGS: no-writes
--- ARGV: clock, group, limit, wanted, after (an entry id, or ''), after_name (who left it; '' for a fresh one)
+-- ARGV: clock, group, limit, wanted, after (an entry id, or ''), after_name (the consumer that held it, '' for a fresh entry)
 -- Returns rows {entry, fields, name, idle_ms, deliveries}.
 local after, after_name = ARGV[5], ARGV[6]
 local begun = after ~= '' and after_name == ''
@@ -18,7 +18,8 @@ local function last_given(stream)
   return '0-0'
 end
 
--- Fresh are the entries that the group was never given. A cursor may lie behind that: what it passed is running by now.
+-- Fresh entries come after the last delivered one. The cursor may be older than that: the entries between them are running by
+-- now.
 local after_stream, after_entry = stream_of(after)
 local at_once = wanted == '' and 20 or 100
 for i, stream in ipairs(streams) do

@@ -1,16 +1,17 @@
--- What a consumer has claimed and does not hold: claims whose answer was lost.
+-- Return the messages that a consumer has claimed but does not hold, because the reply to a claim was lost.
 -- KEYS: stream leases
 -- USES: clock streams members keyed keyed_entry handling
 -- OF A GROUP: log_group log_stream
--- ARGV: clock, group, consumer, after (an exclusive start, or '-'; with the mark of the stream), then the refs it holds
--- Returns {entries, at most about 256 KiB, crashes, where to go on or ''}, or {-1} if the consumer has no lease.
+-- ARGV: clock, group, consumer, after ('-', or '(' and an entry id, with the mark of its stream), then the refs that it holds
+-- Returns {entries (at most about 256 KiB), crashes of each, `after` of the next call or ''}, or {-1} if the consumer has no
+-- lease.
 local consumer = ARGV[3]
 if not redis.call('ZSCORE', LEASES, consumer) then return { -1 } end
 local holding, entries, crashes = {}, {}, {}
 for i = 5, #ARGV do holding[string.match(ARGV[i], '^[^/]*')] = true end
 local stream, after = stream_of(ARGV[4])
 local pending = redis.pcall('XPENDING', stream.key, stream.group, after, '+', 200, consumer)
-if pending.err then pending = {} end  -- the group is gone, and with it whatever was claimed
+if pending.err then pending = {} end  -- the consumer group is gone, and with it all claims
 local size = 0
 for i, p in ipairs(pending) do
   if not holding[stream.mark .. p[1]] then

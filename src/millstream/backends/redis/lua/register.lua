@@ -1,5 +1,5 @@
--- Make a worker visible for a while. On the way, some names whose workers fell silent are taken off the list, so that it stays short
--- though nobody reads it.
+-- Register a worker for ttl_ms. Also removes a few workers whose registration has expired, so that the list stays short even
+-- if nobody reads it.
 -- KEYS: workers worker
 -- ARGV: clock, id, info, ttl_ms
 for _, id in ipairs(redis.call('SRANDMEMBER', WORKERS, 8)) do

@@ -1,15 +1,15 @@
--- Hand back what was claimed and not finished; others claim it before anything else.
+-- Release claimed messages that were not finished, without counting a crash. They are claimed before all others.
 -- KEYS: stream leases stats
 -- USES: wake hand_back streams
 -- OF A GROUP: log_group log_stream
 -- ARGV: clock, group, consumer, released (name), then refs
--- Returns how many, or -1 if the consumer has no lease.
+-- Returns the number of released messages, or -1 if the consumer has no lease.
 local consumer, released = ARGV[3], ARGV[4]
 if not redis.call('ZSCORE', LEASES, consumer) then return -1 end
 local n = 0
 for i = 5, #ARGV do
   local stream, entry = stream_of(ARGV[i])
-  local pending = redis.pcall('XPENDING', stream.key, stream.group, entry, entry, 1, consumer)[1]  -- nil if the group is gone
+  local pending = redis.pcall('XPENDING', stream.key, stream.group, entry, entry, 1, consumer)[1]  -- nil if the consumer group is gone
   if pending then
     hand_back(stream, released, { pending })
     n = n + 1

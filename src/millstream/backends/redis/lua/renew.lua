@@ -1,8 +1,8 @@
--- Extend leases that still exist. Also lets dead letters past their age go: it runs at least every lease, and costs little.
+-- Extend leases that still exist. Also removes old dead letters, because this script runs at least once per lease and is cheap.
 -- KEYS: leases
 -- USES: clock members handling retire
--- ARGV: clock, dead_max_count, dead_oldest_ms (age), then consumer, lease_ms each
--- Returns the consumers whose lease is gone.
+-- ARGV: clock, dead_max_count, dead_oldest_ms (age), then two for each consumer: name, lease_ms
+-- Returns the consumers that have lost their lease.
 local lost = {}
 for i = 4, #ARGV, 2 do
   if redis.call('ZSCORE', LEASES, ARGV[i]) then

@@ -1,9 +1,9 @@
--- Make dead jobs ready again, under their old ids; those that have a key at their old positions. Those of a key that is stopped stay as
--- they are.
+-- Replay dead letters: make the jobs ready again under their old ids. A job with a key returns to its old position. Dead
+-- letters of a stopped key are not changed.
 -- KEYS: index ending given stats stopped
 -- USES: wake append members keyed turns held handling letters answers
 -- ARGV: clock, request, then ids
--- Returns one digit each: 1 if it was dead and is ready now, or waits for the turn of its key, else 0.
+-- Returns one digit for each id: 1 if the job was dead and is ready or blocked now, else 0.
 local known = answered(ARGV[2])
 if known then return known end
 local topic = string.match(STREAM, '^{[^:]*:t:([^:}]+)')

@@ -1,16 +1,16 @@
--- Move a group to another position in its topic's log: back, to be given entries again, or forward, past some.
+-- Move a group to another position in its topic's log: back, to receive events again, or forward, to skip events.
 -- KEYS: ahead meta
 -- USES: groups group_positions order notes wake answers
--- ARGV: clock, group, to ('$': the end; or after which entry), request
--- Returns '1', or '0' if there is no such group.
+-- ARGV: clock, group, to ('$': the end, or the entry after which the group continues), request
+-- Returns '1', or '0' if the group does not exist.
 local known = answered(ARGV[4])
 if known then return known end
 if redis.call('SISMEMBER', GROUPS, ARGV[2]) == 0 then return '0' end
 local was = group_positions()[ARGV[2]]
-if move_group('SETID', ARGV[2], ARGV[3]).err then move_group('CREATE', ARGV[2], ARGV[3]) end  -- it had lost its position
+if move_group('SETID', ARGV[2], ARGV[3]).err then move_group('CREATE', ARGV[2], ARGV[3]) end  -- the group had lost its position
 local at = group_positions()[ARGV[2]]
 note(ARGV[2], at)
-if was and not before(was, at) then  -- see lib/ahead.lua; what was given since an earlier move comes again by this one
+if was and not before(was, at) then  -- see lib/ahead.lua; this move also repeats what was delivered since an earlier one
   local last = redis.call('HGET', META, 'rewound')
   redis.call('HSET', META, 'rewound', last and before(was, last) and last or was)
   redis.call('UNLINK', AHEAD)

@@ -1,19 +1,20 @@
--- End deliveries. The fence comes first: a consumer without its lease changes nothing.
+-- Settle deliveries. The lease is checked first: a consumer without a lease changes nothing.
 -- KEYS: stream leases index stats ending
 -- USES: tell
 -- OF A GROUP: log_group
--- ARGV: clock, group, consumer, id_ttl_ms, dead_max_count, dead_oldest_ms (age), plain, kept, kept_ttl_ms, logged, keyed, then
---   plain + kept refs, plain + kept ids, kept endings: jobs that are done, without and with an ending to keep
---   logged entries of the log that are done
---   keyed refs, keyed ids: messages with a key that are done, without an ending to keep
---   nine for each other delivery: kind (done, retry, dead, expired), ref, id, ending, ttl_ms, given (0|1), body, delay_ms or task,
---   expires or letter
--- Returns how many were settled now, or -1 if the consumer has no lease.
+-- ARGV: clock, group, consumer, id_ttl_ms, dead_max_count, dead_oldest_ms (age), numbers: plain, kept, kept_ttl_ms, logged,
+--   keyed; then
+--   plain + kept refs, plain + kept ids, kept endings: done jobs, without (plain) and with (kept) an ending to store
+--   logged entries: done events in the log
+--   keyed refs, keyed ids: done messages with a key, without an ending to store
+--   nine for each other delivery: kind (done, retry, dead, expired), ref, id, ending, ttl_ms, given id (0|1), body,
+--   delay_ms or task, expires or letter
+-- Returns the number of deliveries that this call settled, or -1 if the consumer has no lease.
 local group, consumer = ARGV[2], ARGV[3]
 if not redis.call('ZSCORE', LEASES, consumer) then return -1 end
 local plain, kept, kept_ttl_ms = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
 local logged, keyed = tonumber(ARGV[10]), tonumber(ARGV[11])
-local n, at, done = plain + kept, 11, 0  -- `at` is the last argument that was read
+local n, at, done = plain + kept, 11, 0  -- `at`: index of the last argument that was read
 local watched = redis.call('EXISTS', WAITERS) == 1
 
 if n > 0 then
@@ -28,8 +29,9 @@ if n > 0 then
   if done == n and not in_group then
     redis.call('HDEL', INDEX, unpack(ids))
   else
-    -- Some were settled before, since this call was sent again: their endings stand, and an id that has another entry now stays in the
-    -- index. (The ids of a group's events may have another entry in any call: a group can receive an event again.)
+    -- This call was sent again, and an earlier copy settled some deliveries. Their endings are not overwritten, and an id that
+    -- has another entry by now stays in the index. (In a group, an id may have another entry in any call, because a group can
+    -- receive an event again.)
     for i = 1, n do
       if redis.call('HGET', INDEX, ids[i]) == refs[i] then
         redis.call('HDEL', INDEX, ids[i])
@@ -54,7 +56,7 @@ if logged > 0 then
   at = at + logged
 end
 
-if at == #ARGV then  -- the most common: all are done, and none has a key
+if at == #ARGV then  -- the most common case: all are done, and none has a key
   if done > 0 then redis.call('HINCRBY', STATS, 'done', done) end
   return done
 end

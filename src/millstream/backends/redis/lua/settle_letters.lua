@@ -1,9 +1,11 @@
--- End deliveries of dead letters: those that were handled leave the list, the others stay in it and are given again later, or no more.
+-- Settle deliveries of dead letters. Handled letters leave the list. The others stay in it, and are delivered again later or
+-- never.
 -- KEYS: stream leases index stats stopped_letters due handling
 -- USES: clock wake members handling
--- ARGV: clock, group, consumer, handled (a number), then that number of refs and of ids, then three each of the others: ref, ms until
--- it is given again ('': it is not), what is noted of it ('': nothing)
--- Returns how many were settled now, or -1 if the consumer has no lease.
+-- ARGV: clock, group, consumer, number of handled letters, then their refs, then their ids, then three for each other letter:
+--   ref, ms
+--   until the next attempt ('': there is none), note ('': none)
+-- Returns the number of deliveries that this call settled, or -1 if the consumer has no lease.
 local group, consumer, handled = ARGV[2], ARGV[3], tonumber(ARGV[4])
 if not redis.call('ZSCORE', LEASES, consumer) then return -1 end
 local done, left, stopped_letters = 0, 0, redis.call('EXISTS', STOPPED_LETTERS) == 1
@@ -16,7 +18,7 @@ for i = 5, 4 + handled do
       if words.k then redis.call('ZREM', STOPPED_LETTERS, of_key(words.k) .. words.o .. id) end
     end
     remove_letter(ref)
-    -- One that was replayed meanwhile, or died again, is elsewhere.
+    -- If the message was replayed or died again, its index value is another one.
     if redis.call('HGET', INDEX, id) == 'd' .. ref then redis.call('HDEL', INDEX, id) end
     done = done + 1
   end
@@ -26,7 +28,7 @@ for i = 5 + 2 * handled, #ARGV, 3 do
   local ref, delay_ms, note = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   if redis.call('XACK', STREAM, group, ref) == 1 then
     left = left + 1
-    redis.call('HDEL', HANDLING, ref)  -- of the attempt before
+    redis.call('HDEL', HANDLING, ref)  -- the note of the previous attempt
     if note ~= '' and #redis.call('XRANGE', STREAM, ref, ref) > 0 then
       redis.call('HSET', HANDLING, ref, note)
       if delay_ms == '' then
@@ -40,7 +42,7 @@ for i = 5 + 2 * handled, #ARGV, 3 do
     end
   end
 end
-if earlier then wake() end  -- who sleeps must read the next due time again
+if earlier then wake() end  -- waiting consumers must read the next due time again
 for word, count in pairs({ done = done, retried = retried, dead = unhandled }) do
   if count > 0 then redis.call('HINCRBY', STATS, word, count) end
 end

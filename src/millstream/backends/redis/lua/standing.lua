@@ -1,9 +1,9 @@
--- Where a job stands: the time, its key, and who has the key's turn.
+-- Return the time and, for a job with an ordering key, which message has the turn of the key and whether the key is stopped.
 -- KEYS: stream dead index keyed turns stopped
 -- USES: clock members keyed keyed_entry
 -- FLAGS: no-writes
 -- ARGV: clock, id
--- Returns {now}, or for one that has a key {now, key, id that has the turn or '', 'since_ms id' of a stopped key or ''}.
+-- Returns {now}, or for a job with a key {now, key, id of the message that has the turn or '', 'since_ms id' if stopped or ''}.
 local id, key = ARGV[2], nil
 local at = redis.call('HGET', INDEX, id)
 if not at then return { now } end

@@ -1,7 +1,7 @@
--- Where a job is now.
+-- Return the location of a job.
 -- KEYS: ending
 -- USES: locate
 -- FLAGS: no-writes
 -- ARGV: clock, group, id
--- Returns {position or '', ending or ''}.
+-- Returns {location or '', ending or ''}.
 return { locate(ARGV[2], ARGV[3]) or '', redis.call('GET', ENDING .. ARGV[3]) or '' }

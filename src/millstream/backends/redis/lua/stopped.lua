@@ -1,9 +1,10 @@
--- The keys that are stopped, some at a time.
+-- List stopped keys, one page per call.
 -- KEYS: stopped stopped_letters
 -- USES: members
 -- FLAGS: no-writes
--- ARGV: clock, cursor, about how many
--- Returns {the next cursor ('0': that was all), three each: key, 'since_ms id', number of letters it left behind}. A key may come twice.
+-- ARGV: clock, cursor, approximate number of keys
+-- Returns {next cursor ('0' at the end), list with three for each key: key, 'since_ms id', number of its dead letters}. A key
+-- may be returned twice.
 local scanned = redis.call('HSCAN', STOPPED, ARGV[2], 'COUNT', ARGV[3])
 local found, rows = scanned[2], {}
 for i = 1, #found, 2 do

@@ -1,10 +1,10 @@
--- A topic in numbers, and each of its groups.
+-- Return the numbers of a topic and of each of its groups.
 -- KEYS: log log_due log_meta log_stats
 -- USES: groups order readers
 -- FLAGS: no-writes
--- ARGV: clock, group (of a queue's stream)
--- Returns {events in the log, delayed, counters, groups, followed}; of a group: {name, last entry it was given, how many it was not given yet
--- or -1, ready or running, running, scheduled, dead, paused, consumers, blocked, stopped keys}.
+-- ARGV: clock, name of the consumer group in each group's own stream
+-- Returns {events in the log, delayed events, counters, groups, followed}. A group is {name, last entry read, number of unread
+-- entries or -1 (unknown), ready or running, running, scheduled, dead, paused, consumers, blocked, stopped keys}.
 local function running_in(stream, group, leases)
   local running = 0
   local summary = redis.pcall('XPENDING', stream, group)

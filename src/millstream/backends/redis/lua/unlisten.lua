@@ -1,4 +1,4 @@
--- Stop waiting for a job's ending.
+-- Stop waiting for a job's ending: remove the caller's channel.
 -- KEYS: waiters
 -- ARGV: clock, id, channel
 local channels = redis.call('HGET', WAITERS, ARGV[2])

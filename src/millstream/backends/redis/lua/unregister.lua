@@ -1,4 +1,4 @@
--- Take a worker off the list.
+-- Remove the registration of a worker.
 -- KEYS: workers worker
 -- ARGV: clock, id
 redis.call('SREM', WORKERS, ARGV[2])

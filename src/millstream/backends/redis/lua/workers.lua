@@ -1,4 +1,4 @@
--- What the registered workers say of themselves; those that fell silent are taken off the list.
+-- Return the registrations of all workers. Remove workers whose registration has expired.
 -- KEYS: workers worker
 -- ARGV: clock
 local found = {}

@@ -1,5 +1,5 @@
 -- KEYS: sender
--- Which serials of a sender were accepted: all up to a high-water mark, but for the gaps that refused or lost calls left.
+-- The accepted serials of a sender: all up to a high-water mark, except the gaps that refused or lost calls left.
 -- Stored as 'mark' or 'mark:a-b,c-d'.
 local function load_sender(name)
   local stored = redis.call('GET', SENDER .. name)
@@ -40,7 +40,8 @@ local function accept(state, serial)
 end
 
 local function save_sender(name, state, ttl_ms)
-  -- Too many gaps: the two oldest become one. What lies between is then forgotten, so a late repeat may run twice, never be lost.
+  -- If there are too many gaps, merge the two oldest. The serials between them are forgotten: a late repeat of one may run
+  -- twice, but none is lost.
   while #state.gaps > 64 do
     state.gaps[2][1] = state.gaps[1][1]
     table.remove(state.gaps, 1)

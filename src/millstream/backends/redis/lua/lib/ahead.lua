@@ -1,10 +1,10 @@
 -- KEYS: ahead meta
--- A group that was moved back is given once what waited at that moment: retries, what is blocked, what was handed back. Some of it is
--- given before the log is read up to its position. `ahead` holds these positions, and the log is not asked for them again. `rewound`, in
--- `meta`, is the last entry that the group had been given: behind it nothing comes again.
+-- A seek back. Messages that waited at that moment (retries, blocked and released messages) are delivered only once. Some of
+-- them are delivered before the group reaches their positions in the log. `ahead` holds these positions, and the log skips
+-- them. `rewound`, in `meta`, is the last entry that the group had read before the seek. Nothing after it is delivered again.
 local reached, rewound
 
--- True while the group has not caught up; `last` is what `rewound` says.
+-- True while the group has not caught up. `last` is the value of `rewound`.
 local function catches_up(last)
   local at = group_positions()[streams[2].group]
   if at and before(at, last) then
@@ -16,18 +16,18 @@ local function catches_up(last)
   return false
 end
 
--- Whether the log is still to be read up to this position.
+-- Whether the group will reach this position in the log again.
 local function comes_again(position) return position > reached and position <= rewound end
 
 local function give_ahead(position)
   if comes_again(position) then redis.call('SADD', AHEAD, position) end
 end
 
--- Whether it was given ahead; asked once, when the log is read.
+-- Whether the message was delivered ahead. Called once per message, when the log is read, since it removes the position.
 local function was_ahead(position) return redis.call('SREM', AHEAD, position) == 1 end
 
--- What was handed back or left behind in the log goes to the group's own stream: while it is pending in the log, reading on would take it
--- from whoever holds it by then.
+-- Moves a message that was released or left by a lapsed consumer from the log to the group's own stream. If it stayed pending
+-- in the log, reading on would take it from the consumer that holds it by then.
 local function take_out_of_log(entry, words)
   local position = order_position(entry)
   redis.call('XACK', LOG, streams[2].group, entry)

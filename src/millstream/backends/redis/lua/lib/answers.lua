@@ -1,7 +1,7 @@
 -- KEYS: answer
 -- CONSTANTS: request_ms
--- The answers to named requests, kept for as long as a request may be sent again (REQUEST_MS). An empty name: no caller would
--- send it again.
+-- The answers to named requests, stored for as long as a request may be sent again (REQUEST_MS). A request with an empty name
+-- is never sent again.
 local function answered(request) return request ~= '' and redis.call('GET', ANSWER .. request) end
 
 local function answer(request, said)

@@ -1,4 +1,4 @@
--- The one clock of every script: server time in milliseconds, or the time a test set.
+-- The clock of all scripts: server time in milliseconds, or the time that a test has set.
 local now = tonumber(ARGV[1])
 if now == 0 then
   local t = redis.call('TIME')

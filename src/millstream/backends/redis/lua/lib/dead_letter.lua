@@ -1,5 +1,6 @@
 -- KEYS: dead index stats
--- Writes a dead letter. The body is the message as it would run again; with a key it has its position in an order.
+-- Writes a dead letter. `body` is the message as it would run again. With a key, the letter also has the position of the
+-- message.
 local function dead_letter(id, task, body, letter, source, key, position)
   local fields = { 'i', id, 't', task, 'd', body, 'm', letter, 's', source, 'a', now }
   if key then
@@ -8,7 +9,7 @@ local function dead_letter(id, task, body, letter, source, key, position)
   local entry = redis.call('XADD', DEAD, '*', unpack(fields))
   redis.call('HSET', INDEX, id, 'd' .. entry)
   redis.call('HINCRBY', STATS, 'dead', 1)
-  -- One token for who handles a group's dead letters, if anybody does.
+  -- Wake one handler of the group's dead letters, if it has any.
   if redis.call('EXISTS', DEAD .. ':leases') == 1 and redis.call('LLEN', DEAD .. ':wake') == 0 then
     redis.call('LPUSH', DEAD .. ':wake', 1)
   end

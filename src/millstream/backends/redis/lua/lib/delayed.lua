@@ -1,5 +1,5 @@
 -- KEYS: log_held log_due log_keyed
--- Publishes the delayed events that are due.
+-- Publishes delayed events that are due.
 local function publish_due()
   local due = redis.call('ZRANGEBYSCORE', LOG_DUE, '-inf', now, 'LIMIT', 0, 200)
   for _, id in ipairs(due) do

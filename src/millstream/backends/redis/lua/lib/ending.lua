@@ -1,13 +1,13 @@
 -- KEYS: ending given
 -- CONSTANTS: request_ms
--- What every end of a job has in common, after the transition itself: it keeps the ending, lets a given id expire, and tells those
--- who wait. Uses `tell`.
+-- The common part of all ends of a job, after the transition itself: store the ending, let a caller-given id expire, and
+-- notify the callers that wait. Uses `tell`.
 
--- Frees a given id whose own time is 0. The request that used it stays noted behind a newline: if it is sent again after a lost
--- reply, it is answered and creates nothing.
+-- Frees a caller-given id whose id_ttl is 0. Its task and request are kept after a newline for REQUEST_MS: if the request is
+-- sent again after a lost reply, it gets the same answer and creates nothing.
 local function free_id(id, known) redis.call('SET', GIVEN .. id, '\n' .. known, 'PX', REQUEST_MS) end
 
--- `id_ttl_ms` 0: the id was not given by a caller. One that is dead keeps its id until it is purged.
+-- `id_ttl_ms` is 0 for a generated id. The id of a dead job is not freed here, but when the dead letter is purged.
 local function leave_behind(id, ending, ttl_ms, id_ttl_ms, dead)
   if ending ~= '' and ttl_ms > 0 then redis.call('SET', ENDING .. id, ending, 'PX', ttl_ms) end
   local known = id_ttl_ms > 0 and redis.call('GET', GIVEN .. id)

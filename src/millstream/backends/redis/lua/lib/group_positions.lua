@@ -1,7 +1,7 @@
 -- KEYS: log
--- Where groups are in their topic's log.
+-- The positions of groups in their topic's log.
 
--- Name → the last entry it was given, as the log has it; of other programs' groups too. Empty if the topic has no log yet.
+-- Returns name → last entry read, as stored in the log. Includes groups of other programs. Empty if the topic has no log yet.
 local function group_positions()
   local found = {}
   local groups = redis.pcall('XINFO', 'GROUPS', LOG)
@@ -15,8 +15,8 @@ local function group_positions()
   return found
 end
 
--- Puts a group somewhere in the log: 'CREATE', or 'SETID', which fails without a word if it has no position there. At the end ('$')
--- we know how many it has passed, elsewhere nobody does.
+-- Sets the position of a group: 'CREATE', or 'SETID', which returns an error if the group has no position. At the end ('$'),
+-- the number of entries before the position is known and stored; elsewhere it is unknown.
 local function move_group(verb, name, start)
   local command = { verb, LOG, name, start }
   if verb == 'CREATE' then command[#command + 1] = 'MKSTREAM' end

@@ -1,8 +1,8 @@
 -- KEYS: topic groups
--- The groups of a topic, each with keys of its own under the topic's.
+-- The groups of a topic. Each group has its own keys under the topic's tag.
 local function key_of(group, word) return TOPIC .. ':g:' .. group .. ':' .. word end
 
--- One token: there is something to claim.
+-- Wakes one idle worker of a group: there is something to claim.
 local function wake_group(name)
   local list = key_of(name, 'wake')
   if redis.call('LLEN', list) == 0 then redis.call('LPUSH', list, 1) end

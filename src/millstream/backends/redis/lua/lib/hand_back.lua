@@ -1,5 +1,6 @@
 -- KEYS: lapsed
--- Hands entries back without counting a crash: each claim counted one delivery, this takes it off again. `pending`: rows of XPENDING.
+-- Releases entries without counting a crash: the claim counted one delivery, and this subtracts it. `pending` are rows of
+-- XPENDING.
 local function hand_back(stream, released, pending)
   local by_count = {}
   for _, p in ipairs(pending) do

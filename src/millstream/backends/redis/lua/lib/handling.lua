@@ -1,14 +1,14 @@
 -- KEYS: dead
--- What is noted of dead letters whose handler failed, by their entries. `:handling` has 't' and the message of the next attempt, or 'u' and
--- why there is none; `:due` has the times of the next attempts.
+-- Notes about dead letters whose handler failed, by entry. `:handling` holds 't' and the message of the next attempt, or 'u'
+-- and why there is none. `:due` holds the times of the next attempts.
 
--- Takes a letter off the list, with what is noted of it.
+-- Removes a letter from the list, with its notes.
 local function remove_letter(entry)
   redis.call('XDEL', DEAD, entry)
   if redis.call('HDEL', DEAD .. ':handling', entry) == 1 then redis.call('ZREM', DEAD .. ':due', entry) end
 end
 
--- Adds to the fields of an entry what is noted of it, as `n`.
+-- Adds the note of an entry to its fields, as `n`. Returns the note.
 local function add_note(entry)
   local note = redis.call('HGET', DEAD .. ':handling', entry[1])
   if note and #entry[2] > 0 then

@@ -1,8 +1,8 @@
 -- KEYS: held blocked keyed index turns
--- Messages that are held: scheduled, or blocked until they have the turn of their key. Uses `keyed`, `turns` and, to make one ready,
+-- Messages in `held`: scheduled, or blocked until they get the turn of their key. Uses `keyed`, `turns` and, for make_ready,
 -- `append`.
 
--- Takes one that is scheduled out of there: its body and expiry, or nothing.
+-- Removes a scheduled message from `held`. Returns its body and expiry, or nil if it is not there.
 local function unhold(id)
   local stored = redis.call('HGET', HELD, id)
   if not stored then return nil end
@@ -11,7 +11,7 @@ local function unhold(id)
   return string.sub(stored, cut + 1), string.sub(stored, 1, cut - 1)
 end
 
--- One waits for the turn of its key, where it belongs.
+-- Blocks a message at its position, until it gets the turn of its key.
 local function block(id, body, expires, key, position, task)
   local member = of_key(key) .. position .. id
   redis.call('ZADD', BLOCKED, 0, member)
@@ -19,7 +19,7 @@ local function block(id, body, expires, key, position, task)
   redis.call('HSET', INDEX, id, 'p' .. order_note(position, task, key))
 end
 
--- Makes one that is scheduled ready. False: it was not.
+-- Makes a scheduled message ready. False: it was not scheduled.
 local function make_ready(id)
   local body, expires = unhold(id)
   if not body then return false end

@@ -1,9 +1,9 @@
 -- KEYS: turns blocked keyed held index
--- Part of a claim: of each key one message at a time. Those whose turn it is pass, the others wait aside or are dead. Uses its locals
--- `meta`, `keyed` and `catching_up`.
+-- Part of a claim: at most one message of each key is delivered at a time. Messages that have the turn pass. The others are
+-- blocked or become dead letters. Uses the script's locals `meta`, `keyed` and `catching_up`.
 
--- Whether an event at this position, which was read in the log, waits already, or is in the group's own stream: a group that was moved
--- back is not given twice what is not settled.
+-- Whether an event that was read from the log at this position already waits, or is in the group's own stream. After a seek
+-- back, an event that is not settled is not delivered twice. Also returns the index value.
 local function lives(id, position)
   local at = redis.call('HGET', INDEX, id)
   local first = at and string.sub(at, 1, 1)
@@ -17,7 +17,8 @@ local function lives(id, position)
   return entry and (said(entry[2]).o or order_position(at)) == position, at
 end
 
--- Those whose key's turn is another's: blocked in their order, or dead. (Hot: with few keys nearly every event comes here once.)
+-- Handles messages without the turn of their key: blocks them in order, or makes them dead letters. (Hot path: with few keys,
+-- nearly every event comes here once.)
 local function set_aside(stream, entries)
   local refs, ids, blocked, held, index, counts = {}, {}, {}, {}, {}, {}
   local most, n, last, begins = tonumber(meta[7] or '1000'), 0, nil, nil
@@ -35,7 +36,8 @@ local function set_aside(stream, entries)
       task, expires = words.t or '', words.x or '0'
     end
     local given, at = false, nil
-    if known[i] or stopped_letters > 0 and stream.mark ~= '' then given, at = lives(id, position) end  -- a death here writes to the index
+    -- Dead letters that this call wrote have changed the index.
+    if known[i] or stopped_letters > 0 and stream.mark ~= '' then given, at = lives(id, position) end
     if not given then
       if key ~= last then last, begins = key, of_key(key) end
       if turn == 'b' and not counts[key] then
@@ -45,7 +47,9 @@ local function set_aside(stream, entries)
       if turn == 's' then
         dead_letter_stopped(key, position, id, task, body, stream.mark .. entry[1])
       elseif counts[key] and counts[key] >= most then
-        local text = string.format('%d of its key wait behind one that is tried again: max_pending_per_key is reached', most)
+        local text = string.format(
+          'an earlier message with this key waits for a retry, and %d are blocked behind it (max_pending_per_key)', most
+        )
         dead_letter(id, topic or task, body, order_letter('pending_full', text), stream.mark .. entry[1], key, position)
         ended(id, '', 0, id_ttl_ms, true)
         stopped_letters = stopped_letters + 1
@@ -66,7 +70,7 @@ local function set_aside(stream, entries)
   end
 end
 
--- Of fresh entries those whose turn it is, or that have no key; the others are set aside.
+-- Returns the fresh entries that have the turn, or no key. Sets the others aside.
 local function in_turn(fresh, stream)
   local keys, turns = {}, {}
   for _, entry in ipairs(fresh) do
@@ -86,7 +90,7 @@ local function in_turn(fresh, stream)
       local key, id = fields[4], fields[6]
       local turn, o, words = turns[key], '', nil
       if #fields == 8 and fields[7] == 'o' and stream.mark == '' and #fields[8] == 40 and not string.find(fields[8], '%D') then
-        o = fields[8]  -- it waited for its turn: the most common
+        o = fields[8]  -- the most common case: it was blocked before
       elseif #fields > 6 and not (#fields == 8 and fields[7] == 't') then
         words = said(fields)
         o = stream.mark == '' and words.o or ''

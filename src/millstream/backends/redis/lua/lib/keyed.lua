@@ -1,8 +1,8 @@
 -- KEYS: stream keyed
--- Messages that have a key. In a stream their fields are d, k (key), i (id), then t (task, of a job), x (expiry) and o (its position
--- in the order, if that is not where its entry is). A ref of one: entry/position/key, the position empty if it is the entry's.
+-- Messages with an ordering key. Their fields in a stream: d (body), k (key), i (id), then t (task, only jobs), x (expiry) and
+-- o (position, if it differs from the entry's). Their ref: entry/position/key, with an empty position if it is the entry's.
 
--- The position and key that a ref names, or nothing.
+-- Returns the position and key in a ref, or nil.
 local function order_of(ref)
   local cut = string.find(ref, '/', 1, true)
   if not cut then return nil end
@@ -12,9 +12,9 @@ local function order_of(ref)
   return position, string.sub(ref, again + 1)
 end
 
--- Appends one to the queue's own stream.
+-- Appends a message with a key to the queue's own stream. Returns its entry id.
 local function append_keyed(id, body, expires, key, position, task)
-  if task == '' and expires == '0' and position ~= '' then  -- the most common
+  if task == '' and expires == '0' and position ~= '' then  -- the most common case
     return redis.call('XADD', STREAM, '*', 'd', body, 'k', key, 'i', id, 'o', position)
   end
   local entry = { 'd', body, 'k', key, 'i', id }
@@ -33,7 +33,7 @@ local function append_keyed(id, body, expires, key, position, task)
   return redis.call('XADD', STREAM, '*', unpack(entry))
 end
 
--- What is noted of one that is held: its position ('-': none yet), task and key.
+-- The order note of a held message: position ('-': none yet), task and key.
 local function order_note(position, task, key) return (position == '' and '-' or position) .. task .. '\n' .. key end
 
 local function key_in(noted)

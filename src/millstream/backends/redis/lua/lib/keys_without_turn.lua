@@ -1,6 +1,7 @@
 -- KEYS: blocked turns
--- Part of a look around: keys that have blocked messages, none of which has the turn, because `turns` was lost. A stopped key stays
--- stopped. Starts after `cursor`. Returns how many were found, and the next cursor, or '' at the end.
+-- Part of `around`: keys with blocked messages of which none has the turn, because `turns` was lost. The first blocked message
+-- gets the turn. A stopped key is stopped again. Starts after `cursor`. Returns the number found, and the next cursor or '' at
+-- the end.
 local function find_keys_without_turn(cursor)
   local keys, found = {}, 0
   for _ = 1, 16 do

@@ -1,5 +1,5 @@
 -- KEYS: dead index stopped_letters
--- A dead letter of the list: its fields by their names, with its entry; or nil if the job is not dead.
+-- Returns the dead letter of a job: its fields by name, and `entry`. nil if the job is not dead.
 local function letter_of(id)
   local at = redis.call('HGET', INDEX, id)
   if not at or string.sub(at, 1, 1) ~= 'd' then return nil end
@@ -14,7 +14,7 @@ local function letter_of(id)
   return letter
 end
 
--- Takes it off the list.
+-- Removes a letter from the list.
 local function exhume(letter)
   redis.call('HDEL', INDEX, letter.i)
   remove_letter(letter.entry)

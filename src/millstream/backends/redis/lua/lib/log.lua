@@ -1,5 +1,6 @@
 -- KEYS: log
--- Writes an event to the log. Its entry's id is by the clock of every script. `key`: nil if it is in no order.
+-- Writes an event to the log. The entry id comes from the clock of the scripts. `key` is nil for an event without an ordering
+-- key.
 local stamp = ARGV[1] == '0' and '*' or ARGV[1] .. '-*'
 local function record(id, body, expires, key)
   local fields = { 'd', body }

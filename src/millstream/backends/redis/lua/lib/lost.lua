@@ -1,7 +1,8 @@
 -- KEYS: index stream held dead
--- Part of a look around: jobs in the index whose entries or bodies are gone. They become dead letters, so that their end is seen. A job
--- that has a dead letter already, under the name of its entry, only ends. An event is forgotten: other groups have it, too. Returns
--- how many were found. Uses the script's locals `lost_letter`, `id_ttl_ms`, `dead_max_count` and `dead_oldest_ms`.
+-- Part of `around`: jobs in the index whose entries or bodies are gone. They become dead letters, so that their loss is
+-- visible. A job whose entry already has a dead letter only ends. An event is only removed from the index, because other
+-- groups have it too. Returns the number found. Uses the script's locals `lost_letter`, `id_ttl_ms`, `dead_max_count` and
+-- `dead_oldest_ms`.
 local function find_lost()
   if redis.call('HLEN', INDEX) <= redis.call('XLEN', STREAM) + redis.call('HLEN', HELD) + redis.call('XLEN', DEAD) then return 0 end
   local some, found, dead_lettered = redis.call('HRANDFIELD', INDEX, PAGE, 'WITHVALUES'), 0, 0

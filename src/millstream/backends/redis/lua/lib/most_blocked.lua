@@ -1,4 +1,4 @@
--- How many events are blocked in the group where most are: they are not in the log any more, and still take room.
+-- Returns the largest number of blocked events in one group. They have left the log, but still count against max_length.
 local function most_blocked()
   local most = 0
   for _, name in ipairs(redis.call('SMEMBERS', GROUPS)) do

@@ -1,7 +1,8 @@
 -- KEYS: log
--- Up to which entry groups have settled the log, which is noted of each: one whose position in the log is lost goes on from there.
+-- The cursor of a group: the entry up to which it has settled the log. A group that loses its position continues from its
+-- cursor.
 
--- A group that was last given `position` has settled all up to here.
+-- Returns the entry up to which a group has settled all. `position` is the last entry that it has read.
 local function settled_by(name, position)
   local first = redis.call('XPENDING', LOG, name, '-', '+', 1)[1]
   if first and not before(position, first[1]) then return id_before(first[1]) end
@@ -10,7 +11,8 @@ end
 
 local function note(name, position) redis.call('HSET', key_of(name, 'meta'), 'cursor', settled_by(name, position)) end
 
--- What is noted of a group, or nil. The beginning if the log does not reach that far: it is another one, by a clock that went back.
+-- Returns the cursor of a group, or nil. If the log ends before the cursor, it is a new log, written after the clock was set
+-- back, and the group continues from its beginning.
 local function noted(name)
   local position = redis.call('HGET', key_of(name, 'meta'), 'cursor')
   if not position then return nil end

@@ -1,4 +1,4 @@
--- Entries' ids, which are too long for numbers.
+-- Comparing entry ids, which are too long for a single number.
 local LAST_SEQ = '-18446744073709551615'
 
 local function number(id)

@@ -1,6 +1,6 @@
 -- KEYS: leases lapsed
--- Part of a look around: consumers that hold entries, have no lease and are not among the lapsed, because `leases` or `lapsed` was
--- lost. They have lapsed. Starts after `cursor`. Returns how many were found, and the next cursor, or '' at the end.
+-- Part of `around`: consumers that hold entries, have no lease and are not in `lapsed`, because `leases` or `lapsed` was lost.
+-- They are added to `lapsed`. Starts after `cursor`. Returns the number found, and the next cursor or '' at the end.
 local find_orphans
 function find_orphans(cursor)
   local stream, after = stream_of(cursor == '' and '-' or cursor)

@@ -1,10 +1,10 @@
--- One page of a listing: at most ARGV[3] rows, and no more once their bodies fill 256 KiB. ARGV[4], unless it is empty, is part of the bodies
--- that are wanted: others are passed over, and so are jobs whose body is lost (false). One call passes over at most 1,000. It puts the
--- last of them on the page as the cursor.
+-- One page of a listing: at most ARGV[3] rows, and about 256 KiB of bodies. If ARGV[4] is not empty, jobs whose body does not
+-- contain it are skipped. Jobs whose body is lost (false) are skipped too. One call skips at most 1,000 jobs; the last of them
+-- is put on the page as the cursor.
 local page, left, bytes = {}, tonumber(ARGV[3]), 262144
 local wanted, passes = ARGV[4], 1000
 
--- True while there is room for another.
+-- Adds a row to the page. True while the page is not full.
 local function put(row, body, size)
   if not body or wanted ~= '' and not string.find(body, wanted, 1, true) then
     passes = passes - 1
@@ -15,7 +15,7 @@ local function put(row, body, size)
   return left > 0 and bytes > 0 and passes > 0
 end
 
--- The body among an entry's fields, and how much all of them take.
+-- Returns the body among an entry's fields, and the size of all fields.
 local function body_of(fields)
   local n, body = 0, ''
   for i = 1, #fields, 2 do

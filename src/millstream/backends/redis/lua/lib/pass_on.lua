@@ -1,6 +1,6 @@
 -- KEYS: turns blocked
--- Part of a settle. Of these messages, which have ended, those that had the turn of their key pass it on. Returns how many messages are
--- ready now.
+-- Part of a settle: each ended message that had the turn of its key passes it on. Returns the number of messages that became
+-- ready.
 local function pass_on(positions, keys)
   local turns, whose, once = redis.call('HMGET', TURNS, unpack(keys)), {}, {}
   for i, key in ipairs(keys) do

@@ -1,6 +1,7 @@
 -- KEYS: leases
--- Puts on the page what consumers hold, name by name in order: those with a lease (what runs) or those without (what waits to
--- be taken over). Goes on after an entry of a name. Rows: {entry, fields, name, idle_ms, deliveries}. True while there is room.
+-- Puts the entries that consumers hold on the page, sorted by consumer: consumers with a lease (running) or without one
+-- (waiting to be taken over). Continues after the entry `after` of the consumer `after_name`. Rows: {entry, fields, name,
+-- idle_ms, deliveries}. True while the page is not full.
 local function put_pending(leased, after, after_name)
   local names, seen = {}, {}
   for _, stream in ipairs(streams) do
@@ -22,7 +23,7 @@ local function put_pending(leased, after, after_name)
       if name == after_name and stream == after_stream then
         start = '(' .. after_entry
       elseif name == after_name and i == 1 then
-        start = nil  -- it went on in the log already
+        start = nil  -- the cursor is already in the log
       end
       while start do
         local pending = redis.pcall('XPENDING', stream.key, stream.group, start, '+', 20, name)

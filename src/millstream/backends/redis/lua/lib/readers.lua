@@ -1,6 +1,6 @@
 -- KEYS: log
--- How far the groups of a log are: name → {position: the last entry it was given, pending: how many it has not settled, lag: how many
--- it was not given yet, nil if nobody knows}.
+-- Returns the progress of the groups of a log: name → {position: last entry read, pending: number of entries read but not
+-- settled, lag: number of unread entries, or nil if unknown}.
 local function readers()
   local found, length, first, last = {}, redis.call('XLEN', LOG), nil, nil
   local groups = redis.pcall('XINFO', 'GROUPS', LOG)
@@ -13,7 +13,7 @@ local function readers()
     local words = {}
     for k = 1, #info, 2 do words[info[k]] = info[k + 1] end
     local position, lag = words['last-delivered-id'], words.lag or nil
-    -- The server's count is off where entries were dropped before they were read, and unknown after a move into the middle.
+    -- The server's lag is wrong if entries were dropped unread, and unknown after a seek into the middle of the log.
     if not last or not before(position, last) then
       lag = 0
     elseif before(position, first) then

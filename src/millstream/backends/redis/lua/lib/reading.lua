@@ -1,4 +1,5 @@
--- Part of a claim: what is ready, in the queue's stream and then in the topic's log. Uses its locals `left`, `taken`, `crashes`, `fresh`.
+-- Part of a claim: reads ready entries, from the queue's stream and then from the topic's log. Uses the script's locals
+-- `left`, `taken`, `crashes` and `fresh`.
 
 local function put_as_entries(flat, mark)
   for k = 1, #flat, 2 do
@@ -7,7 +8,8 @@ local function put_as_entries(flat, mark)
   end
 end
 
--- All plain: refs and bodies by turns. One that expires, or a foreign one: all go as entries, in their order, and those before.
+-- Returns a flat list of refs and bodies if all entries are plain. If one expires or comes from another program, all of them,
+-- and all that were read before, are returned as entries instead, so that their order is kept.
 local function put(fresh, mark, before)
   local flat = {}
   for i, entry in ipairs(fresh) do
@@ -32,7 +34,8 @@ local function put(fresh, mark, before)
   return before
 end
 
--- A group that was moved back may read what it has just taken over: that is given once, and its crashes still count.
+-- After a seek back, a group may read an entry that it has just taken over. The entry is delivered once, and its crashes still
+-- count.
 local function new_in_log(fresh)
   if #taken == 0 then return fresh end
   local new = {}
@@ -47,13 +50,13 @@ local function new_in_log(fresh)
   return new
 end
 
--- Reads on behind what is set aside while there is nothing to give, but not for ever.
+-- Reads past entries that are set aside until there is something to deliver, within the limits READ_ON and ROUNDS.
 local READ_ON, ROUNDS = 100, 50
 local function read(stream)
   local flat, aside, rounds, took_over = {}, 0, 0, #taken > 0
   repeat
     rounds = rounds + 1
-    local read = fresh  -- in the beginning of this script
+    local read = fresh  -- read at the beginning of this script
     fresh = nil
     if not read then
       local found = redis.call('XREADGROUP', 'GROUP', stream.group, consumer, 'COUNT', left, 'STREAMS', stream.key, '>')
@@ -65,7 +68,8 @@ local function read(stream)
     aside = aside + #new - #given
     left = left - (#read - #new)
     flat = put(given, stream.mark, flat)
-    -- What it has taken over it knows only now, so all is read now that a group which was moved back may be given again.
+    -- If entries were taken over, read on: only this call knows which ones, and after a seek back the log may contain them
+    -- again.
     local enough = left < asked and not took_over
   until left == 0 or enough or #new == #given or aside >= READ_ON or rounds == ROUNDS
   if left > 0 and aside > 0 then unfinished = true end

@@ -1,5 +1,5 @@
 -- KEYS: dead index stopped_letters
--- Removes dead letters beyond the bounds of count and age, a few more than came, oldest first.
+-- Removes the oldest dead letters beyond the limits of count and age: at most 20 plus `came`, the number of new ones.
 local function retire(max_count, oldest_ms, came)
   local excess = redis.call('XLEN', DEAD) - max_count
   for _ = 1, 20 + (came or 0) do

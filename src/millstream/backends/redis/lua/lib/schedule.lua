@@ -1,5 +1,6 @@
 -- KEYS: held due index
--- Holds a message until it is due; its key, if it has one, is noted apart. True if it is due before everything else, so that sleepers must plan anew.
+-- Holds a message until it is due. The caller stores its ordering key, if any, in `keyed`. True if the message is due before
+-- all others, so that waiting consumers must wake earlier.
 local function schedule(id, due_at, expires, body)
   local first = redis.call('ZRANGE', DUE, 0, 0, 'WITHSCORES')[2]
   redis.call('HSET', HELD, id, expires .. '\n' .. body)

@@ -1,8 +1,8 @@
 -- KEYS: stream index
--- Part of a settle: messages with a key that are done, without an ending to keep. Uses its local `watched`.
+-- Part of a settle: done messages with a key, without an ending to store. Uses the script's local `watched`.
 
--- Settles `count` of them; their refs, then their ids, are the arguments after `at`. Returns how many were settled now, and how many
--- messages are ready now.
+-- Settles `count` messages. Their refs, then their ids, are the arguments after `at`. Returns the number of messages that this
+-- call settled, and the number of messages that became ready.
 local function settle_keyed(at, count)
   local own, logged, ids, keys, positions, indexed, acked = {}, {}, {}, {}, {}, {}, 0
   for i = 1, count do
@@ -21,7 +21,8 @@ local function settle_keyed(at, count)
   end
   if #logged > 0 then acked = acked + redis.call('XACK', streams[2].key, streams[2].group, unpack(logged)) end
   if #own > 0 or acked < count then
-    -- If some were settled before, since this call was sent again, those that are alive or ended in another way pass nothing on.
+    -- If this call was sent again, an earlier copy settled some messages. Those that live again or ended in another way do not
+    -- pass the turn on.
     local found, gone = redis.call('HMGET', INDEX, unpack(ids)), {}
     for i = count, 1, -1 do
       local same = found[i] and found[i] == indexed[i]

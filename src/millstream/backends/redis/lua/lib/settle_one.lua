@@ -1,7 +1,8 @@
 -- KEYS: index keyed turns meta
--- Part of a settle: what each kind of end does to one message, whose entry is gone already. `key` is nil if it has none.
+-- Part of a settle: the effect of each kind of outcome on one message, whose entry is already gone. `key` is nil if it has
+-- none.
 
--- It is scheduled to run again, and keeps the turn of its key. True if it is due before all others.
+-- Schedules the message to run again. It keeps the turn of its key. True if it is due before all others.
 local function retry(id, body, delay_ms, expires, key, position)
   if in_group then supersede(id) end
   local first = schedule(id, now + delay_ms, expires, body)
@@ -13,7 +14,7 @@ local function retry(id, body, delay_ms, expires, key, position)
   return first
 end
 
--- It becomes a dead letter, and stops its key or passes the turn on. Returns how many messages are ready now.
+-- Makes the message a dead letter, and stops its key or passes the turn on. Returns the number of messages that became ready.
 local function die(id, task, body, letter, source, key, position)
   if in_group then supersede(id) end
   dead_letter(id, task, body, letter, source, key, position)
@@ -23,7 +24,7 @@ local function die(id, task, body, letter, source, key, position)
   return 0
 end
 
--- It is done or expired, and passes the turn on. Returns how many messages are ready now.
+-- Ends a done or expired message, and passes the turn on. Returns the number of messages that became ready.
 local function finish(id, entry, key, position)
   if not in_group or redis.call('HGET', INDEX, id) == entry then redis.call('HDEL', INDEX, id) end
   return key and pass_on({ position }, { key }) or 0

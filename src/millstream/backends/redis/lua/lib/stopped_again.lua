@@ -1,7 +1,8 @@
 -- KEYS: turns stopped blocked sweeps meta
--- Keys that are stopped, but not according to `turns`: that key was lost.
+-- Stopped keys that `turns` does not mark as stopped, because `turns` was lost.
 
--- Stops a key again if `stopped` has it. The next claims dead_letter what is blocked. False: the key is not stopped.
+-- Stops a key again if it is in `stopped`. The next claims make its blocked messages dead letters. False: the key is not
+-- stopped.
 local function stop_again(key)
   if redis.call('HEXISTS', STOPPED, key) == 0 then return false end
   redis.call('HSET', TURNS, key, 's')
@@ -13,7 +14,8 @@ local function stop_again(key)
   return true
 end
 
--- Looks at some stopped keys, starting at `cursor`. Returns how many it stopped again, and the next cursor, or '' at the end.
+-- Part of `around`: checks some stopped keys, starting at `cursor`. Returns the number of keys that it stopped again, and the
+-- next cursor or '' at the end.
 local function find_stopped(cursor)
   local scanned, found = redis.call('HSCAN', STOPPED, cursor == '' and '0' or cursor, 'COUNT', 50), 0
   for i = 1, #scanned[2], 2 do

@@ -1,11 +1,12 @@
 -- KEYS: turns blocked stopped stopped_letters sweeps meta
--- Keys that are stopped, since one of theirs is dead: all that follows dies too, until they are cleared. `stopped_letters` are these letters, by
--- key and position; `sweeps` are keys of which more were blocked than one go may dead_letter. Uses the script's local `id_ttl_ms`.
+-- Stopped keys: one of their messages is dead, and all later ones become dead letters too, until the key is cleared.
+-- `stopped_letters` holds these letters by key and position. `sweeps` holds keys with more blocked messages than one call may
+-- make dead letters (SWEEP). Uses the script's local `id_ttl_ms`.
 local SWEEP = 500
-local stopped_letters = 0  -- how many have died
-local topic = string.match(STREAM, '^{[^:]*:t:([^:}]+)')  -- whose events have no task
+local stopped_letters = 0  -- dead letters written by this call
+local topic = string.match(STREAM, '^{[^:]*:t:([^:}]+)')  -- stands for the task, which events do not have
 
--- What a dead letter says that died for its key. Its form is that of `DeadLetter`: reason, (type, text, traceback), 0, 0, 0.
+-- Encodes a dead letter of a message that died because of its key, as a `DeadLetter`: reason, (type, text, traceback), 0, 0, 0.
 local function order_letter(reason, text)
   local function packed(s)
     if #s < 32 then return string.char(160 + #s) .. s end
@@ -15,17 +16,17 @@ local function order_letter(reason, text)
   return '\149' .. packed(reason) .. '\147' .. packed('OrderError') .. packed(text) .. packed('') .. '\0\0\0'
 end
 
--- One of a stopped key dies.
+-- Makes a message of a stopped key a dead letter.
 local function dead_letter_stopped(key, position, id, task, body, source)
   local by = string.match(redis.call('HGET', STOPPED, key) or '', ' (.*)$') or '?'
-  local text = string.format("%s of the same key is dead, and this follows it: its key goes on when it is cleared", by)
+  local text = string.format("an earlier message with this key failed (%s). Clear the key to resume", by)
   redis.call('ZADD', STOPPED_LETTERS, 0, of_key(key) .. position .. id)
   dead_letter(id, topic or task or '', body, order_letter('stopped', text), source, key, position)
   ended(id, '', 0, id_ttl_ms, true)
   stopped_letters = stopped_letters + 1
 end
 
--- What is blocked of a stopped key dies, as much as one go may dead_letter. False: there is more.
+-- Makes at most SWEEP blocked messages of a stopped key dead letters. False: there may be more.
 local function sweep(key)
   local begins = of_key(key)
   local members = redis.call('ZRANGEBYLEX', BLOCKED, '[' .. begins, '(' .. begins .. '\255', 'LIMIT', 0, SWEEP)
@@ -37,7 +38,7 @@ local function sweep(key)
   return #members < SWEEP
 end
 
--- One of it died, and the rules say so.
+-- Stops a key because one of its messages died.
 local function stop_key(key, position, id)
   redis.call('HSET', TURNS, key, 's')
   redis.call('HSETNX', STOPPED, key, now .. ' ' .. id)

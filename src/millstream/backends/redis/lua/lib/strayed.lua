@@ -1,8 +1,9 @@
 -- KEYS: turns index held
--- Turns whose messages are gone, with their streams or out of them: other hands did that. They are passed on.
+-- Part of `around`: turns whose messages are gone, because another program deleted them or their stream. These turns are
+-- passed on.
 
--- Whether the one that has a turn is where it should be. If the index means another one of its id, it is taken to be: a key that waits
--- too long is better than two of it at a time. One that is dead has no turn any more.
+-- Whether the message that has a turn still exists. If the index has another message with this id, assume that it does: a key
+-- that waits too long is better than two of its messages at a time. A dead message has no turn.
 local function is_there(turn)
   local position, id = string.sub(turn, 2, 41), string.sub(turn, 42)
   local at = redis.call('HGET', INDEX, id)
@@ -16,7 +17,7 @@ local function is_there(turn)
   return not pending.err and #pending > 0
 end
 
--- Looks at some turns, on from `cursor`; returns how many had strayed, and where to go on, or ''.
+-- Checks some turns, starting at `cursor`. Returns the number of turns without a message, and the next cursor or '' at the end.
 local function find_strayed(cursor)
   local scanned, keys, found = redis.call('HSCAN', TURNS, cursor == '' and '0' or cursor, 'COUNT', 50), {}, 0
   local turns = scanned[2]

@@ -1,6 +1,7 @@
 -- KEYS: stream
--- Where a consumer's pending entries are: in the queue's stream, and a group's also in its topic's log. A ref names an entry and,
--- by its mark, the stream; of one that has a key also that, behind a slash. ARGV[2] is the stream's group.
+-- The streams with a consumer's pending entries: the queue's own stream and, for a group, its topic's log. A ref consists of
+-- the mark of the stream and the entry id; for a message with a key, a slash, position and key follow (see `keyed`). ARGV[2]
+-- is the consumer group of the own stream.
 local streams = { { key = STREAM, group = ARGV[2], mark = '' } }
 
 local function stream_of(ref)

@@ -1,6 +1,7 @@
 -- KEYS: held due blocked
--- Part of a look around: messages that are held, but neither due nor blocked, because `due` or `blocked` was lost. When they were due
--- is not known, so they are due now. Returns how many were found.
+-- Part of `around`: messages in `held` that are neither in `due` nor in `blocked`, because one of these was lost. Blocked
+-- messages are added to `blocked` again. The due times of the others are unknown, so they are due now. Returns the number
+-- found.
 local function find_stuck()
   if redis.call('HLEN', HELD) <= redis.call('ZCARD', DUE) + redis.call('ZCARD', BLOCKED) then return 0 end
   local found = 0

@@ -1,5 +1,5 @@
 -- KEYS: log_held log_due
--- Delayed events that never are due, since `log_due` was lost, are due now. Returns how many of them were found.
+-- Part of `around`: delayed events without a due time, because `log_due` was lost. They are due now. Returns the number found.
 local function find_stuck_in_log()
   if redis.call('HLEN', LOG_HELD) <= redis.call('ZCARD', LOG_DUE) then return 0 end
   local found = 0

@@ -1,5 +1,5 @@
 -- KEYS: index held due dead
--- A group may be given an event again: what was scheduled or dead under its id gives way to the newer delivery.
+-- Removes a scheduled or dead message with this id. A group may receive an event again, and the newer delivery wins.
 local function supersede(id)
   local at = redis.call('HGET', INDEX, id)
   if at == 'h' then

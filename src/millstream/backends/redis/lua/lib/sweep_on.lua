@@ -1,5 +1,5 @@
 -- KEYS: sweeps meta
--- Continues with a key of `sweeps`. False: there may be more of them.
+-- Continues with the first key of `sweeps`. False: there may be more to do.
 local function sweep_on()
   local key = redis.call('LINDEX', SWEEPS, 0)
   if not key then

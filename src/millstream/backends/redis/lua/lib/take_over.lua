@@ -1,8 +1,9 @@
 -- KEYS: lapsed
--- Part of a claim: what consumers that lapsed or handed back have left behind. Uses its locals `left`, `taken`, `crashes`, `alone`.
+-- Part of a claim: takes over released messages and those of lapsed consumers. Uses the script's locals `left`, `taken`,
+-- `crashes` and `alone`.
 
--- Takes over up to `left` entries of one name's pending list in one stream; true when the list is empty. One claim goes to a bounded
--- effort for all names: an entry that is set aside counts as one, one that is gone or a name as four.
+-- Takes over up to `left` entries of one consumer in one stream. True when its pending list is empty. The effort of one claim
+-- is limited: an entry that is set aside as suspect costs 1; a missing or moved entry, or a consumer, costs 4.
 local effort = 400
 local function take_over(name, stream)
   while left > 0 and effort > 0 do
@@ -44,7 +45,7 @@ local function take_over(name, stream)
         end
       end
       for _, id in ipairs(wanted) do
-        if not got[id] then  -- its body was trimmed by someone else: never passed over in silence, unless it was a dead letter
+        if not got[id] then  -- another program deleted it: it becomes a dead letter, unless it was one
           redis.call('XACK', stream.key, stream.group, id)
           effort = effort - 4
           if not of_letters then
@@ -58,11 +59,11 @@ local function take_over(name, stream)
   return #redis.call('XPENDING', stream.key, stream.group, '-', '+', 1, name) == 0
 end
 
--- Takes over from every name that lapsed, the pseudo-consumers first. True: there is more than one claim may take.
+-- Takes over from all lapsed consumers, the pseudo-consumers first. True: there may be more than one claim may take over.
 local function take_over_lapsed()
   local lapsed = redis.call('SCARD', LAPSED)
   if lapsed == 0 then return false end
-  -- In order: '!released' sorts before every consumer. Of many some, by chance.
+  -- Sorted, because '!released' sorts before every consumer. Of more than 64 consumers, a random sample.
   local names = lapsed <= 64 and redis.call('SMEMBERS', LAPSED) or redis.call('SRANDMEMBER', LAPSED, 64)
   for _, name in ipairs(lapsed > 64 and { released, suspects } or {}) do
     if redis.call('SISMEMBER', LAPSED, name) == 1 then names[#names + 1] = name end

@@ -1,6 +1,6 @@
 -- KEYS: waiters
--- Tells those who wait for a job how it ended. Channels are joined by newlines, which no name contains. A user who may not publish
--- ends jobs all the same: those who wait also look now and then.
+-- Sends a job's ending to the callers that wait for it. Channels are separated by newlines, which no name contains. If the
+-- user may not PUBLISH, the job still ends, and callers find its ending by polling.
 local function tell(id, ending)
   local channels = redis.call('HGET', WAITERS, id)
   if channels then

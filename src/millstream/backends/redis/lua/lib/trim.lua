@@ -1,11 +1,12 @@
 -- KEYS: log log_meta groups
--- Removes from the log what every group has settled, but for what retention keeps; at most once a second, whoever claims.
+-- Removes events from the log that every group has settled and that retention does not keep. Runs at most once a second for all
+-- consumers together.
 local GO = 20000
 
--- Removes entries up to `last`, at most so many. False: there may be more, for another go.
+-- Removes at most `most` entries up to `last`, and at most about GO per call. False: there may be more.
 local function drop(last, most)
   local go = math.min(most, GO)
-  -- Whole nodes are cheap to remove; what is left of the last one is removed exactly.
+  -- Whole nodes of the stream are cheap to remove. The rest, in the last node, is removed exactly.
   local dropped = redis.call('XTRIM', LOG, 'MINID', '~', last, 'LIMIT', go)
   if dropped > go / 2 then return dropped == most end
   local rest = redis.call('XRANGE', LOG, '-', last, 'COUNT', math.min(most - dropped, 200))
@@ -16,8 +17,8 @@ local function drop(last, most)
   return #rest < 200
 end
 
--- Up to which entry every group has settled all; nil if there is no group. That is noted of each, so that one whose position in the
--- log is lost holds on to it, and goes on from there.
+-- Returns the entry up to which every group has settled all, or nil if there is no group. Also stores the cursor of each
+-- group, so that a group that loses its position still keeps its events in the log and continues there.
 local function settled_by_all()
   local at, lowest = group_positions(), nil
   for name, last in pairs(at) do at[name] = settled_by(name, last) end
@@ -34,7 +35,7 @@ local function settled_by_all()
   return lowest
 end
 
--- False: there is more to remove than one go may take.
+-- False: there is more to remove than one call may.
 local function trim()
   local meta = redis.call('HMGET', LOG_META, 'trimmed', 'keep_ms', 'keep_count')
   local since = now - tonumber(meta[1] or '0')

@@ -1,12 +1,12 @@
 -- KEYS: turns blocked held index
--- Whose turn it is. Of each key that is not free: 'r' (it is out, or ready) or 'b' (it waits for a retry), then the position and the id
--- of the one that has the turn; or 's', stopped. What is blocked is held by its member: expiry, task and body, a line each; the index
--- says of it 'p' and then as `keyed` of one that is scheduled.
+-- Turns. For each key that is not free, `turns` holds 'r' (the message is ready or running) or 'b' (it waits for a retry),
+-- then the position and id of the message that has the turn; or 's' (the key is stopped). `held` stores a blocked message by
+-- its member: expiry, task and body, separated by newlines. Its index value is 'p' and the order note (see `keyed`).
 local function has_turn(turn, position, id) return turn and string.sub(turn, 2) == position .. id end
 
 local function give_turn(key, state, position, id) redis.call('HSET', TURNS, key, state .. position .. id) end
 
--- What is held of one that is blocked: body, expiry and task.
+-- Returns the body, expiry and task of a blocked message from its value in `held`.
 local function blocked_in(stored)
   if string.sub(stored, 1, 3) == '0\n\n' then return string.sub(stored, 4), '0', '' end  -- an event that does not expire
   local cut = string.find(stored, '\n', 1, true)
@@ -14,7 +14,7 @@ local function blocked_in(stored)
   return string.sub(stored, again + 1), string.sub(stored, 1, cut - 1), string.sub(stored, cut + 1, again - 1)
 end
 
--- Takes one that is blocked out of there; or nothing.
+-- Removes a blocked message. Returns its body, expiry and task, or nil if it is not there.
 local function unblock(member)
   redis.call('ZREM', BLOCKED, member)
   local stored = redis.call('HGET', HELD, member)
@@ -23,8 +23,8 @@ local function unblock(member)
   return blocked_in(stored)
 end
 
--- Of each of these keys the first blocked one becomes ready, with the turn; a key of which none is blocked is free. How many are
--- ready now. (Hot: what can be done for all of them together is.)
+-- Gives the turn of each key to its first blocked message, which becomes ready. A key without blocked messages becomes free.
+-- Returns the number of messages that became ready. (Hot path: commands are batched over all keys.)
 local pass_turns
 function pass_turns(keys, again)
   local free, members, whose, positions, index, turns, lost, passed = {}, {}, {}, {}, {}, {}, {}, 0
@@ -52,10 +52,10 @@ function pass_turns(keys, again)
       turns[n], turns[n + 1] = key, 'r' .. positions[i]
       passed = passed + 1
     elseif again == 4 then
-      -- It has the turn all the same: a look around finds that it is not there, and passes the turn on.
+      -- Give it the turn anyway: `around` finds that the message is gone, and passes the turn on.
       redis.call('HSET', TURNS, key, 'b' .. positions[i])
     else
-      lost[#lost + 1] = key  -- something else deleted it
+      lost[#lost + 1] = key  -- another program deleted it
     end
   end
   if passed > 0 then

@@ -1,6 +1,6 @@
 -- KEYS: stream due dead
--- Part of a look around: dead letters that wait for another attempt, but are neither due nor claimed, because `due` was lost. They are
--- due now. Starts after `cursor`. Returns how many were found, and the next cursor, or '' at the end.
+-- Part of `around`: dead letters that wait for another attempt, but are neither in `due` nor claimed, because `due` was lost.
+-- They are due now. Starts at `cursor`. Returns the number found, and the next cursor or '' at the end.
 local function find_waiting(cursor)
   local scanned, found = redis.call('HSCAN', DEAD .. ':handling', cursor == '' and '0' or cursor, 'COUNT', PAGE), 0
   local notes = scanned[2]
