@@ -81,9 +81,9 @@ class Millstream(Declarations):
         include: Names of modules that declare tasks, queues or topics on this app. A worker imports them when it starts.
         lifespan: Function that takes the app and returns an async context manager. Each worker process enters it at start and
             leaves it at stop. Handlers read the yielded value from ``current_job().state``.
-        lease: Seconds until the jobs of a worker that has lost contact with the server are redelivered. Above 0.
-        max_crashes: How often a job may be running when its worker dies and still be run again. After one more crash it is dead
-            with the reason ``crashed``. 0 means that a job never runs again after a crash (at most once).
+        lease: Seconds after which the jobs of a worker that has lost contact with the server are redelivered. Above 0.
+        max_crashes: Number of crashes that a job survives. A crash means that a worker died while running the job. After one
+            more the job is dead with the reason ``crashed``. 0 means at most once: the job never runs again after a crash.
         grace: Seconds that running jobs have to finish when a worker stops. Unfinished jobs are redelivered.
         timeout: Seconds that one attempt may run. ``None`` means no limit. A coroutine is cancelled. A function in a thread
             cannot be stopped; ``current_job().cancelled`` becomes true.
@@ -350,7 +350,8 @@ class Millstream(Declarations):
         """Run a worker in this event loop, without signal handlers: ``async with app.worker(): …``.
 
         On exit, running jobs have ``grace`` seconds to finish. A thread renews the leases. C code that holds the GIL for longer
-        than ``lease`` blocks that thread, and the jobs run again elsewhere. ``millstream worker`` does not have this limit.
+        than ``lease`` blocks that thread, and the jobs run again elsewhere. ``millstream worker`` does not have this limit. If
+        the worker itself fails, the block raises its error on exit.
 
         Args:
             queues: Names of the queues to serve; ``topic/group`` for a group, ``topic/`` for the broadcasts of a topic.
@@ -387,7 +388,7 @@ class Millstream(Declarations):
         """Run a worker in this event loop until SIGTERM, SIGINT or ``stop()``. Return a summary of its work.
 
         On stop, running jobs have ``grace`` seconds to finish; a second signal stops it immediately. A stop also works while
-        the worker is still connecting.
+        the worker is still connecting. If the worker itself fails, its error is raised.
 
         Args:
             queues: Names of the queues to serve, as for ``worker()``. ``None`` serves everything that the app declares.

@@ -56,7 +56,7 @@ class Declarations(ABC):
         - ``retry``: a ``RetryPolicy``, or a number of retries
         - ``result_ttl``: seconds for which a result is stored; 0 or ``None`` stores none
         - ``expires``: seconds after enqueueing until the job is no longer started; ``None`` means never
-        - ``max_crashes``: crashes after which the job is still run again; 0 means at most once
+        - ``max_crashes``: number of crashes that a job survives; 0 means at most once
         - ``max_payload_bytes``: maximum size of the encoded arguments; ``None`` means no limit
         - ``id_ttl``: seconds for which an id chosen by the caller stays reserved after the job has ended
         - ``order_by``: function that returns the ordering key of a call; jobs with one key run one at a time, in order

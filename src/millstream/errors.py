@@ -10,7 +10,7 @@
     ├── BulkError                          some items of a bulk call were refused
     ├── EventsMissed                       observers only: events were trimmed before a broadcast read them
     ├── MalformedEntry                     observers only: a stream entry is not a Millstream message
-    ├── UnknownTask                        observers only: no task of this worker has the name in the job
+    ├── UnknownTask                        observers only: a worker claimed a job whose task it does not have
     ├── WorkerCrashed                      observers only: a worker died while it held jobs
     ├── BrokerError
     │   ├── BrokerUnavailable              the server is unreachable or refuses writes for now
@@ -165,11 +165,11 @@ class EventsMissed(MillstreamError):
 
 
 class WorkerCrashed(MillstreamError):
-    """A worker died, or lost contact with the server for longer than its lease, while it held jobs. Reported to observers,
-    never raised.
+    """A worker that held jobs died, or lost contact with the server for longer than its lease. Reported to observers, never
+    raised.
 
-    Other workers run its jobs again. A job that has crashed more than ``max_crashes`` times is dead with the reason
-    ``crashed``.
+    Other workers run its jobs again. After more than ``max_crashes`` crashes, a job is dead with the reason ``crashed``. Look
+    for the cause of the death: memory limits, C extensions, signals.
     """
 
 
@@ -256,16 +256,21 @@ class JobCancelled(ResultError):
 
 
 class JobExpired(ResultError):
-    """The job expired before a worker started it."""
+    """The job expired before a worker started it. Add workers, or raise ``expires``."""
 
 
 class JobNotFound(ResultError, LookupError):
-    """No queue has a job with this id. Either it ended and its result is no longer stored, or it never existed."""
+    """No queue has a job with this id. Either it ended and its result is no longer stored, or it never existed.
+
+    Check the id, the namespace and the URL.
+    """
 
 
 class ResultTimeout(ResultError, TimeoutError):
-    """The job did not end within the ``timeout`` of ``job.result()``. The job is not affected: call ``result()`` again to
-    wait."""
+    """The job did not end within the ``timeout`` of ``job.result()``.
+
+    The job itself is not affected. Call ``result()`` again to wait longer, or remove the cause that ``why`` names.
+    """
 
     def __init__(self, message: str, job_id: str, status: str, served: bool, why: Why | None = None) -> None:
         super().__init__(message, job_id)

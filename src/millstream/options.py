@@ -41,7 +41,7 @@ class TaskOptions(TypedDict, total=False):
     expires: Seconds | None
     """Seconds after enqueueing until the job is no longer started. ``None`` (default) means never."""
     max_crashes: int
-    """How often a job may be running when its worker dies and still be run again. 0 means at most once."""
+    """Number of crashes that a job survives. A crash means that a worker died while running the job. 0 means at most once."""
     retry: RetryPolicy | int
     """Retry policy. A number changes only ``max_retries`` of the app's policy."""
     max_payload_bytes: int | None

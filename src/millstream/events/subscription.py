@@ -54,7 +54,7 @@ class SubscribeOptions(TypedDict, total=False):
       event is redelivered after the lease, which uses up an attempt.
     """
     max_crashes: int
-    """How often an event may be running when its worker dies and still be redelivered. 0 means at most once."""
+    """Number of crashes that an event survives. A crash means that a worker died while handling it. 0 means at most once."""
     max_payload_bytes: int | None
     """Maximum size of an encoded event. A larger one becomes a dead letter (``oversize``). ``None`` means no limit."""
     keep_expired: bool

@@ -118,8 +118,9 @@ class Topic(Generic[T]):
 
     @property
     def stream(self) -> str:
-        """The key of the topic's stream on the server. Other programs may read it, and write to it with ``XADD`` if
-        ``codec="fields"``.
+        """The key of the topic's stream on the server.
+
+        Other programs may read the stream. With ``codec="fields"`` they may also write to it with ``XADD``.
 
         Raises:
             UsageError: The topic is sharded. Use ``streams``.
@@ -250,11 +251,10 @@ class Topic(Generic[T]):
         dead_letter: Topic[T] | None = None,
         **options: Unpack[SubscribeOptions],
     ) -> Any:
-        """Declare the handler of a group: ``@topic.subscribe("billing")``. The function takes an event, or an event and its
-        ``Delivery``.
+        """Declare the handler of a group: ``@topic.subscribe("billing")``.
 
-        The group is created when an app that declares it connects. By default it starts with the oldest event that the topic
-        still stores.
+        The function takes an event, or an event and its ``Delivery``. The group is created when an app that declares it
+        connects. By default it starts with the oldest event that the topic still stores.
 
         Args:
             group: Name of the group. Every group receives every event.
@@ -352,13 +352,12 @@ class Topic(Generic[T]):
         )
 
     def on_dead(self, group: str, **options: Unpack[DeadOptions]) -> DeadSubscriber[T]:
-        """Declare the handler of a group's dead letters: ``@topic.on_dead("billing")``. The function takes a ``DeadEvent`` and
-        may be async.
+        """Declare the handler of a group's dead letters: ``@topic.on_dead("billing")``.
 
-        The handler receives every dead letter of the group, including those from before its declaration. When it returns, the
-        letter is removed. When it raises or times out, the letter stays in the list and is retried by the policy ``retry``.
-        After the last attempt, a ``Reject``, or more than ``max_crashes`` crashes, the letter stays and is marked as unhandled
-        (``DeadJob.unhandled``), until it is replayed, purged or too old.
+        The function takes a ``DeadEvent`` and may be async. It receives every dead letter of the group, including those from
+        before its declaration. When it returns, the letter is removed. When it raises or times out, the letter stays in the
+        list and is retried by the policy ``retry``. After the last attempt, a ``Reject``, or more than ``max_crashes`` crashes,
+        the letter stays and is marked as unhandled (``DeadJob.unhandled``), until it is replayed, purged or too old.
 
         Options: ``concurrency``, ``retry`` and ``timeout``; see ``DeadOptions``.
 
@@ -403,11 +402,11 @@ class Topic(Generic[T]):
     @overload
     def broadcast(self, **options: Unpack[BroadcastOptions]) -> Subscriber[T]: ...
     def broadcast(self, *fn: Any, **options: Any) -> Any:
-        """Declare a handler that runs for every event in every worker process: ``@topic.broadcast``, or
-        ``@topic.broadcast(concurrency=4)``. The function takes an event, or an event and its ``Delivery``.
+        """Declare a handler that runs for every event in every worker process: ``@topic.broadcast``.
 
-        Each process receives the events published while it runs, in order and one at a time (``concurrency`` changes this). For
-        an ordered topic, the order holds per shard, and so per key. A broadcast has no group, so it has no guarantees of one:
+        The function takes an event, or an event and its ``Delivery``. Each process receives the events that are published while
+        it runs, in order and one at a time. ``@topic.broadcast(concurrency=4)`` handles several at the same time. In an ordered
+        topic the order holds per shard, and so per key. A broadcast has no group, so it does not have the guarantees of one:
 
         - A process that is not running misses the events. Events that have not started when it stops are dropped.
         - Exceptions of the handler are logged. ``ack()``, ``nack()`` and ``retry()`` do nothing.

@@ -1,8 +1,8 @@
 """Ordering keys: their types, their shards, and the users' ``order_by`` functions.
 
 The shard of a key is the 32-bit FNV-1a hash of its bytes (offset basis 2166136261, prime 16777619) modulo the number of shards.
-This never changes, so that programs in other languages can publish to the right shard
-(``docs/guide/ordering.md``). With 8 shards:
+This never changes, so that programs in other languages can publish to the right shard (``docs/guide/ordering.md``). With 8
+shards:
 
     key         bytes               hash        shard
     ""          (none)              2166136261  5

@@ -83,7 +83,7 @@ class TaskSettings:
     expires: float
     """Time after enqueueing until the job is no longer started. 0 means never."""
     max_crashes: int
-    """How often a job may crash and still be run again. 0 means at most once."""
+    """Number of crashes that a job survives. 0 means at most once."""
     retry: RetryPolicy
     """The retry policy."""
     max_payload_bytes: int | None
