@@ -26,7 +26,7 @@ def test_0_all_that_ran_finished_also_if_jobs_died(ledger: Ledger, gate: Path, w
     jobs.hold.enqueue_sync("held", str(gate))
     ledger.until_started(1, "held")
     worker.signal(signal.SIGTERM)
-    eventually(lambda: "drains" in worker.log, "the worker to drain")
+    eventually(lambda: "is stopping: waiting for" in worker.log, "the worker to drain")
     gate.touch()
     assert worker.wait() == 0
     (line,) = [line for line in worker.log.splitlines() if " stopped: " in line and "worker" not in line]

@@ -41,7 +41,7 @@ def test_what_runs_may_finish_and_nothing_new_is_started(ledger: Ledger, gate: P
     jobs.app.enqueue_many_sync(jobs.hold.bind(f"held-{i}", str(gate)) for i in range(4))
     ledger.until_started(4)
     worker.signal(signal.SIGTERM)
-    eventually(lambda: "drains" in worker.log, "the worker to drain")
+    eventually(lambda: "is stopping: waiting for" in worker.log, "the worker to drain")
     jobs.app.enqueue_many_sync(jobs.note.bind(f"late-{i}") for i in range(3))
     gate.touch()
     assert worker.wait() == 0

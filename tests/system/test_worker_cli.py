@@ -277,7 +277,7 @@ def test_a_burst_that_is_reloaded_goes_on_until_all_is_done(
     ledger.until_started(1, "held")
     with (project / "jobs.py").open("a") as source:
         source.write("\n# a change\n")
-    eventually(lambda: "drains" in worker.log, "the change to be seen")
+    eventually(lambda: "is stopping: waiting for" in worker.log, "the change to be seen")
     gate.touch()
     assert worker.wait() == 0
     assert ledger.runs() == {"held": 1} | {f"note-{i}": 1 for i in range(5)}
