@@ -32,36 +32,36 @@ ROWS = (
         '`PayloadTooLarge` at enqueue; on receive: dead("oversize"), handler not called',
         (
             "test_a_payload_of_exactly_the_limit_passes_and_one_byte_more_does_not",
-            "test_arguments_that_are_too_large_for_the_worker_are_oversize",
+            "test_a_job_whose_arguments_exceed_the_workers_limit_is_oversize",
         ),
     ),
     Row(
         "undecodable entry",
         'dead("malformed") with the raw bytes kept; the batch goes on',
         (
-            "test_what_is_no_message_is_malformed_and_its_bytes_are_kept",
+            "test_an_entry_that_is_not_a_message_is_malformed_and_its_bytes_are_kept",
             "test_bytes_that_provoke_any_error_are_malformed_and_what_was_claimed_with_them_runs",
-            "test_an_entry_that_was_claimed_and_then_trimmed_is_a_dead_letter_too",
+            "test_an_entry_that_was_trimmed_after_its_claim_becomes_a_dead_letter",
         ),
     ),
     Row(
         "unknown task name",
         'put off up to `unknown_task_grace`, then dead("unknown_task"); the worker warns',
         (
-            "test_a_task_nobody_knows_is_put_off_and_then_dead",
-            "test_a_task_that_somebody_knows_before_its_grace_is_over_runs",
+            "test_a_job_of_an_unknown_task_is_snoozed_and_then_dead",
+            "test_a_job_of_an_unknown_task_runs_if_a_newer_worker_starts_in_time",
         ),
     ),
     Row(
         "arguments that no longer fit the signature",
         'dead("invalid_arguments") with the validation error',
-        ("test_arguments_that_no_longer_fit_are_invalid",),
+        ("test_a_job_whose_arguments_no_longer_match_the_task_is_invalid",),
     ),
     Row(
         "return value that cannot be encoded or is too large",
         'dead("invalid_result"), no retry: the work was done',
         (
-            "test_a_result_that_cannot_be_encoded_is_invalid_and_the_job_does_not_run_again",
+            "test_a_job_whose_result_cannot_be_encoded_is_invalid_and_is_not_retried",
             "test_a_result_over_max_payload_bytes_is_dead_as_invalid_result",
         ),
     ),
@@ -69,9 +69,9 @@ ROWS = (
         "wrong password, wrong server version, not a Redis",
         "one clear error at start and exit code 3; not a silent retry loop",
         (
-            "test_a_wrong_password_ends_it_with_3_at_once",
-            "test_a_server_of_version_5_ends_it_with_3_at_once",
-            "test_something_that_is_not_a_redis_ends_it_with_3",
+            "test_a_wrong_password_exits_with_3_immediately",
+            "test_a_server_of_version_5_exits_with_3_immediately",
+            "test_a_server_that_does_not_speak_redis_exits_with_3",
         ),
         ("refusals",),
     ),
@@ -80,10 +80,10 @@ ROWS = (
         "reconnect with backoff and jitter, group made again, scripts loaded again, log once each way, carry on; outcomes kept "
         "and settled if still owned",
         (
-            "test_a_server_that_was_killed_and_comes_back_loses_nothing_and_makes_no_job_run_twice",
-            "test_connections_that_break_again_and_again_lose_nothing_and_make_no_job_run_twice",
-            "test_a_group_that_was_destroyed_is_made_again",
-            "test_scripts_that_were_flushed_are_loaded_again",
+            "test_a_server_restart_loses_no_job_and_makes_no_job_run_twice",
+            "test_repeated_connection_losses_lose_no_job_and_make_no_job_run_twice",
+            "test_a_destroyed_consumer_group_is_recreated",
+            "test_flushed_scripts_are_loaded_again",
         ),
         (
             "restart",
@@ -116,7 +116,7 @@ ROWS = (
         "server out of memory",
         "`BrokerUnavailable` naming it at enqueue; settling and renewing go on, so a full server can empty itself; an eviction "
         "policy other than `noeviction` is warned about at start",
-        ("test_a_full_server_can_be_emptied", "test_a_server_that_may_throw_jobs_away_is_warned_about"),
+        ("test_workers_can_drain_a_server_whose_memory_is_full", "test_a_worker_warns_about_a_server_that_may_evict_jobs"),
         ("fill",),
     ),
     Row(
@@ -124,7 +124,7 @@ ROWS = (
         "`BrokerUnavailable` naming it; outcomes are kept in memory up to the hold bound, no new handler starts, settled when "
         "writes work again",
         (
-            "test_outcomes_are_kept_while_the_server_does_not_write",
+            "test_outcomes_are_kept_while_the_server_refuses_writes",
             "test_outcomes_that_the_server_refuses_for_a_while_are_kept_and_nothing_runs_twice",
         ),
         ("demote", "fill_disk"),
@@ -134,17 +134,17 @@ ROWS = (
         "warned with the task name and a stack; the lease is kept",
         (
             "test_a_blocked_loop_is_reported_with_the_task_and_its_stack",
-            "test_a_long_handler_runs_once_while_a_second_worker_watches",
-            "test_a_loop_that_is_blocked_longer_than_any_job_may_run_is_killed_and_its_job_comes_back",
+            "test_a_long_handler_runs_once_while_a_second_worker_checks_leases",
+            "test_a_process_blocked_beyond_every_job_timeout_is_killed_and_its_job_redelivered",
         ),
     ),
     Row(
         "SIGTERM, SIGINT",
         "stops claiming, hands back, lets running work finish within `grace`, then cancels; Ctrl-C says how to stop now",
         (
-            "test_under_load_it_ends_with_0_and_what_had_not_started_runs_elsewhere",
-            "test_what_outlasts_the_grace_period_is_cancelled_and_handed_back",
-            "test_a_second_signal_ends_it_now_and_the_work_is_handed_back",
+            "test_a_worker_stopped_under_load_exits_with_0_and_releases_unstarted_jobs",
+            "test_a_job_that_outlasts_the_grace_period_is_cancelled_and_released",
+            "test_a_second_signal_stops_the_worker_immediately_and_releases_its_jobs",
         ),
     ),
     Row(
@@ -162,9 +162,9 @@ ROWS = (
         "processes killed or stopped",
         "a killed process's jobs run elsewhere, a stopped one's once its lease has lapsed; it is refused when it comes back",
         (
-            "test_when_a_child_is_killed_its_jobs_run_elsewhere_at_once",
-            "test_when_a_whole_worker_is_killed_its_jobs_run_elsewhere_after_the_lease",
-            "test_a_worker_that_stood_still_past_its_lease_is_refused_and_goes_on",
+            "test_the_jobs_of_a_killed_child_run_elsewhere_immediately",
+            "test_the_jobs_of_a_killed_worker_run_elsewhere_after_its_lease",
+            "test_a_worker_frozen_past_its_lease_has_its_outcome_refused_and_keeps_working",
         ),
         (
             "kill_child",
@@ -180,38 +180,38 @@ ROWS = (
     Row(
         "a worker dies while all others are at their limit, with handlers that take long",
         "what it held runs when its lease has expired and a handler of a survivor has ended, in every kind of lane",
-        ("test_what_a_dead_worker_held_runs_although_all_survivors_are_busy",),
+        ("test_a_dead_workers_jobs_run_although_all_other_workers_are_busy",),
         ("busy",),
     ),
     Row(
         "failover: the primary becomes a replica, and its name leads to another server",
         "clients and workers leave the old connections, which answer `READONLY`, and connect to the new primary; nothing is "
         "lost, and nothing runs twice",
-        ("test_nothing_is_lost_and_every_second_run_is_explained",),
+        ("test_no_job_is_lost_and_every_second_run_has_a_cause",),
         ("fail_over",),
     ),
     Row(
         "idle connections are dropped without a word",
         "the next call notices, connects again and succeeds within its 5 s",
-        ("test_the_next_call_succeeds_after_idle_connections_were_forgotten",),
+        ("test_the_next_call_succeeds_after_the_network_dropped_idle_connections",),
         ("idle",),
     ),
     Row(
         "the keys that hold the leases are deleted or evicted",
         "workers join again; what was running runs again, and nothing is stranded",
-        ("test_nothing_is_lost_and_every_second_run_is_explained",),
+        ("test_no_job_is_lost_and_every_second_run_has_a_cause",),
         ("lose_leases", "storm"),
     ),
     Row(
         "workers of two versions serve one queue",
         "a task that only some of them know runs on those; it never dies as `unknown_task` while one of them lives",
-        ("test_new_tasks_run_in_a_fleet_of_two_versions",),
+        ("test_new_tasks_run_while_workers_of_two_releases_serve",),
         ("fleet",),
     ),
     Row(
         "a request or its reply is lost",
         "the client sends it again and answers as if nothing had happened",
-        ("test_each_verb_answers_the_truth_whichever_of_its_calls_is_lost",),
+        ("test_each_method_reports_the_truth_whichever_of_its_calls_is_lost",),
         ("lost_calls",),
     ),
     Row(
@@ -219,9 +219,9 @@ ROWS = (
         "another one owns it: at once if it left or its process died, else within the lease and 2 s; never two at a time. What "
         "the old one comes back with is refused. Events of a key go on in their order, a retry with its attempt",
         (
-            "test_events_of_a_key_are_done_in_publish_order_and_none_is_lost",
-            "test_jobs_of_a_key_are_done_in_enqueue_order_and_none_is_lost",
-            "test_shards_are_shared_evenly_by_those_who_are_there_and_never_have_two_owners",
+            "test_events_of_a_key_are_done_in_publish_order_and_no_event_is_lost",
+            "test_jobs_of_a_key_are_done_in_enqueue_order_and_no_job_is_lost",
+            "test_live_workers_share_shards_evenly_and_a_shard_never_has_two_owners",
             "test_who_stops_is_not_a_member_again_however_long_that_takes",
         ),
         ("order", "ordered_tasks", "ownership", "storm"),

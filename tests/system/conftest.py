@@ -1,4 +1,4 @@
-"""Each test has a server, a ledger and workers of its own; nothing of them outlives it."""
+"""Fixtures. Each test has its own server, ledger and workers, and all of them end with the test."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.system.harness import Ledger, Server, Workers, running_server
 
 @pytest.fixture(scope="session", autouse=True)
 def hang_ups_are_heard() -> None:
-    """Under nohup they are ignored, also by processes that tests start."""
+    """Restore the default SIGHUP action. Under nohup, this process and its child processes would ignore SIGHUP."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """A private Valkey, to which the app of this process sends its jobs."""
+    """A private Valkey server. The ``jobs`` app in this process enqueues to it."""
     with running_server() as server, jobs.app.override(server.url):
         yield server
 
@@ -33,7 +33,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Path:
-    """A file that is not there yet: handlers told to wait for it end when it is touched."""
+    """The path of a file that does not exist yet. Handlers that wait for the gate end when a test creates the file."""
     return tmp_path / "gate"
 
 
@@ -46,18 +46,18 @@ def workers(server: Server, ledger: Ledger, tmp_path: Path) -> Iterator[Workers]
 
 @pytest.fixture(scope="session")
 def session_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that all processes that run the tests share."""
+    """A folder shared by all pytest processes of the session."""
     folder = tmp_path_factory.getbasetemp()
     return folder.parent if hasattr(request.config, "workerinput") else folder
 
 
 @pytest.fixture(params=interpreters.VERSIONS)
 def bin_folder(request: pytest.FixtureRequest, session_folder: Path) -> Path:
-    """The commands of an environment with the built wheel, for each Python found here: python, millstream, pytest."""
+    """The ``bin`` folder of an environment with the built wheel (python, millstream, pytest), for each supported Python."""
     return interpreters.environment(request.param, session_folder) / "bin"
 
 
 @pytest.fixture(scope="session")
 def wheel(session_folder: Path) -> Path:
-    """The built wheel."""
+    """The path of the built wheel."""
     return interpreters.wheel(session_folder)

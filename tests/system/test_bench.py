@@ -1,4 +1,4 @@
-"""``millstream bench``: real workers, every job accounted for, nothing left behind."""
+"""``millstream bench`` with real workers: it accounts for every job and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ ROWS = [
 ]
 
 
-def test_every_row_is_measured_and_exact_on_a_server_that_is_gone_afterwards(tmp_path: Path) -> None:
+def test_bench_measures_every_row_on_a_server_that_stops_afterwards(tmp_path: Path) -> None:
     words = [*MILLSTREAM, "bench", "--seconds", "0.1", "--json"]
-    # not tmp_path: a socket's path may have only about a hundred characters
+    # not tmp_path: the path of a socket is limited to about 100 characters
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         done = subprocess.run(
             words,
@@ -56,7 +56,7 @@ def test_every_row_is_measured_and_exact_on_a_server_that_is_gone_afterwards(tmp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_else_is_on_a_server_is_left_as_it_was(server: Server) -> None:
+def test_bench_leaves_other_data_on_the_server_unchanged(server: Server) -> None:
     with server.client() as client:
         client.set("{bench}:queues", "somebody's")
         client.set("bench-somebody", "else's")
@@ -70,7 +70,7 @@ def test_what_else_is_on_a_server_is_left_as_it_was(server: Server) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_bench_that_is_stopped_leaves_neither_keys_nor_workers(server: Server, number: signal.Signals) -> None:
+def test_a_stopped_bench_leaves_no_keys_and_no_workers(server: Server, number: signal.Signals) -> None:
     words = [*MILLSTREAM, "bench", "--rows", "drain", "--seconds", "600", "--url", server.url]
     with server.client() as client:
         bench = subprocess.Popen(words, env=environment(server.url), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -79,16 +79,16 @@ def test_a_bench_that_is_stopped_leaves_neither_keys_nor_workers(server: Server,
         _, said = bench.communicate(timeout=PATIENCE)
         assert (bench.returncode, said) == (128 + number, b"")
         assert client.keys() == []
-        eventually(lambda: len(client.client_list()) == 1, "its workers to be gone")
+        eventually(lambda: len(client.client_list()) == 1, "its workers to exit")
 
 
-def test_a_row_that_does_not_exist_is_a_usage_error() -> None:
+def test_an_unknown_row_is_a_usage_error() -> None:
     done = millstream("bench", "--rows", "drain,nonsense", url="")
     assert done.returncode == 2
     assert done.stderr == f"millstream: there is no row 'nonsense'; the rows are {', '.join(ROWS)}\n"
 
 
-def test_what_cannot_be_measured_is_told_in_one_line() -> None:
+def test_an_unreachable_server_is_reported_in_one_line() -> None:
     assert millstream("bench", "--url", "memory://", url="").returncode == 2
     with running_server() as server:
         url = server.url

@@ -1,4 +1,4 @@
-"""Broadcasts with real workers: every process gets every event, or is told how many it missed."""
+"""Broadcasts with real workers: every process receives every event, or learns how many it missed."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def here(server: Server) -> Iterator[None]:
 
 def serve(workers: Workers, *arguments: str, processes: int = 1) -> Worker:
     worker = workers.launch(*arguments, "--processes", str(processes), app="broadcasts:app")
-    eventually(lambda: worker.log.count(" serves ") == processes, "the processes to serve")
+    eventually(lambda: worker.log.count(" serves ") == processes, "the processes to be ready")
     return worker
 
 
 def given(ledger: Ledger) -> dict[int, list[str]]:
-    """What each process was given: the event, and how many it missed before it."""
+    """Return what each process received: each event, and how many events it missed before that event."""
     found: dict[int, list[str]] = {}
     for line in ledger.ends():
         found.setdefault(line.pid, []).append(line.key)
     return found
 
 
-def test_every_process_gets_every_event_once_and_in_order(ledger: Ledger, workers: Workers) -> None:
+def test_every_process_receives_every_event_once_in_order(ledger: Ledger, workers: Workers) -> None:
     broadcasts.prices.publish_sync(-1)
     worker = serve(workers, processes=2)
     broadcasts.prices.publish_many_sync(range(EVENTS))
@@ -43,7 +43,7 @@ def test_every_process_gets_every_event_once_and_in_order(ledger: Ledger, worker
     assert broadcasts.app.inspector.topic_sync("prices").groups == []
 
 
-def test_what_was_missed_while_a_process_was_stopped_is_counted(ledger: Ledger, workers: Workers) -> None:
+def test_a_process_learns_how_many_events_it_missed_while_stopped(ledger: Ledger, workers: Workers) -> None:
     worker = serve(workers)
     broadcasts.prices.publish_sync(0)
     ledger.until_ended(1)
@@ -53,8 +53,8 @@ def test_what_was_missed_while_a_process_was_stopped_is_counted(ledger: Ledger, 
     worker.thaw()
     eventually(lambda: ledger.ends("3000/"), "the last event")
     (events,) = given(ledger).values()
-    # 1000 are kept. Of those before, it may have got the first ones: its last read waited,
-    # and was answered while it was stopped.
+    # 1000 events are kept. The process may still have received the first of the older events: its last read
+    # was waiting, and the server replied while the process was stopped.
     got = len(events) - 1001
     assert events[: got + 1] == [f"{price}/0" for price in range(got + 1)]
     assert events[got + 1 :] == [f"2001/{2000 - got}", *(f"{price}/0" for price in range(2002, 3001))]
@@ -62,23 +62,21 @@ def test_what_was_missed_while_a_process_was_stopped_is_counted(ledger: Ledger, 
     assert got <= 200
 
 
-def test_a_broadcast_outlives_its_server_and_goes_on_where_it_was(server: Server, ledger: Ledger, workers: Workers) -> None:
+def test_a_broadcast_continues_at_its_position_after_a_server_restart(server: Server, ledger: Ledger, workers: Workers) -> None:
     worker = serve(workers)
     broadcasts.prices.publish_many_sync(range(10))
     ledger.until_ended(10)
     server.kill()
-    eventually(lambda: "the server is unreachable" in worker.log, "the worker to notice")
+    eventually(lambda: "the server is unreachable" in worker.log, "the worker to log the outage")
     server.start()
     broadcasts.prices.publish_many_sync(range(10, 20))
     ledger.until_ended(20)
     assert list(given(ledger).values()) == [[f"{price}/0" for price in range(20)]]
-    eventually(lambda: "the server is back" in worker.log, "the worker to say so")
+    eventually(lambda: "the server is back" in worker.log, "the worker to log the reconnect")
     assert "missed" not in worker.log
 
 
-def test_a_topic_that_was_flushed_is_told_as_a_gap_that_nobody_can_count(
-    server: Server, ledger: Ledger, workers: Workers
-) -> None:
+def test_a_flushed_topic_is_reported_as_a_gap_of_unknown_size(server: Server, ledger: Ledger, workers: Workers) -> None:
     worker = serve(workers)
     broadcasts.prices.publish_many_sync(range(10))
     ledger.until_ended(10)

@@ -1,4 +1,4 @@
-"""The chaos suite in short: every fault once, small counts, and every job accounted for. ``make chaos`` is the long form."""
+"""The short form of the chaos suite: every fault once, few jobs, every job accounted for. ``make chaos`` runs the long form."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ ACTS = {
     "network": ("lose_replies", "cut_all", "tear_replies", "cut_one", "delay", "stall_network", "half_open"),
     "disk": ("fill_disk",),
 }
-"""Faults that strike one after another, on a stage as the first one needs it."""
+"""Groups of faults. The faults of a group strike one after another, on a stage built for the first fault."""
 
 
-def test_every_fault_has_its_act() -> None:
+def test_every_fault_belongs_to_exactly_one_act() -> None:
     assert sorted(name for names in ACTS.values() for name in names) == sorted(CASES)
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_nothing_is_lost_and_every_second_run_is_explained(act: str) -> None:
+def test_no_job_is_lost_and_every_second_run_has_a_cause(act: str) -> None:
     strikes = [CASES[name] for name in ACTS[act]]
     try:
         result = asyncio.run(play(strikes[0], strikes, "valkey", SEED, SHORT, bounded=False))
@@ -41,7 +41,7 @@ def test_nothing_is_lost_and_every_second_run_is_explained(act: str) -> None:
     assert result.verdict.breaches == []
 
 
-def test_the_kill_test_in_short() -> None:
+def test_short_form_of_the_kill_trial() -> None:
     engine: Engine = "redis" if binary("redis") else "valkey"
     test = kills.KillTest(jobs=500, rounds=1, ahead=500, scale=replace(kills.SCALE, lease=1.0, workers=2))
     result = asyncio.run(kills.run(test, engine, SEED, bounded=False))

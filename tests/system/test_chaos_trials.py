@@ -1,4 +1,4 @@
-"""The trials of the chaos suite in short, without a clock: what must happen happens, and the order of things is asserted."""
+"""The short form of the chaos trials, without time limits: the outcomes and their order are asserted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chaos.trials.verbs import VERBS, Verb
 
 SEED = 1
 OTHER: Engine = "redis" if binary("redis") else "valkey"
-"""The kind of server that other tests use less."""
+"""The kind of server that other tests use less often."""
 
 
 def kept(trial: Coroutine[Any, Any, TrialResult]) -> TrialResult:
@@ -27,32 +27,32 @@ def kept(trial: Coroutine[Any, Any, TrialResult]) -> TrialResult:
     return result
 
 
-def test_what_a_dead_worker_held_runs_although_all_survivors_are_busy() -> None:
+def test_a_dead_workers_jobs_run_although_all_other_workers_are_busy() -> None:
     result = kept(busy.run(busy.BusyTest(lease=1.0), OTHER, SEED, bounded=False))
     assert (result.verdict.done, result.verdict.lost) == (30, [])
 
 
-def test_the_next_call_succeeds_after_idle_connections_were_forgotten() -> None:
+def test_the_next_call_succeeds_after_the_network_dropped_idle_connections() -> None:
     kept(idle.run(idle.IdleTest(idle=1.0, forgets_after=0.5), OTHER, SEED, bounded=False))
 
 
-def test_new_tasks_run_in_a_fleet_of_two_versions() -> None:
+def test_new_tasks_run_while_workers_of_two_releases_serve() -> None:
     test = fleet.FleetTest(old=2, jobs=10, snoozes=6, grace=5.0, late=0.5, lease=30.0)
     result = kept(fleet.run(test, OTHER, SEED, bounded=False))
     assert result.verdict.done == result.verdict.accepted == 80
 
 
-def test_each_verb_answers_the_truth_whichever_of_its_calls_is_lost() -> None:
+def test_each_method_reports_the_truth_whichever_of_its_calls_is_lost() -> None:
     kept(lost_calls.run(lost_calls.LostCallsTest(), "valkey", SEED))
 
 
 @pytest.mark.parametrize("planted", [replace(VERBS[0], answer=False), replace(VERBS[0], state=(2, 2))], ids=["answer", "state"])
-def test_an_untrue_answer_or_state_of_a_verb_is_seen(planted: Verb) -> None:
+def test_the_trial_detects_a_wrong_answer_or_state_of_a_method(planted: Verb) -> None:
     result = asyncio.run(lost_calls.run(lost_calls.LostCallsTest((planted,)), "valkey", SEED))
     assert len(result.breaches) == 1 and "undisturbed" in result.breaches[0]
 
 
-def test_a_storm_of_faults_loses_nothing_and_keeps_the_order_of_each_key() -> None:
+def test_a_storm_of_faults_loses_nothing_and_keeps_order_per_key() -> None:
     test = storm.StormTest(seconds=8.0, keys=20, rate=80.0, workers=2, lease=1.5)
     result = kept(storm.run(test, OTHER, SEED))
     assert result.verdict.done == result.verdict.accepted > 0

@@ -1,4 +1,4 @@
-"""The command line as people and scripts use it: its own process, pipes, a terminal, a live worker."""
+"""The command line as people and scripts use it: in its own process, with pipes, on a terminal, beside a live worker."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def millstream(*words: str, url: str, **more: str) -> subprocess.CompletedProces
 
 
 def printed(*words: str, url: str, **more: str) -> Any:
-    """The JSON that a command prints."""
+    """Return the JSON that a command prints."""
     answer = millstream(*words, "--json", url=url, **more)
     assert (answer.returncode, answer.stderr) == (0, "")
     return json.loads(answer.stdout)
@@ -49,7 +49,7 @@ def printed(*words: str, url: str, **more: str) -> Any:
 # -- with a worker ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_is_enqueued_seen_running_and_waited_for(server: Server, workers: Workers, gate: Path) -> None:
+def test_enqueue_status_and_wait_follow_a_running_job(server: Server, workers: Workers, gate: Path) -> None:
     worker = workers.start()
     answer = millstream("enqueue", "hold", json.dumps(["k", str(gate)]), "-A", "jobs:app", url=server.url)
     assert answer.returncode == 0, answer.stderr
@@ -73,17 +73,17 @@ def test_a_job_is_enqueued_seen_running_and_waited_for(server: Server, workers: 
     until_done(2)
 
 
-def test_a_retry_that_waits_runs_when_it_is_told_to(server: Server, workers: Workers) -> None:
+def test_jobs_retry_runs_a_scheduled_job_immediately(server: Server, workers: Workers) -> None:
     job_id = jobs.note.options(delay=3600).enqueue_sync("later").id
     workers.start()
     assert millstream("jobs", "retry", job_id, url=server.url).returncode == 0
     until_done(1)
 
 
-# -- a server that is away or unfriendly -----------------------------------------------------------------------------------
+# -- an unreachable or refusing server -------------------------------------------------------------------------------------
 
 
-def test_a_server_that_is_away_is_exit_code_3_and_one_line(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_exit_code_3_and_one_line(tmp_path: Path) -> None:
     for words in READING:
         answer = millstream(words, url=f"unix://{tmp_path}/nowhere")
         assert (answer.returncode, answer.stdout) == (3, "")
@@ -92,17 +92,17 @@ def test_a_server_that_is_away_is_exit_code_3_and_one_line(tmp_path: Path) -> No
         assert answer.stderr.endswith("Is the server running? For another server use --url or set MILLSTREAM_URL\n")
 
 
-def test_a_wrong_password_is_exit_code_3_and_not_repeated() -> None:
+def test_a_wrong_password_is_exit_code_3_and_is_not_printed() -> None:
     with running_server("--requirepass", "right") as locked:
         answer = millstream("queues", url=locked.url.replace("unix://", "unix://:wrong@"))
     assert answer.returncode == 3
     assert "Check the user and password in the URL" in answer.stderr and "wrong" not in answer.stderr.replace("WRONGPASS", "")
 
 
-# -- what reading does not do ----------------------------------------------------------------------------------------------
+# -- imports ---------------------------------------------------------------------------------------------------------------
 
 
-def test_reading_imports_no_code_of_the_users(server: Server) -> None:
+def test_commands_that_only_read_do_not_import_the_app(server: Server) -> None:
     jobs.note.enqueue_sync("a")
     for words in READING:
         answer = millstream(words, url=server.url, MILLSTREAM_APP="broken:app")
@@ -112,7 +112,7 @@ def test_reading_imports_no_code_of_the_users(server: Server) -> None:
     assert "broken:app cannot be loaded: RuntimeError: half an app (broken.py, line 3)" in answer.stderr
 
 
-def test_help_needs_neither_the_client_nor_the_tables() -> None:
+def test_help_imports_neither_redis_nor_rich() -> None:
     program = (
         "import sys; from millstream.cli.main import run; run(['--help']); "
         "print([name for name in ('redis', 'rich', 'millstream.backends.redis') if name in sys.modules])"
@@ -124,7 +124,7 @@ def test_help_needs_neither_the_client_nor_the_tables() -> None:
 # -- pipes and terminals ---------------------------------------------------------------------------------------------------
 
 
-def test_a_reader_that_has_read_enough_is_no_error(server: Server) -> None:
+def test_a_closed_pipe_is_not_an_error(server: Server) -> None:
     jobs.app.enqueue_many_sync(jobs.note.bind(str(n)) for n in range(3000))
     listing = subprocess.Popen(
         [*MILLSTREAM, "jobs", "--limit", "3000"],
@@ -141,12 +141,12 @@ def test_a_reader_that_has_read_enough_is_no_error(server: Server) -> None:
 
 
 def _heed_interrupts() -> None:
-    """As on a terminal: a suite that was started in the background of a shell has SIGINT ignored, and its children too."""
+    """Restore the default SIGINT action. A suite in the background of a shell, and its children, would ignore SIGINT."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Terminal:
-    """A command on a terminal of its own."""
+    """A command on its own terminal."""
 
     def __init__(self, *words: str, url: str) -> None:
         self._master, slave = os.openpty()
@@ -157,13 +157,13 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            preexec_fn=_heed_interrupts,  # noqa: PLW1509  nothing but a signal is set
+            preexec_fn=_heed_interrupts,  # noqa: PLW1509  it only sets a signal action
         )
         os.close(slave)
         self.text = ""
 
     def read_until(self, words: str) -> None:
-        eventually(lambda: self._read() and words in self.text, f"{words!r} on the terminal, which says {self.text!r}")
+        eventually(lambda: self._read() and words in self.text, f"{words!r} on the terminal, which shows {self.text!r}")
 
     def answer(self, text: str) -> None:
         os.write(self._master, f"{text}\n".encode())
@@ -179,19 +179,19 @@ class Terminal:
         return code
 
     def _read(self) -> bool:
-        """Whether there may be more."""
+        """Read what is available. Return whether more may follow."""
         ready, _, _ = select.select([self._master], [], [], 0.05)
         if not ready:
             return self._process.poll() is None
         try:
             part = os.read(self._master, 65536)
-        except OSError:  # Linux says so when the other end is closed
+        except OSError:  # on Linux: the other end is closed
             return False
         self.text += part.decode()
         return bool(part)
 
 
-def test_a_terminal_gets_a_table_and_a_pipe_plain_text(server: Server) -> None:
+def test_a_terminal_shows_a_table_and_a_pipe_plain_text(server: Server) -> None:
     jobs.note.enqueue_sync("a")
     terminal = Terminal("queues", url=server.url)
     assert terminal.end() == 0
@@ -206,7 +206,7 @@ def test_a_terminal_gets_a_table_and_a_pipe_plain_text(server: Server) -> None:
     assert "\x1b" not in answer.stdout
 
 
-def test_on_a_terminal_the_doctors_way_out_stands_below_what_was_found(server: Server) -> None:
+def test_on_a_terminal_doctor_shows_the_fix_below_the_finding(server: Server) -> None:
     jobs.note.enqueue_sync("a")
     terminal = Terminal("doctor", url=server.url)
     assert terminal.end() == 0
@@ -217,7 +217,7 @@ def test_on_a_terminal_the_doctors_way_out_stands_below_what_was_found(server: S
 
 
 @pytest.mark.parametrize(("reply", "code", "left"), [("n", 1, 1000), ("", 1, 1000), ("y", 0, 0)])
-def test_what_destroys_asks_on_a_terminal(server: Server, reply: str, code: int, left: int) -> None:
+def test_a_destructive_command_asks_for_confirmation_on_a_terminal(server: Server, reply: str, code: int, left: int) -> None:
     jobs.app.enqueue_many_sync(jobs.note.bind(str(n)) for n in range(1000))
     terminal = Terminal("queues", "purge", "default", url=server.url)
     terminal.read_until("Cancel 1,000 ready and 0 scheduled jobs of queue default? [y/N]:")

@@ -1,4 +1,4 @@
-"""Processes that die or stand still: what they held runs elsewhere, and nothing is lost or settled twice."""
+"""Processes that die or freeze: their jobs run elsewhere, and no job is lost or settled twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEASE = 1.5
 
 
 def fill(ledger: Ledger, gate: Path, count: int = 4) -> list[str]:
-    """Jobs that run until the gate opens, once they do."""
+    """Enqueue jobs that run until the gate opens, and wait until all have started. Return their keys."""
     keys = [f"held-{i}" for i in range(count)]
     jobs.app.enqueue_many_sync(jobs.hold.bind(key, str(gate)) for key in keys)
     ledger.until_started(count, "held-")
@@ -23,7 +23,7 @@ def fill(ledger: Ledger, gate: Path, count: int = 4) -> list[str]:
 
 
 def second_starts(ledger: Ledger, keys: list[str]) -> dict[str, float]:
-    """When each of these was started for the second time."""
+    """Return when each of these keys was started for the second time."""
     seen: set[str] = set()
     again: dict[str, float] = {}
     for line in ledger.starts():
@@ -33,7 +33,7 @@ def second_starts(ledger: Ledger, keys: list[str]) -> dict[str, float]:
     return again
 
 
-def test_of_200_jobs_the_one_that_kills_its_worker_dies_and_the_others_are_done(ledger: Ledger, workers: Workers) -> None:
+def test_a_job_that_kills_its_workers_dies_and_199_other_jobs_are_done(ledger: Ledger, workers: Workers) -> None:
     worker = workers.start()
     calls = [jobs.nap.bind(f"nap-{i}", 0.02) for i in range(199)]
     jobs.app.enqueue_many_sync([*calls[:100], jobs.bomb.bind("bomb"), *calls[100:]])
@@ -47,7 +47,7 @@ def test_of_200_jobs_the_one_that_kills_its_worker_dies_and_the_others_are_done(
     assert worker.code is None
 
 
-def test_when_a_child_is_killed_its_jobs_run_elsewhere_at_once(ledger: Ledger, gate: Path, workers: Workers) -> None:
+def test_the_jobs_of_a_killed_child_run_elsewhere_immediately(ledger: Ledger, gate: Path, workers: Workers) -> None:
     victim = workers.start("--concurrency", "4")
     keys = fill(ledger, gate)
     workers.start("--concurrency", "16")
@@ -63,7 +63,7 @@ def test_when_a_child_is_killed_its_jobs_run_elsewhere_at_once(ledger: Ledger, g
     assert totals()["dead"] == 0
 
 
-def test_killing_children_again_and_again_loses_nothing(ledger: Ledger, workers: Workers) -> None:
+def test_repeated_kills_of_children_lose_no_job(ledger: Ledger, workers: Workers) -> None:
     pair = workers.start_pair("--concurrency", "8", max_crashes=100)
     jobs.app.enqueue_many_sync(jobs.nap.bind(f"nap-{i}", 0.05) for i in range(400))
     for round in range(1, 5):
@@ -76,7 +76,7 @@ def test_killing_children_again_and_again_loses_nothing(ledger: Ledger, workers:
     assert totals()["published"] == totals()["done"] == 400
 
 
-def test_when_a_whole_worker_is_killed_its_jobs_run_elsewhere_after_the_lease(
+def test_the_jobs_of_a_killed_worker_run_elsewhere_after_its_lease(
     ledger: Ledger, gate: Path, workers: Workers, server: Server
 ) -> None:
     victim = workers.start("--concurrency", "4", lease=LEASE)
@@ -86,7 +86,7 @@ def test_when_a_whole_worker_is_killed_its_jobs_run_elsewhere_after_the_lease(
     killed = time.monotonic()
     eventually(lambda: len(second_starts(ledger, keys)) == 4, "the dead worker's jobs to run elsewhere", within=LEASE + 6)
     took = max(second_starts(ledger, keys).values()) - killed
-    print(f"SIGKILL of a whole worker: its jobs run elsewhere after {took:.2f} s, the lease and {took - LEASE:.2f} s")
+    print(f"SIGKILL of a whole worker: its jobs run elsewhere after {took:.2f} s, {took - LEASE:.2f} s after its lease ended")
     gate.touch()
     until_done(4)
     assert {line.key: line.crashes for line in ledger.ends()} == dict.fromkeys(keys, 1)
@@ -97,7 +97,7 @@ def test_when_a_whole_worker_is_killed_its_jobs_run_elsewhere_after_the_lease(
     assert server.call("ZRANGE", leases, 0, -1) == []
 
 
-def test_a_child_whose_supervisor_died_ends_itself(ledger: Ledger, gate: Path, workers: Workers) -> None:
+def test_a_child_exits_after_its_supervisor_died(ledger: Ledger, gate: Path, workers: Workers) -> None:
     orphaned = workers.start("--concurrency", "4", lease=LEASE)
     keys = fill(ledger, gate)
     child = orphaned.child
@@ -109,7 +109,7 @@ def test_a_child_whose_supervisor_died_ends_itself(ledger: Ledger, gate: Path, w
     until_done(4)
 
 
-def test_an_orphan_whose_loop_is_blocked_ends_itself_too(ledger: Ledger, gate: Path, workers: Workers) -> None:
+def test_an_orphaned_child_exits_although_its_event_loop_is_blocked(ledger: Ledger, gate: Path, workers: Workers) -> None:
     orphaned = workers.start(lease=LEASE)
     jobs.block_until.enqueue_sync("blocked", str(gate))
     ledger.until_started()
@@ -118,8 +118,10 @@ def test_an_orphan_whose_loop_is_blocked_ends_itself_too(ledger: Ledger, gate: P
     eventually(lambda: not is_alive(child), "the orphan to end itself", within=10)
 
 
-def test_a_worker_that_stood_still_past_its_lease_is_refused_and_goes_on(ledger: Ledger, gate: Path, workers: Workers) -> None:
-    """Both runs of its job end; the one that took it over is counted, the other refused."""
+def test_a_worker_frozen_past_its_lease_has_its_outcome_refused_and_keeps_working(
+    ledger: Ledger, gate: Path, workers: Workers
+) -> None:
+    """Both runs of the job end. The server counts the outcome of the second worker and refuses that of the frozen worker."""
     frozen = workers.start(lease=LEASE)
     jobs.block_until.enqueue_sync("blocked", str(gate))
     ledger.until_started()
@@ -141,7 +143,7 @@ def test_a_worker_that_stood_still_past_its_lease_is_refused_and_goes_on(ledger:
     assert (totals()["published"], totals()["lapsed"], totals()["dead"], totals()["retried"]) == (21, 1, 0, 0)
 
 
-def test_what_a_worker_that_stood_still_was_running_is_cancelled(ledger: Ledger, gate: Path, workers: Workers) -> None:
+def test_the_runs_of_a_worker_frozen_past_its_lease_are_cancelled(ledger: Ledger, gate: Path, workers: Workers) -> None:
     frozen = workers.start("--concurrency", "4", lease=LEASE)
     keys = fill(ledger, gate)
     workers.start(lease=LEASE)
@@ -154,9 +156,7 @@ def test_what_a_worker_that_stood_still_was_running_is_cancelled(ledger: Ledger,
     assert len(ledger.ends()) == totals()["done"] == totals()["published"] == 4
 
 
-def test_an_at_most_once_job_whose_worker_died_is_dead_and_never_runs_again(
-    ledger: Ledger, gate: Path, workers: Workers
-) -> None:
+def test_an_at_most_once_job_never_runs_again_after_a_crash(ledger: Ledger, gate: Path, workers: Workers) -> None:
     worker = workers.start()
     jobs.once.enqueue_sync("once", str(gate))
     ledger.until_started()
@@ -167,7 +167,7 @@ def test_an_at_most_once_job_whose_worker_died_is_dead_and_never_runs_again(
     assert ledger.runs() == {"once": 1}
 
 
-def test_a_process_that_a_dead_child_left_behind_does_not_keep_its_jobs(ledger: Ledger, gate: Path, workers: Workers) -> None:
+def test_a_process_forked_by_a_dead_child_does_not_keep_its_jobs(ledger: Ledger, gate: Path, workers: Workers) -> None:
     workers.start()
     jobs.fork_and_die.enqueue_sync("fork", str(gate))
     try:

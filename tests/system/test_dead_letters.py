@@ -1,4 +1,4 @@
-"""Dead letters with real workers: each is handled, or moved, whoever is killed meanwhile."""
+"""Dead letters with real workers: each dead letter is handled or moved, even if workers are killed."""
 
 from __future__ import annotations
 
@@ -27,19 +27,17 @@ def here(server: Server) -> Iterator[None]:
 
 def serve(workers: Workers, group: str) -> Worker:
     worker = workers.launch("--queue", group, app="letters:app", lease=LEASE)
-    eventually(lambda: "serves" in worker.log, "the worker to serve")
+    eventually(lambda: "serves" in worker.log, "the worker to be ready")
     return worker
 
 
-def test_a_letter_whose_worker_is_killed_in_its_handler_is_handled_by_another(
-    ledger: Ledger, workers: Workers, gate: Path
-) -> None:
+def test_a_dead_letter_is_handled_elsewhere_if_its_worker_is_killed(ledger: Ledger, workers: Workers, gate: Path) -> None:
     victim = serve(workers, "gates/fails")
     assert "serving 'gates/fails', the dead letters of 'gates/fails'; 1 process" in victim.log
     sent = letters.gates.publish_sync(str(gate), id="o-1")
     ledger.until_started(1, "letter-")
     assert [dead.id for dead in letters.app.dead.list_sync()] == [sent]
-    victim.clean_up()  # the supervisor and its child, by SIGKILL: only the lease tells
+    victim.clean_up()  # SIGKILL to the supervisor and its child: only the lease reveals their death
     serve(workers, "gates/fails")
     ledger.until_started(2, "letter-")
     gate.touch()
@@ -47,13 +45,13 @@ def test_a_letter_whose_worker_is_killed_in_its_handler_is_handled_by_another(
     def gone() -> bool:
         return letters.app.inspector.queue_sync(Address("gates/fails").dead).totals["done"] == 1
 
-    eventually(gone, "the letter to be handled")
+    eventually(gone, "the dead letter to be handled")
     assert letters.app.dead.list_sync() == []
     assert [(line.key, line.crashes) for line in ledger.starts("letter-")] == [("letter-o-1", 0), ("letter-o-1", 1)]
     assert [line.crashes for line in ledger.ends("letter-")] == [1]
 
 
-def test_a_letter_that_waits_for_another_attempt_when_its_worker_is_killed_is_handled_by_another(
+def test_a_dead_letter_waiting_for_a_retry_survives_the_kill_of_its_worker(
     server: Server, ledger: Ledger, workers: Workers, gate: Path
 ) -> None:
     group = Address("gates/tries")
@@ -69,20 +67,20 @@ def test_a_letter_that_waits_for_another_attempt_when_its_worker_is_killed_is_ha
 
     victim = serve(workers, group)
     sent = letters.gates.publish_sync(str(gate))
-    eventually(lambda: scheduled() == 1, "the letter to wait for another attempt")
-    victim.clean_up()  # the supervisor and its child, by SIGKILL
+    eventually(lambda: scheduled() == 1, "the dead letter to wait for another attempt")
+    victim.clean_up()  # SIGKILL to the supervisor and its child
     assert [letter.id for letter in letters.app.dead.list_sync()] == [sent]
     let_an_hour_pass()
     serve(workers, group)
     ledger.until_started(2, "try-")
-    eventually(lambda: scheduled() == 1, "the letter to wait for its last attempt")
+    eventually(lambda: scheduled() == 1, "the dead letter to wait for its last attempt")
     gate.touch()
     let_an_hour_pass()
-    eventually(lambda: not letters.app.dead.list_sync(), "the letter to be handled")
+    eventually(lambda: not letters.app.dead.list_sync(), "the dead letter to be handled")
     assert [(line.attempt, line.crashes) for line in ledger.starts("try-")] == [(1, 0), (2, 0), (3, 0)]
 
 
-def test_what_dies_is_moved_once_each_although_movers_are_killed(ledger: Ledger, workers: Workers) -> None:
+def test_each_dead_letter_is_moved_once_although_workers_are_killed(ledger: Ledger, workers: Workers) -> None:
     movers = [serve(workers, "numbers/fails") for _ in range(2)]
     letters.numbers.publish_many_sync(range(EVENTS))
     for at, mover in enumerate(movers):
@@ -90,7 +88,7 @@ def test_what_dies_is_moved_once_each_although_movers_are_killed(ledger: Ledger,
         def moved(least: int = (at + 1) * EVENTS // 4) -> bool:
             return letters.app.inspector.topic_sync("spoilt").totals["published"] >= least
 
-        eventually(moved, "some letters to be moved")
+        eventually(moved, "part of the dead letters to be moved")
         eventually(mover.children, "a child to kill")
         os.kill(mover.children()[0], signal.SIGKILL)
     serve(workers, "spoilt/all")
@@ -100,6 +98,6 @@ def test_what_dies_is_moved_once_each_although_movers_are_killed(ledger: Ledger,
         topic = letters.app.inspector.topic_sync("spoilt")
         return not (left.dead or left.ready or left.running) and topic.length == 0
 
-    eventually(all_moved, "all to be moved and handled", 60)
+    eventually(all_moved, "all dead letters to be moved and handled", 60)
     assert letters.app.inspector.topic_sync("spoilt").totals["published"] == EVENTS
     assert ledger.runs("spoilt-") == Counter({f"spoilt-{number}": 1 for number in range(EVENTS)})

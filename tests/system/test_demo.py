@@ -1,4 +1,4 @@
-"""``millstream demo``, as a newcomer meets it: piped, on a terminal, interrupted, and when something is really wrong."""
+"""``millstream demo`` as a newcomer runs it: piped, on a terminal, interrupted, and when something really fails."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millstream import DeadJob
 from millstream.cli.demo.account import Account, Kill
 from millstream.cli.demo.record import Record
 
-# Seconds after which a demo is given up; it takes ten.
+# Seconds before a test gives up on a demo. A demo takes ten.
 PATIENCE = 90.0
 
 DEMO = [sys.executable, "-m", "millstream", "demo"]
@@ -31,7 +31,7 @@ Environment = dict[str, str]
 
 @pytest.fixture
 def surroundings() -> Iterator[Environment]:
-    """An environment whose temporary and runtime folders are the test's own, and must be empty again at the end."""
+    """An environment with its own temporary and runtime folders, which must be empty again at the end."""
     folder = Path(tempfile.mkdtemp(prefix="ms-", dir="/tmp")).resolve()
     (folder / "tmp").mkdir()
     (folder / "run").mkdir()
@@ -45,7 +45,7 @@ def surroundings() -> Iterator[Environment]:
 
 
 def processes_of(folder: str) -> list[str]:
-    """The command lines of the processes that were started in this environment."""
+    """Return the command lines of the processes that were started in this environment."""
     found: list[str] = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -63,23 +63,23 @@ def start(environment: Environment) -> subprocess.Popen[str]:
 
 
 def read_until(demo: subprocess.Popen[str], pattern: str) -> re.Match[str]:
-    """The first match in what the demo prints."""
+    """Read what the demo prints until a line matches. Return the match."""
     assert demo.stdout is not None
     seen = ""
     for line in demo.stdout:
         seen += line
         if found := re.search(pattern, line):
             return found
-    pytest.fail(f"the demo ended without a word of {pattern!r}:\n{seen}")
+    pytest.fail(f"the demo ended without printing {pattern!r}:\n{seen}")
 
 
 def finish(demo: subprocess.Popen[str]) -> str:
-    """The rest of what it prints, once it has ended."""
+    """Wait until the demo ends. Return the rest of its output."""
     rest, _ = demo.communicate(timeout=PATIENCE)
     return rest
 
 
-def test_without_a_terminal_it_ends_with_0_closed_accounts_and_nothing_left(surroundings: Environment) -> None:
+def test_without_a_terminal_the_demo_accounts_for_every_job_and_exits_with_0(surroundings: Environment) -> None:
     demo = subprocess.run(DEMO, env=surroundings, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
     assert demo.returncode == 0, demo.stdout + demo.stderr
     assert demo.stderr == ""
@@ -87,13 +87,13 @@ def test_without_a_terminal_it_ends_with_0_closed_accounts_and_nothing_left(surr
     assert CLOSED in demo.stdout
     assert re.search(r"kill -9 \d+, a worker process that is running jobs", demo.stdout)
     assert "all jobs it was running have restarted in other processes" in demo.stdout
-    assert re.search(r"was killed while it was running \d+ jobs", demo.stdout), "the one number of them"
+    assert re.search(r"was killed while it was running \d+ jobs", demo.stdout), "the count of running jobs"
     assert re.search(r"render_invoice, job \S+: exhausted after 3 attempts", demo.stdout)
     assert "KeyError: 'Atlantis'" in demo.stdout
     assert "worker tasks:app" in demo.stdout
 
 
-def test_on_a_terminal_it_shows_moving_progress_and_ends_the_same(surroundings: Environment) -> None:
+def test_on_a_terminal_the_demo_shows_live_progress_and_the_same_account(surroundings: Environment) -> None:
     ours, theirs = pty.openpty()
     demo = subprocess.Popen(DEMO, env={**surroundings, "TERM": "xterm-256color"}, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
@@ -102,18 +102,18 @@ def test_on_a_terminal_it_shows_moving_progress_and_ends_the_same(surroundings: 
         while part := os.read(ours, 65536):
             shown += part
     except OSError:
-        pass  # how Linux says that the other end is closed
+        pass  # on Linux: the other end is closed
     finally:
         os.close(ours)
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
     assert demo.wait(PATIENCE) == 0, text
     assert re.search(r"task +done +dead +cancelled +running +waiting +retried", text)
-    assert re.search(r"remind_of_cart +\S* *\d/6 +· +1 ", text), "a cancelled job is in a column"
+    assert re.search(r"remind_of_cart +\S* *\d/6 +· +1 ", text), "the cancelled job is in its column"
     assert CLOSED in text
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_in_the_middle_it_leaves_nothing_behind(surroundings: Environment, number: signal.Signals) -> None:
+def test_an_interrupted_demo_leaves_nothing_behind(surroundings: Environment, number: signal.Signals) -> None:
     demo = start(surroundings)
     read_until(demo, "the worker serves")
     demo.send_signal(number)
@@ -123,7 +123,7 @@ def test_interrupted_in_the_middle_it_leaves_nothing_behind(surroundings: Enviro
     assert "Traceback" not in rest
 
 
-def test_interrupted_before_anything_runs_it_leaves_nothing_behind(surroundings: Environment) -> None:
+def test_a_demo_interrupted_during_its_start_leaves_nothing_behind(surroundings: Environment) -> None:
     demo = start(surroundings)
     read_until(demo, "supervisor: process")
     demo.send_signal(signal.SIGINT)
@@ -131,7 +131,7 @@ def test_interrupted_before_anything_runs_it_leaves_nothing_behind(surroundings:
     assert demo.returncode == 128 + signal.SIGINT
 
 
-def test_when_the_worker_dies_it_ends_with_1_and_shows_where_its_log_is(surroundings: Environment) -> None:
+def test_a_demo_whose_worker_dies_exits_with_1_and_names_the_log_file(surroundings: Environment) -> None:
     demo = start(surroundings)
     supervisor = int(read_until(demo, r"supervisor: process (\d+)").group(1))
     read_until(demo, "the worker serves")
@@ -195,7 +195,7 @@ def letter(job: str) -> DeadJob:
     )
 
 
-def test_an_account_closes_when_every_job_ended_and_only_the_kill_made_one_run_twice(account: MakeAccount) -> None:
+def test_an_account_without_complaints_has_no_lost_job_and_explains_each_second_run(account: MakeAccount) -> None:
     assert account().complaints() == []
     total = account().total()
     assert (total.accepted, total.ended, total.lost) == (4, {"done": 2, "dead": 1, "cancelled": 1, "expired": 0}, 0)
@@ -204,49 +204,49 @@ def test_an_account_closes_when_every_job_ended_and_only_the_kill_made_one_run_t
     assert [row.task for row in account().rows()] == ["charge", "invoice", "reminder"]
 
 
-def test_a_job_that_has_not_ended_is_named_and_counted_as_lost(account: MakeAccount) -> None:
+def test_a_job_that_never_ended_is_reported_and_counted_as_lost(account: MakeAccount) -> None:
     assert account(b="scheduled").complaints() == ["1 job was accepted and never ended: b (charge, scheduled)"]
     assert account(b="scheduled").total().lost == 1
 
 
-def test_status_and_result_that_differ_count_as_lost(account: MakeAccount) -> None:
+def test_a_job_whose_status_and_result_differ_counts_as_lost(account: MakeAccount) -> None:
     assert account(b="done, but dead according to its result").total().lost == 1
 
 
-def test_a_second_run_without_a_dead_process_is_named(account: MakeAccount) -> None:
+def test_a_second_run_without_a_crash_is_reported(account: MakeAccount) -> None:
     again = "3.0 began 101 b 2 charge\n3.1 done 101 b 2 charge\n"
     assert account(ORDERLY + again).complaints() == ["1 job was run twice without a crash: b (charge, done)"]
 
 
-def test_a_second_run_that_began_before_the_kill_is_named(account: MakeAccount) -> None:
+def test_a_second_run_that_began_before_the_kill_is_reported(account: MakeAccount) -> None:
     assert "1 job was run twice without a crash: a (charge, done)" in account(kill=Kill(KILL.pid, 2.4)).complaints()
 
 
-def test_a_run_of_what_nobody_enqueued_is_named(account: MakeAccount) -> None:
+def test_a_run_of_a_job_that_was_never_enqueued_is_reported(account: MakeAccount) -> None:
     assert account(ORDERLY + "3.0 began 102 x 1 charge\n").complaints() == [
         "1 job was run without being enqueued: x (unknown task, unknown)"
     ]
 
 
-def test_a_done_job_that_no_handler_finished_is_named(account: MakeAccount) -> None:
+def test_a_done_job_that_no_handler_finished_is_reported(account: MakeAccount) -> None:
     without = ORDERLY.replace("2.6 done 102 b 2 charge\n", "")
     assert account(without).complaints() == [
         "1 job was done according to the server, but not according to the handler: b (charge, done)"
     ]
 
 
-def test_a_cancelled_job_that_ran_is_named(account: MakeAccount) -> None:
+def test_a_cancelled_job_that_ran_is_reported(account: MakeAccount) -> None:
     assert account(ORDERLY + "3.0 began 102 bought 1 reminder\n").complaints() == [
         "1 job was cancelled and still run: bought (reminder, cancelled)"
     ]
 
 
-def test_deaths_and_letters_must_agree(account: MakeAccount) -> None:
+def test_dead_jobs_and_dead_letters_must_agree(account: MakeAccount) -> None:
     assert account(letters=()).complaints() == ["1 job was dead without a dead letter: broken (invoice, dead)"]
     assert account(letters=("broken", "b")).complaints() == ["1 job was among the dead letters but not dead: b (charge, done)"]
     assert "1 job was dead but expected to succeed: b (charge, dead)" in account(b="dead").complaints()
     assert "1 job was expected to die but not dead: broken (invoice, done)" in account(broken="done").complaints()
 
 
-def test_a_demo_in_which_nothing_was_killed_does_not_count(account: MakeAccount) -> None:
+def test_a_demo_without_a_killed_process_fails(account: MakeAccount) -> None:
     assert any("no worker process was killed" in complaint for complaint in account(kill=None).complaints())

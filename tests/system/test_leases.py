@@ -1,6 +1,6 @@
-"""A long handler runs once, however it spends its time, while others watch and the jobs behind it run elsewhere.
+"""A long handler runs once, whatever it does with its time, while another worker watches and later jobs run elsewhere.
 
-``MILLSTREAM_LONG=40`` makes the long handlers as long as that.
+``MILLSTREAM_LONG=40`` sets the length of the long handlers to 40 seconds. The default is 5.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from tests.system.apps import jobs
 from tests.system.harness import Ledger, Workers, state, totals, until_done
 
 LONG = float(os.environ.get("MILLSTREAM_LONG", "5"))
-"""Seconds: several leases, and longer than it takes to declare a worker dead that does not renew."""
+"""Seconds: several leases, and longer than it takes for an unrenewed lease to lapse."""
 
 LEASE = 2.0
 BEHIND = 500
 CONCURRENCY = 8
 HELD = 4 * CONCURRENCY
-"""The most that a blocked process may have claimed before: into its slots, and a little ahead of them."""
+"""The most jobs that a blocked process may have claimed: those in its slots, and a few ahead of them."""
 
 TASKS = {"coroutine": jobs.nap, "blocked_loop": jobs.block, "held_gil": jobs.backtrack}
 
 
 @pytest.mark.parametrize("kind", TASKS)
-def test_a_long_handler_runs_once_while_a_second_worker_watches(ledger: Ledger, workers: Workers, kind: str) -> None:
-    """The jobs behind it run elsewhere meanwhile, all but the few that its process claimed with it."""
+def test_a_long_handler_runs_once_while_a_second_worker_checks_leases(ledger: Ledger, workers: Workers, kind: str) -> None:
+    """Jobs behind the long handler run elsewhere, except the few that its process had already claimed."""
     pair = workers.start_pair("--concurrency", str(CONCURRENCY), lease=LEASE)
     (job, *_) = jobs.app.enqueue_many_sync(
         [TASKS[kind].bind("long", LONG), *(jobs.note.bind(f"note-{i}") for i in range(BEHIND))]
@@ -54,7 +54,7 @@ def test_a_long_handler_runs_once_while_a_second_worker_watches(ledger: Ledger, 
         assert log.count("the event loop has been blocked") == log.count("time.sleep(seconds)") == 1
 
 
-def test_workers_with_different_leases_do_not_judge_each_other(ledger: Ledger, workers: Workers) -> None:
+def test_workers_with_different_leases_do_not_take_over_each_others_jobs(ledger: Ledger, workers: Workers) -> None:
     pair = [workers.launch("--concurrency", "1", lease=lease) for lease in (LEASE, 60)]
     for worker in pair:
         worker.until_ready()
@@ -66,7 +66,7 @@ def test_workers_with_different_leases_do_not_judge_each_other(ledger: Ledger, w
     assert (totals()["lapsed"], state().consumers) == (0, 2)
 
 
-def test_a_worker_inside_a_program_keeps_its_lease_while_its_loop_is_blocked(ledger: Ledger, workers: Workers) -> None:
+def test_app_worker_keeps_its_lease_while_the_event_loop_is_blocked(ledger: Ledger, workers: Workers) -> None:
     inside = workers.run([sys.executable, "inside.py"], workers.environment(lease=LEASE))
     inside.until_ready()
     jobs.block.enqueue_sync("long", LONG)
@@ -79,9 +79,7 @@ def test_a_worker_inside_a_program_keeps_its_lease_while_its_loop_is_blocked(led
     assert inside.wait() == 0
 
 
-def test_a_loop_that_is_blocked_longer_than_any_job_may_run_is_killed_and_its_job_comes_back(
-    ledger: Ledger, workers: Workers
-) -> None:
+def test_a_process_blocked_beyond_every_job_timeout_is_killed_and_its_job_redelivered(ledger: Ledger, workers: Workers) -> None:
     worker = workers.start(timeout=1, grace=0.5)
     jobs.wedge.enqueue_sync("wedge")
     until_done(1)
@@ -90,7 +88,7 @@ def test_a_loop_that_is_blocked_longer_than_any_job_may_run_is_killed_and_its_jo
     assert "in wedge" in worker.log
 
 
-def test_a_job_that_may_run_longer_than_its_task_says_may_block_the_loop_that_long(ledger: Ledger, workers: Workers) -> None:
+def test_a_job_with_its_own_longer_timeout_may_block_the_event_loop_that_long(ledger: Ledger, workers: Workers) -> None:
     workers.start(timeout=1, grace=0.5)
     jobs.block.options(timeout=60).enqueue_sync("long", 4)
     until_done(1)

@@ -1,4 +1,4 @@
-"""What goes wrong in a supervisor, or kills a worker process, reaches the observers of the app."""
+"""Errors in a supervisor and deaths of worker processes reach the app's error observers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def start(workers: Workers, **settings: Any) -> Worker:
     return worker
 
 
-def test_the_death_of_a_process_is_told_by_the_one_that_takes_its_place(ledger: Ledger, gate: Path, workers: Workers) -> None:
+def test_the_replacement_process_reports_the_death_of_a_process(ledger: Ledger, gate: Path, workers: Workers) -> None:
     worker = start(workers)
     job = jobs.hold.enqueue_sync("held", str(gate))
     ledger.until_started()
@@ -43,7 +43,7 @@ def test_the_death_of_a_process_is_told_by_the_one_that_takes_its_place(ledger: 
     ledger.until_started(2)
     gate.touch()
     until_done(1)
-    eventually(lambda: len(told(ledger, "reclaim")) == 2, "the death and the takeover to be told")
+    eventually(lambda: len(told(ledger, "reclaim")) == 2, "the death and the takeover to be reported")
     (death,) = [each for each in told(ledger, "reclaim") if each.job is None]
     (takeover,) = [each for each in told(ledger, "reclaim") if each.job is not None]
     assert death.text == f"worker process {victim} was killed by SIGKILL; 1 jobs that it held can be claimed again"
@@ -52,7 +52,7 @@ def test_the_death_of_a_process_is_told_by_the_one_that_takes_its_place(ledger: 
         assert each.crash and each.kind == "WorkerCrashed" and each.pid == worker.child != victim
 
 
-def test_renewals_that_fail_in_the_supervisor_are_told_by_its_child(ledger: Ledger, workers: Workers, server: Server) -> None:
+def test_a_child_reports_failed_renewals_of_its_supervisor(ledger: Ledger, workers: Workers, server: Server) -> None:
     worker = start(workers, lease=1.0)
     server.kill()
 
@@ -67,10 +67,10 @@ def test_renewals_that_fail_in_the_supervisor_are_told_by_its_child(ledger: Ledg
     assert {first.pid, second.pid} == {worker.child}
 
 
-def test_a_wedged_process_that_was_killed_is_told(ledger: Ledger, workers: Workers) -> None:
+def test_the_kill_of_a_wedged_process_is_reported(ledger: Ledger, workers: Workers) -> None:
     start(workers, timeout=1, grace=0.5)
     jobs.wedge.enqueue_sync("wedge")
     until_done(1)
-    eventually(lambda: told(ledger, "handler"), "the wedged process to be told of")
+    eventually(lambda: told(ledger, "handler"), "the wedged process to be reported")
     (wedged,) = told(ledger, "handler")
     assert wedged.crash and "has been blocked for" in wedged.text

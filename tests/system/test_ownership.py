@@ -1,4 +1,4 @@
-"""A shard has one owner at a time, and soon another: the ownership test of the chaos suite, without bounds of time."""
+"""A shard never has two owners, and soon gets a new one: the chaos suite's ownership trial, without time limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chaos.trials.ownership import OwnershipTest, run
 SEED = 1
 
 
-def test_shards_are_shared_evenly_by_those_who_are_there_and_never_have_two_owners() -> None:
+def test_live_workers_share_shards_evenly_and_a_shard_never_has_two_owners() -> None:
     result = asyncio.run(run(OwnershipTest(lease=1.0, kills=1), "valkey", SEED, bounded=False))
     print(result.server, *result.steps, result.logs, sep="\n")
     assert result.breaches == []
@@ -19,4 +19,4 @@ def test_shards_are_shared_evenly_by_those_who_are_there_and_never_have_two_owne
         "1 joined: 3 share",
         "2 joined: 5 share",
     ]
-    assert result.refused > 0, "the owner that was stopped came back with nothing"
+    assert result.refused > 0, "the former owner continued after its stop, and its outcomes were refused"

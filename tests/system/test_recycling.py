@@ -1,4 +1,4 @@
-"""Worker processes that are replaced: by a number of jobs, by memory; nothing is lost, interrupted or run twice."""
+"""Worker processes are replaced after a number of jobs or above a memory limit; no job is lost, interrupted or run twice."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from tests.system.apps import jobs
 from tests.system.harness import Ledger, Workers, eventually, until_done
 
 
-def test_processes_that_have_run_their_number_of_jobs_are_replaced_and_each_job_runs_once(
-    workers: Workers, ledger: Ledger
-) -> None:
+def test_processes_are_replaced_after_max_jobs_and_each_job_runs_once(workers: Workers, ledger: Ledger) -> None:
     worker = workers.start("--max-jobs", "50", processes=2)
     sent: list[str] = []
 
@@ -29,7 +27,7 @@ def test_processes_that_have_run_their_number_of_jobs_are_replaced_and_each_job_
     assert "killed" not in worker.log and "ERROR" not in worker.log
 
 
-def test_a_job_that_runs_while_its_process_is_replaced_ends_in_it_whatever_the_grace_period_is(
+def test_a_replaced_process_finishes_its_running_job_beyond_the_grace_period(
     workers: Workers, ledger: Ledger, tmp_path: Path
 ) -> None:
     workers.start("--max-jobs", "5", "--grace", "0")
@@ -42,14 +40,14 @@ def test_a_job_that_runs_while_its_process_is_replaced_ends_in_it_whatever_the_g
         jobs.note.enqueue_sync("note")
         return bool({line.pid for line in ledger.starts()} - {old})
 
-    eventually(another_serves, "another process to serve")
+    eventually(another_serves, "another process to be ready")
     gate.touch()
     ledger.until_ended(1, "long")
     assert [(line.pid, line.attempt, line.crashes) for line in ledger.starts("long")] == [(old, 1, 0)]
-    eventually(lambda: not Path(f"/proc/{old}").exists(), "the old process to end")
+    eventually(lambda: not Path(f"/proc/{old}").exists(), "the old process to exit")
 
 
-def test_a_stop_ends_a_process_that_waits_for_its_jobs_to_end_within_the_grace_period(
+def test_a_stop_applies_the_grace_period_to_a_process_that_is_being_replaced(
     workers: Workers, ledger: Ledger, tmp_path: Path
 ) -> None:
     worker = workers.start("--max-jobs", "1", "--grace", "0")
@@ -59,25 +57,23 @@ def test_a_stop_ends_a_process_that_waits_for_its_jobs_to_end_within_the_grace_p
     eventually(lambda: "until they end" in worker.log, "the old process to drain")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 4, worker.log
-    assert jobs.app.inspector.queue_sync("default").ready == 1, "it was handed back"
+    assert jobs.app.inspector.queue_sync("default").ready == 1, "the job was released"
 
 
-def test_a_process_that_takes_too_much_memory_is_replaced(workers: Workers, ledger: Ledger) -> None:
+def test_a_process_above_max_memory_is_replaced(workers: Workers, ledger: Ledger) -> None:
     worker = workers.start("--max-memory", "200MB")
     jobs.hoard.enqueue_sync("hoard", 300_000_000)
     until_done(1)
     eventually(lambda: "is replaced: it uses" in worker.log, "the process to be replaced")
     (old,) = {line.pid for line in ledger.starts()}
-    eventually(lambda: not Path(f"/proc/{old}").exists(), "the old process to end")
+    eventually(lambda: not Path(f"/proc/{old}").exists(), "the old process to exit")
     jobs.note.enqueue_sync("note")
     until_done(2)
     assert ledger.runs() == {"hoard": 1, "note": 1}
     assert worker.log.count("is replaced") == 1
 
 
-def test_a_process_that_takes_too_much_memory_from_the_start_is_replaced_only_after_a_job(
-    workers: Workers, ledger: Ledger
-) -> None:
+def test_a_process_above_max_memory_from_its_start_is_replaced_only_after_a_job(workers: Workers, ledger: Ledger) -> None:
     worker = workers.start("--max-memory", "1MB")
     eventually(lambda: "Raise --max-memory" in worker.log, "a warning")
     assert "is replaced: " not in worker.log

@@ -1,4 +1,4 @@
-"""Worker processes that come and go: by a strategy, by hand, and when they die."""
+"""The number of worker processes changes: by a strategy, by a command, and after deaths."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tests.system.apps import jobs
 from tests.system.harness import APPS, Ledger, Server, Worker, Workers, eventually, state, totals, until_done, whole_lines
 
 QUICK = "backlog,target=1,poll=0.1,hysteresis=0.2,cooldown=0.5"
-"""A strategy that does in a second what takes others half a minute."""
+"""A strategy that decides within a second instead of half a minute."""
 
 SLOW = "backlog,target=3600,hysteresis=3600"
-"""One that leaves everything to the hand."""
+"""A strategy that never changes anything by itself, for tests that scale by command."""
 
 
 def millstream(server: Server, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -35,11 +35,11 @@ def millstream(server: Server, *arguments: str) -> subprocess.CompletedProcess[s
 
 
 def until_processes(worker: Worker, count: int) -> None:
-    eventually(lambda: len(worker.children()) == count, f"{count} processes; it says\n{worker.log}")
+    eventually(lambda: len(worker.children()) == count, f"{count} processes; its log:\n{worker.log}")
 
 
 def team(worker: Worker) -> Team:
-    """How the worker scales, as its supervisor has registered it."""
+    """Return the worker's scaling state, as its supervisor registered it."""
     (info,) = jobs.app.inspector.supervisors_sync()
     assert info.pid == worker.pid and info.team is not None
     return info.team
@@ -48,9 +48,7 @@ def team(worker: Worker) -> Team:
 # -- by a strategy ---------------------------------------------------------------------------------------------------------
 
 
-def test_under_a_burst_it_grows_and_when_idle_it_shrinks_and_no_job_is_lost_or_interrupted(
-    ledger: Ledger, workers: Workers
-) -> None:
+def test_a_worker_scales_up_under_load_and_down_when_idle_without_losing_jobs(ledger: Ledger, workers: Workers) -> None:
     worker = workers.launch("--processes", "1..4", "--strategy", QUICK, "--concurrency", "2", "--queue", "default")
     worker.until_ready()
     text = "1 to 4 processes with 2 coroutines and 8 threads each: 2 to 8 coroutines and 8 to 32 threads in total"
@@ -63,7 +61,7 @@ def test_under_a_burst_it_grows_and_when_idle_it_shrinks_and_no_job_is_lost_or_i
     assert ledger.lines("broken") == []
     assert len({line.pid for line in ledger.starts()}) >= 4
     assert totals()["lapsed"] == 0
-    eventually(lambda: team(worker).decisions["down"] >= 1, "the supervisor to register what it decided")
+    eventually(lambda: team(worker).decisions["down"] >= 1, "the supervisor to register its decision")
     assert (team(worker).minimum, team(worker).maximum, team(worker).strategy) == (1, 4, QUICK)
     assert team(worker).decisions["up"] >= 1 and team(worker).decisions["hold"] >= 1
     worker.signal(signal.SIGTERM)
@@ -73,22 +71,22 @@ def test_under_a_burst_it_grows_and_when_idle_it_shrinks_and_no_job_is_lost_or_i
     assert "stopped: 800 done, 0 retried, 0 dead\n" in worker.log
 
 
-def test_a_strategy_of_the_apps_own_is_asked_where_user_code_may_run(workers: Workers) -> None:
+def test_a_strategy_of_the_app_sets_the_number_of_processes(workers: Workers) -> None:
     own = "strategies:Two,poll=0.1,hysteresis=0,cooldown=0"
     worker = workers.launch("--processes", "1..3", "--strategy", own)
     until_processes(worker, 2)
     assert "scaled up from 1 to 2 processes" in worker.log
 
 
-def test_a_strategy_that_raises_changes_nothing_and_is_told(workers: Workers) -> None:
+def test_a_strategy_that_raises_changes_nothing_and_is_logged(workers: Workers) -> None:
     worker = workers.launch("--processes", "1..3", "--strategy", "strategies:broken,poll=0.1")
-    eventually(lambda: "RuntimeError: no idea" in worker.log, "the strategy's error to be told")
+    eventually(lambda: "RuntimeError: no idea" in worker.log, "the strategy's error to be logged")
     assert len(worker.children()) == 1
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
 
 
-def test_a_strategy_that_cannot_be_is_refused(workers: Workers) -> None:
+def test_an_invalid_strategy_or_range_is_refused(workers: Workers) -> None:
     wrong = {
         "fastest": "unknown strategy 'fastest'",
         "backlog,speed=2": "has no setting 'speed'",
@@ -103,17 +101,17 @@ def test_a_strategy_that_cannot_be_is_refused(workers: Workers) -> None:
         assert wrong[text] in worker.log
 
 
-def test_a_burst_with_a_range_ends_too(ledger: Ledger, workers: Workers) -> None:
+def test_a_burst_with_a_range_of_processes_ends(ledger: Ledger, workers: Workers) -> None:
     jobs.app.enqueue_many_sync(jobs.nap.bind(f"nap-{i}", 0.02) for i in range(200))
     worker = workers.launch("--burst", "--processes", "1..3", "--strategy", QUICK, "--concurrency", "2")
     assert worker.wait(within=60) == 0
     assert ledger.runs() == Counter({f"nap-{i}": 1 for i in range(200)})
 
 
-# -- by hand ---------------------------------------------------------------------------------------------------------------
+# -- by a command ----------------------------------------------------------------------------------------------------------
 
 
-def test_by_hand_it_grows_and_only_processes_that_do_nothing_go(
+def test_scaling_by_command_adds_processes_and_removes_only_idle_processes(
     ledger: Ledger, gate: Path, workers: Workers, server: Server
 ) -> None:
     worker = workers.launch("--processes", "1..3", "--strategy", SLOW, "--concurrency", "1", "--queue", "default")
@@ -130,8 +128,8 @@ def test_by_hand_it_grows_and_only_processes_that_do_nothing_go(
     def told(text: str) -> bool:
         return text in jobs.app.scale_sync(1)
 
-    eventually(lambda: told("number of processes: 2; 1 more will end when idle"), "the idle one to go")
-    eventually(lambda: set(worker.children()) == busy, "the idle process to end")
+    eventually(lambda: told("number of processes: 2; 1 more will end when idle"), "the idle process to stop")
+    eventually(lambda: set(worker.children()) == busy, "the idle process to exit")
     assert ledger.lines("broken") == ledger.ends() == []
     gate.touch()
     until_processes(worker, 1)
@@ -144,12 +142,12 @@ def test_by_hand_it_grows_and_only_processes_that_do_nothing_go(
     assert worker.wait() == 0
 
 
-def test_a_scaling_by_hand_that_is_refused_says_why(workers: Workers, server: Server) -> None:
+def test_a_refused_scale_command_says_why(workers: Workers, server: Server) -> None:
     assert "no worker that can be scaled is running" in refusal(2)
     ranged, fixed = workers.launch("--processes", "1..2", "--strategy", SLOW), workers.launch("--processes", "1")
     ranged.until_ready()
     fixed.until_ready()
-    eventually(lambda: len(jobs.app.inspector.supervisors_sync()) == 2, "both to register")
+    eventually(lambda: len(jobs.app.inspector.supervisors_sync()) == 2, "both workers to register")
     ids = {info.pid: info.id for info in jobs.app.inspector.supervisors_sync()}
     assert "several workers are running: name one of " in refusal(2)
     assert "there is no worker 'nobody'" in refusal(2, "nobody")
@@ -166,7 +164,7 @@ def test_a_scaling_by_hand_that_is_refused_says_why(workers: Workers, server: Se
 
 
 @pytest.mark.parametrize("arguments", [("9" * 40,), ("9" * 9000,), ("2", "--hold", "1e18"), ("2", "--hold", "inf")])
-def test_numbers_that_nobody_can_mean_are_refused_in_a_line(server: Server, arguments: tuple[str, ...]) -> None:
+def test_invalid_numbers_are_refused_in_one_line(server: Server, arguments: tuple[str, ...]) -> None:
     answer = millstream(server, "workers", "scale", *arguments)
     assert (answer.returncode, answer.stderr.count("\n")) == (2, 1), answer.stderr
 
@@ -177,12 +175,12 @@ def refusal(processes: int, worker: str | None = None) -> str:
     return str(caught.value)
 
 
-def test_a_backend_in_memory_has_no_worker_to_scale() -> None:
+def test_the_memory_backend_has_no_worker_to_scale() -> None:
     with jobs.app.override("memory://"):
         assert "memory:// exists only within one process" in refusal(2)
 
 
-# -- when they die ---------------------------------------------------------------------------------------------------------
+# -- after deaths ----------------------------------------------------------------------------------------------------------
 
 
 def starts(ledger: Ledger) -> int:
@@ -190,7 +188,7 @@ def starts(ledger: Ledger) -> int:
 
 
 @pytest.mark.parametrize("moment", ["import", "serve"])
-def test_processes_that_die_at_once_are_not_started_for_ever(ledger: Ledger, workers: Workers, moment: str) -> None:
+def test_a_worker_gives_up_on_processes_that_die_as_soon_as_they_start(ledger: Ledger, workers: Workers, moment: str) -> None:
     environment = workers.environment() | {"CRASHING": moment}
     worker = workers.run([sys.executable, "-m", "millstream", "worker", "crashing:app"], environment)
     assert worker.wait(within=60) == 5
@@ -199,8 +197,8 @@ def test_processes_that_die_at_once_are_not_started_for_ever(ledger: Ledger, wor
     assert worker.log.count(text) == 1
 
 
-def test_while_a_place_is_broken_the_others_go_on(ledger: Ledger, workers: Workers, tmp_path: Path) -> None:
-    """Two processes live; then the app breaks, and one of them dies: its place is given up for a while, the other serves on."""
+def test_other_processes_keep_working_while_one_cannot_be_replaced(ledger: Ledger, workers: Workers, tmp_path: Path) -> None:
+    """Two processes run. Then the app breaks and one dies. Its slot stays empty for a while; the other keeps working."""
     good = tmp_path / "good"
     good.touch()
     environment = workers.environment() | {"CRASHING": "import", "CRASHING_UNLESS": str(good)}
@@ -210,21 +208,21 @@ def test_while_a_place_is_broken_the_others_go_on(ledger: Ledger, workers: Worke
     victim, survivor = worker.children()
     good.unlink()
     subprocess.run(["kill", "-9", str(victim)], check=True)
-    eventually(lambda: "died right after their start" in worker.log, "the circuit to open")
+    eventually(lambda: "died right after their start" in worker.log, "the slot to be given up")
     assert starts(ledger) <= 2 + FRUITLESS
     assert worker.children() == [survivor]
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="limits of another process can be set on Linux alone")
-def test_a_process_that_cannot_be_started_is_tried_again_and_the_others_go_on(ledger: Ledger, workers: Workers) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can set the limits of another process")
+def test_starting_a_process_is_retried_while_the_others_keep_working(ledger: Ledger, workers: Workers) -> None:
     worker = workers.start("--queue", "default", processes=2)
     victim, survivor = worker.children()
     limits = resource.prlimit(worker.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
     os.kill(victim, signal.SIGKILL)
-    eventually(lambda: "a worker process could not be started: [Errno 24]" in worker.log, "the supervisor to have no file left")
+    eventually(lambda: "a worker process could not be started: [Errno 24]" in worker.log, "the supervisor to run out of files")
     resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, limits)
     worker.until_ready(2)
     assert survivor in worker.children()
@@ -234,24 +232,24 @@ def test_a_process_that_cannot_be_started_is_tried_again_and_the_others_go_on(le
     assert worker.wait() == 0
 
 
-def test_jobs_that_kill_their_processes_one_after_another_never_end_the_worker(ledger: Ledger, workers: Workers) -> None:
+def test_consecutive_jobs_that_kill_their_processes_never_stop_the_worker(ledger: Ledger, workers: Workers) -> None:
     worker = workers.start("--queue", "default", max_crashes=1)
     bombs = FRUITLESS + 1
     for i in range(bombs):
         jobs.bomb.enqueue_sync(f"bomb-{i}")
         eventually(lambda: state().dead > i, f"bomb {i} to be dead", within=60)  # noqa: B023
     jobs.note.enqueue_sync("note")
-    eventually(lambda: totals()["done"] == 1, "a job after them to be done")
+    eventually(lambda: totals()["done"] == 1, "a later job to be done")
     assert {dead.reason for dead in jobs.app.dead.list_sync()} == {"crashed"}
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0
     assert f"{2 * bombs} processes crashed" in worker.log
 
 
-# -- for scalers outside ---------------------------------------------------------------------------------------------------
+# -- for external autoscalers ----------------------------------------------------------------------------------------------
 
 
-def test_what_is_wanted_is_told_without_a_worker_and_without_an_app(server: Server) -> None:
+def test_workers_wanted_needs_neither_a_worker_nor_an_app(server: Server) -> None:
     jobs.app.enqueue_many_sync(jobs.note.bind(f"note-{i}") for i in range(1000))
     answer = millstream(server, "workers", "wanted", "--window", "0", "--json")
     assert answer.returncode == 0, answer.stderr
@@ -261,7 +259,7 @@ def test_what_is_wanted_is_told_without_a_worker_and_without_an_app(server: Serv
     assert json.loads(answer.stdout)[0]["wanted"] == 32
 
 
-def test_a_place_where_nobody_can_be_answered_is_refused_in_a_line(server: Server) -> None:
+def test_an_unusable_listen_address_is_refused_in_one_line(server: Server) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         places = (f"127.0.0.1:{taken.getsockname()[1]}", ":99999", "nowhere.invalid:8080", "127.0.0.1:http")
         for place in places:
@@ -269,7 +267,7 @@ def test_a_place_where_nobody_can_be_answered_is_refused_in_a_line(server: Serve
             assert (answer.returncode, answer.stderr.count("\n")) == (2, 1), answer.stderr
 
 
-def test_what_is_wanted_is_served_over_http(server: Server) -> None:
+def test_the_number_of_wanted_processes_is_served_over_http(server: Server) -> None:
     jobs.app.enqueue_many_sync(jobs.note.bind(f"note-{i}") for i in range(1000))
     command = [sys.executable, "-m", "millstream", "workers", "wanted", "--serve", "127.0.0.1:0", "--url", server.url]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as serving:
@@ -286,7 +284,7 @@ def test_what_is_wanted_is_served_over_http(server: Server) -> None:
                     assert error.code == 503
                     return False
 
-            eventually(served, "the first look to be over")
+            eventually(served, "the first measurement to end")
             with urllib.request.urlopen(f"{url}metrics", timeout=10) as response:
                 assert 'millstream_processes_wanted{address="default"} 7' in response.read().decode()
         finally:

@@ -1,4 +1,4 @@
-"""A server that stalls, restarts, drops connections, forgets or refuses: workers carry on, nothing is lost or run twice."""
+"""A server that stalls, restarts, drops connections, loses data or refuses writes: no job is lost or run twice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STREAM = "{millstream:q:default}:s"
 
 
 def load(gate: Path, naps: int = 200) -> Counter[str]:
-    """Held jobs and short ones; what the ledger must show in the end."""
+    """Enqueue held and short jobs. Return the runs that the ledger must show at the end."""
     calls = [jobs.hold.bind(f"held-{i}", str(gate)) for i in range(4)]
     calls += [jobs.nap.bind(f"nap-{i}", 0.02) for i in range(naps)]
     jobs.app.enqueue_many_sync(calls)
@@ -36,9 +36,9 @@ def everything_ran_once(ledger: Ledger, wanted: Counter[str]) -> None:
     assert (totals()["dead"], totals()["retried"], totals()["lapsed"]) == (0, 0, 0)
 
 
-# The second is beyond every time-out of a call, so that connections are given up and answers lost.
+# The second length exceeds every call timeout, so connections are closed and replies are lost.
 @pytest.mark.parametrize("seconds", [LEASE + 2.5, LEASE + 6.5])
-def test_a_server_that_stalls_for_longer_than_the_lease_makes_no_job_run_twice(
+def test_a_server_stall_longer_than_the_lease_makes_no_job_run_twice(
     ledger: Ledger, gate: Path, workers: Workers, server: Server, seconds: float
 ) -> None:
     workers.start_pair("--concurrency", "8", lease=LEASE)
@@ -54,7 +54,7 @@ def test_a_server_that_stalls_for_longer_than_the_lease_makes_no_job_run_twice(
     everything_ran_once(ledger, wanted + Counter(["after"]))
 
 
-def test_a_server_that_was_killed_and_comes_back_loses_nothing_and_makes_no_job_run_twice(
+def test_a_server_restart_loses_no_job_and_makes_no_job_run_twice(
     ledger: Ledger, gate: Path, workers: Workers, server: Server
 ) -> None:
     pair = workers.start_pair("--concurrency", "8", lease=LEASE)
@@ -76,10 +76,10 @@ def test_a_server_that_was_killed_and_comes_back_loses_nothing_and_makes_no_job_
 
 def says_once(worker: Worker, what: str) -> None:
     eventually(lambda: what in worker.log, f"{what!r} to be logged")
-    assert worker.log.count(what) == 1, f"{what!r} not once in:\n{worker.log}"
+    assert worker.log.count(what) == 1, f"{what!r} is not logged exactly once in:\n{worker.log}"
 
 
-def test_connections_that_break_again_and_again_lose_nothing_and_make_no_job_run_twice(
+def test_repeated_connection_losses_lose_no_job_and_make_no_job_run_twice(
     ledger: Ledger, workers: Workers, server: Server
 ) -> None:
     workers.start_pair("--concurrency", "8", lease=LEASE)
@@ -87,13 +87,13 @@ def test_connections_that_break_again_and_again_lose_nothing_and_make_no_job_run
     jobs.app.enqueue_many_sync(jobs.nap.bind(key, 0.02) for key in wanted)
     with server.client() as client:
         for breaks in range(1, 13):
-            # Our own connection is spared; the inspector's of this process is not, and reconnects as the workers do.
+            # Spares this connection. The inspector's connection in this process is killed too, and reconnects like the workers.
             client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
             ledger.until_ended(breaks * 20)
     everything_ran_once(ledger, wanted)
 
 
-def test_scripts_that_were_flushed_are_loaded_again(ledger: Ledger, workers: Workers, server: Server) -> None:
+def test_flushed_scripts_are_loaded_again(ledger: Ledger, workers: Workers, server: Server) -> None:
     workers.start()
     wanted = Counter({f"nap-{i}": 1 for i in range(200)})
     jobs.app.enqueue_many_sync(jobs.nap.bind(key, 0.02) for key in wanted)
@@ -103,7 +103,7 @@ def test_scripts_that_were_flushed_are_loaded_again(ledger: Ledger, workers: Wor
     everything_ran_once(ledger, wanted)
 
 
-def test_a_group_that_was_destroyed_is_made_again(ledger: Ledger, workers: Workers, server: Server) -> None:
+def test_a_destroyed_consumer_group_is_recreated(ledger: Ledger, workers: Workers, server: Server) -> None:
     worker = workers.start()
     server.call("XGROUP", "DESTROY", STREAM, "g")
     wanted = Counter({f"note-{i}": 1 for i in range(50)})
@@ -113,7 +113,9 @@ def test_a_group_that_was_destroyed_is_made_again(ledger: Ledger, workers: Worke
     assert "queue 'default' had lost its consumer group; it was recreated and continues from the beginning" in line
 
 
-def test_jobs_wait_while_the_group_is_gone_and_nobody_serves_them(ledger: Ledger, workers: Workers, server: Server) -> None:
+def test_jobs_wait_while_the_consumer_group_is_missing_and_no_worker_runs(
+    ledger: Ledger, workers: Workers, server: Server
+) -> None:
     wanted = Counter({f"note-{i}": 1 for i in range(50)})
     jobs.app.enqueue_many_sync(jobs.note.bind(key) for key in wanted)
     server.call("XGROUP", "DESTROY", STREAM, "g")
@@ -121,7 +123,7 @@ def test_jobs_wait_while_the_group_is_gone_and_nobody_serves_them(ledger: Ledger
     everything_ran_once(ledger, wanted)
 
 
-def test_a_worker_carries_on_when_everything_was_flushed(ledger: Ledger, workers: Workers, server: Server) -> None:
+def test_a_worker_keeps_working_after_flushall(ledger: Ledger, workers: Workers, server: Server) -> None:
     worker = workers.start()
     jobs.note.enqueue_sync("before")
     until_done(1)
@@ -136,7 +138,7 @@ def test_a_worker_carries_on_when_everything_was_flushed(ledger: Ledger, workers
     assert "it was recreated and continues from the beginning" in line
 
 
-def test_a_full_server_can_be_emptied(ledger: Ledger, gate: Path, workers: Workers, server: Server) -> None:
+def test_workers_can_drain_a_server_whose_memory_is_full(ledger: Ledger, gate: Path, workers: Workers, server: Server) -> None:
     wanted = load(gate)
     server.call("CONFIG", "SET", "maxmemory", "1")
     for _ in range(2):
@@ -150,23 +152,23 @@ def test_a_full_server_can_be_emptied(ledger: Ledger, gate: Path, workers: Worke
     everything_ran_once(ledger, wanted + Counter(["accepted"]))
 
 
-def test_a_server_that_may_throw_jobs_away_is_warned_about(workers: Workers, server: Server) -> None:
+def test_a_worker_warns_about_a_server_that_may_evict_jobs(workers: Workers, server: Server) -> None:
     server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     worker = workers.start()
     assert "maxmemory-policy is 'allkeys-lru': when it is full, it may delete jobs" in worker.log
 
 
-def test_outcomes_are_kept_while_the_server_does_not_write(
+def test_outcomes_are_kept_while_the_server_refuses_writes(
     ledger: Ledger, gate: Path, workers: Workers, server: Server
 ) -> None:
-    """A replica of nobody refuses every write; when it is a primary again, what ran meanwhile is settled."""
+    """A replica without a primary refuses every write. Once it is a primary again, outcomes of finished jobs are settled."""
     worker = workers.start("--concurrency", "8", lease=LEASE)
     wanted = load(gate)
     until_running(ledger)
     server.call("REPLICAOF", "127.0.0.1", "1")
     gate.touch()
     eventually(lambda: len(ledger.ends("held-")) == 4, "the held jobs to end")
-    eventually(lambda: "no new job starts" in worker.log, "the worker to see that it cannot settle")
+    eventually(lambda: "no new job starts" in worker.log, "the worker to notice that it cannot settle")
     assert "replica: connect to the primary" in worker.log
     started = len(ledger.starts())
     time.sleep(LEASE + 2)  # the outage itself

@@ -1,4 +1,4 @@
-"""Stopping: what runs may finish, what has not started runs elsewhere at once, and no crash is counted."""
+"""Stopping a worker: running jobs may finish, unstarted jobs run elsewhere immediately, and no crash is counted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.system.apps import jobs
 from tests.system.harness import Ledger, Server, Workers, eventually, state, totals, until_done
 
 
-def test_under_load_it_ends_with_0_and_what_had_not_started_runs_elsewhere(ledger: Ledger, workers: Workers) -> None:
+def test_a_worker_stopped_under_load_exits_with_0_and_releases_unstarted_jobs(ledger: Ledger, workers: Workers) -> None:
     leaving, staying = (workers.launch("--concurrency", slots) for slots in ("4", "16"))
     leaving.until_ready()
     staying.until_ready()
@@ -28,14 +28,14 @@ def test_under_load_it_ends_with_0_and_what_had_not_started_runs_elsewhere(ledge
     until_done(600)
     left = [line.at for line in ledger.starts() if line.at > asked and line.pid not in leavers]
     took = max(left) - asked
-    print(f"SIGTERM under load: {totals()['released']} jobs handed back, the last of {len(left)} started after {took:.2f} s")
+    print(f"SIGTERM under load: {totals()['released']} jobs released, the last of {len(left)} started after {took:.2f} s")
     assert took < 10
     assert ledger.runs() == Counter({f"nap-{i}": 1 for i in range(600)})
     assert {line.crashes for line in ledger.starts()} == {0}
     assert staying.code is None
 
 
-def test_what_runs_may_finish_and_nothing_new_is_started(ledger: Ledger, gate: Path, workers: Workers) -> None:
+def test_a_stopping_worker_finishes_running_jobs_and_starts_no_new_job(ledger: Ledger, gate: Path, workers: Workers) -> None:
     worker = workers.start("--concurrency", "4", grace=60)
     child = worker.child
     jobs.app.enqueue_many_sync(jobs.hold.bind(f"held-{i}", str(gate)) for i in range(4))
@@ -50,8 +50,8 @@ def test_what_runs_may_finish_and_nothing_new_is_started(ledger: Ledger, gate: P
     assert (state().ready, state().running, totals()["done"]) == (3, 0, 4)
 
 
-def test_what_is_buffered_behind_a_slow_job_goes_to_an_idle_worker(ledger: Ledger, gate: Path, workers: Workers) -> None:
-    """Thread jobs sent to a queue of coroutines: a worker sees only when it has them that it has no thread to spare."""
+def test_jobs_buffered_behind_a_slow_job_move_to_an_idle_worker(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    """Thread jobs in a queue of coroutines: a worker learns only after the claim that it has no free thread for them."""
     busy = workers.start("--threads", "1")
     jobs.app.enqueue_many_sync(jobs.thread_hold.options(queue="other").bind(f"held-{i}", str(gate)) for i in range(5))
     ledger.until_started()
@@ -63,8 +63,8 @@ def test_what_is_buffered_behind_a_slow_job_goes_to_an_idle_worker(ledger: Ledge
     assert {line.crashes for line in ledger.starts()} == {0}
 
 
-def test_what_outlasts_the_grace_period_is_cancelled_and_handed_back(ledger: Ledger, gate: Path, workers: Workers) -> None:
-    """But for what may start at most once: that is dead, since it had started."""
+def test_a_job_that_outlasts_the_grace_period_is_cancelled_and_released(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    """An at-most-once job is dead instead, because it had started."""
     worker = workers.start(grace=0.3)
     jobs.hold.enqueue_sync("held", str(gate))
     jobs.once.enqueue_sync("once", str(gate))
@@ -81,14 +81,12 @@ def test_what_outlasts_the_grace_period_is_cancelled_and_handed_back(ledger: Led
     runs_again(ledger, gate, workers)
 
 
-def test_at_the_end_of_the_grace_period_threads_end_with_their_process_and_their_jobs_run_elsewhere(
-    ledger: Ledger, gate: Path, workers: Workers
-) -> None:
+def test_jobs_in_threads_that_outlast_the_grace_period_run_elsewhere(ledger: Ledger, gate: Path, workers: Workers) -> None:
     worker = workers.start(grace=0.3)
     jobs.thread_hold.enqueue_sync("held", str(gate))
     jobs.once_thread.enqueue_sync("once", str(gate))
     jobs.thread_note.enqueue_sync("note")
-    eventually(lambda: totals("threads")["done"] == 1, "their neighbour to be done")
+    eventually(lambda: totals("threads")["done"] == 1, "the third thread job to be done")
     ledger.until_started(3)
     began = time.monotonic()
     worker.signal(signal.SIGTERM)
@@ -98,14 +96,16 @@ def test_at_the_end_of_the_grace_period_threads_end_with_their_process_and_their
     runs_again(ledger, gate, workers, "threads", done=2)
 
 
-def test_a_second_signal_ends_it_now_and_the_work_is_handed_back(ledger: Ledger, gate: Path, workers: Workers) -> None:
-    """But for what may start at most once: that is dead, since it had started."""
+def test_a_second_signal_stops_the_worker_immediately_and_releases_its_jobs(
+    ledger: Ledger, gate: Path, workers: Workers
+) -> None:
+    """An at-most-once job is dead instead, because it had started."""
     worker = workers.start(grace=600)
     jobs.hold.enqueue_sync("held", str(gate))
     jobs.once.enqueue_sync("once", str(gate))
     ledger.until_started(2)
     worker.signal(signal.SIGINT)
-    eventually(lambda: "Ctrl-C again to stop now" in worker.log, "the first signal to be heard")
+    eventually(lambda: "Ctrl-C again to stop now" in worker.log, "the first signal to be handled")
     worker.signal(signal.SIGINT)
     assert worker.wait() == 4
     is_dead(ledger, "once")
@@ -113,14 +113,14 @@ def test_a_second_signal_ends_it_now_and_the_work_is_handed_back(ledger: Ledger,
 
 
 @pytest.mark.parametrize("task", [jobs.block_until, jobs.once_blocking], ids=["handed_back", "at_most_once"])
-def test_a_second_signal_ends_a_blocked_loop_too(
+def test_a_second_signal_stops_a_worker_whose_event_loop_is_blocked(
     ledger: Ledger, gate: Path, workers: Workers, task: AsyncTask[[str, str], None]
 ) -> None:
     worker = workers.start(grace=600)
     task.enqueue_sync("held" if task is jobs.block_until else "once", str(gate))
     ledger.until_started()
     worker.signal(signal.SIGTERM)
-    eventually(lambda: "stopping" in worker.log, "the first signal to be heard")
+    eventually(lambda: "stopping" in worker.log, "the first signal to be handled")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 4
     if task is jobs.block_until:
@@ -130,8 +130,8 @@ def test_a_second_signal_ends_a_blocked_loop_too(
 
 
 def runs_again(ledger: Ledger, gate: Path, workers: Workers, queue: str = "default", done: int = 1) -> None:
-    """The job ``held`` was handed back as it was, and ends on another worker; ``once`` never starts again."""
-    eventually(lambda: state(queue).ready == 1, "the job to be handed back")
+    """Check that the job ``held`` was released unchanged and ends on another worker, and that ``once`` never starts again."""
+    eventually(lambda: state(queue).ready == 1, "the job to be released")
     assert state(queue).running == 0
     gate.touch()
     assert workers.launch("--burst").wait() == 0
@@ -142,14 +142,14 @@ def runs_again(ledger: Ledger, gate: Path, workers: Workers, queue: str = "defau
 
 
 def is_dead(ledger: Ledger, queue: str) -> None:
-    """The job ``once`` had started, and never will again."""
+    """Check that the job ``once`` is dead and started only once."""
     (dead,) = jobs.app.dead.list_sync(queue=queue)
     assert (dead.id, dead.reason, dead.attempts, dead.crashes) == (ledger.starts("once")[0].job, "crashed", 1, 1)
     assert (state(queue).ready, state(queue).running, totals(queue)["done"]) == (0, 0, 0)
 
 
-def test_a_program_that_runs_a_worker_ends_like_one(ledger: Ledger, gate: Path, workers: Workers) -> None:
-    """``app.run()``: the first signal lets running work finish, the second hands it back."""
+def test_app_run_handles_signals_like_the_worker_command(ledger: Ledger, gate: Path, workers: Workers) -> None:
+    """``app.run()``: the first signal lets running jobs finish, the second releases them."""
     program = workers.run([sys.executable, "inside.py", "run"], workers.environment(grace=600))
     program.until_ready()
     jobs.hold.enqueue_sync("held", str(gate))
@@ -162,7 +162,7 @@ def test_a_program_that_runs_a_worker_ends_like_one(ledger: Ledger, gate: Path, 
     runs_again(ledger, gate, workers)
 
 
-def test_a_clean_stop_leaves_nothing_of_the_worker_on_the_server(ledger: Ledger, workers: Workers, server: Server) -> None:
+def test_a_clean_stop_removes_the_worker_from_the_server(ledger: Ledger, workers: Workers, server: Server) -> None:
     worker = workers.start("--queue", "default")
     jobs.app.enqueue_many_sync(jobs.note.bind(f"note-{i}") for i in range(10))
     until_done(10)
@@ -174,11 +174,11 @@ def test_a_clean_stop_leaves_nothing_of_the_worker_on_the_server(ledger: Ledger,
     assert server.call("XINFO", "CONSUMERS", "{millstream:q:default}:s", "g") == []
     said = [line.split(maxsplit=3)[3] for line in worker.log.splitlines()]
     assert [line.split()[0] for line in said] == ["serving", "worker", "stopping", "worker", "stopped:"], (
-        "a line per job, or one too few"
+        "exactly one line per job"
     )
 
 
-def test_it_ends_although_the_server_is_gone(ledger: Ledger, workers: Workers, server: Server) -> None:
+def test_a_worker_can_be_stopped_while_the_server_is_unreachable(ledger: Ledger, workers: Workers, server: Server) -> None:
     worker = workers.start("--queue", "default", grace=0.3)
     server.kill()
     worker.signal(signal.SIGTERM)
@@ -186,19 +186,19 @@ def test_it_ends_although_the_server_is_gone(ledger: Ledger, workers: Workers, s
     server.start()
 
 
-def test_it_can_be_stopped_at_any_moment_of_its_start(workers: Workers) -> None:
-    """Before it listens to signals SIGTERM is what it is to every program; from then on it ends in good order."""
+def test_a_worker_can_be_stopped_at_any_moment_of_its_start(workers: Workers) -> None:
+    """Before its signal handlers are installed, SIGTERM kills it like any program. From then on it shuts down cleanly."""
     starting = [(workers.launch(), time.monotonic() + 0.15 * i) for i in range(12)]
     for worker, when in starting:
-        time.sleep(max(0.0, when - time.monotonic()))  # its moment
+        time.sleep(max(0.0, when - time.monotonic()))  # until this worker's moment
         worker.signal(signal.SIGTERM)
     assert {worker.wait() for worker, _ in starting} <= {0, -signal.SIGTERM}
     assert not any("was killed by" in worker.log for worker, _ in starting)
     assert jobs.app.inspector.workers_sync() == []
 
 
-def test_it_can_be_stopped_while_it_waits_for_its_server(workers: Workers, tmp_path: Path) -> None:
+def test_a_worker_can_be_stopped_while_it_waits_for_its_server(workers: Workers, tmp_path: Path) -> None:
     worker = workers.launch(url=f"unix://{tmp_path}/nobody")
-    eventually(lambda: "trying again" in worker.log, "the worker to miss its server")
+    eventually(lambda: "trying again" in worker.log, "the worker to find no server")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 0

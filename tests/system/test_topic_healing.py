@@ -1,4 +1,4 @@
-"""A worker whose group is destroyed under it, or everything flushed: it heals by itself, says so once, and where it goes on."""
+"""A worker whose consumer group is destroyed or flushed repairs it, logs the repair once, and says where it continues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def here(server: Server) -> Iterator[None]:
 def pair(workers: Workers) -> tuple[Worker, Worker]:
     """Two workers of one group."""
     first, second = (workers.launch("--queue", "numbers/easy", app="events:app") for _ in range(2))
-    eventually(lambda: "serves" in first.log and "serves" in second.log, "both to serve")
+    eventually(lambda: "serves" in first.log and "serves" in second.log, "both workers to be ready")
     return first, second
 
 
@@ -40,7 +40,7 @@ def until_handled(ledger: Ledger, first: int, count: int = 100) -> None:
 
 
 def until_polled(server: Server) -> None:
-    """The workers have claimed many times more."""
+    """Wait until the workers have claimed many more times."""
 
     def calls() -> int:
         with server.client() as client:
@@ -54,21 +54,21 @@ def reports(pair: tuple[Worker, Worker], words: str) -> list[str]:
     return [line for worker in pair for line in worker.log.splitlines() if words in line]
 
 
-def test_a_group_gets_all_that_was_published_before_its_worker_started(ledger: Ledger, workers: Workers) -> None:
+def test_a_group_receives_events_published_before_its_worker_started(ledger: Ledger, workers: Workers) -> None:
     publish(0, 1_000)
     workers.launch("--queue", "numbers/easy", app="events:app")
     until_handled(ledger, 0, 1_000)
     assert set(ledger.runs("easy-").values()) == {1}
 
 
-def test_a_place_destroyed_under_workers_is_made_again_and_told_once(
+def test_a_destroyed_group_continues_at_its_stored_position_and_logs_it_once(
     server: Server, ledger: Ledger, pair: tuple[Worker, Worker]
 ) -> None:
     publish(0)
     until_handled(ledger, 0)
     with server.client() as client:
         last: Any = client.xrevrange(KEYS["log"], count=1)[0][0]  # pyright: ignore[reportOptionalSubscript]
-        eventually(lambda: client.hget(KEYS["meta"], "cursor") == last, "the place to be noted")
+        eventually(lambda: client.hget(KEYS["meta"], "cursor") == last, "the position to be stored")
     server.call("XGROUP", "DESTROY", KEYS["log"], "easy")
     publish(100)
     until_handled(ledger, 100)
@@ -79,7 +79,7 @@ def test_a_place_destroyed_under_workers_is_made_again_and_told_once(
     assert reports(pair, "NOGROUP") == []
 
 
-def test_the_group_of_what_is_tried_again_is_made_again_and_told_once(
+def test_a_destroyed_consumer_group_of_retries_is_recreated_and_logged_once(
     server: Server, ledger: Ledger, pair: tuple[Worker, Worker]
 ) -> None:
     server.call("XGROUP", "DESTROY", KEYS["stream"], GROUP)
@@ -92,7 +92,7 @@ def test_the_group_of_what_is_tried_again_is_made_again_and_told_once(
     assert reports(pair, "NOGROUP") == []
 
 
-def test_after_everything_was_flushed_workers_go_on_from_the_beginning_and_it_is_told_once(
+def test_after_flushall_workers_continue_from_the_beginning_and_log_it_once(
     server: Server, ledger: Ledger, pair: tuple[Worker, Worker]
 ) -> None:
     publish(0)

@@ -1,4 +1,4 @@
-"""What a topic keeps on the server: as much as its slowest group needs, and nothing for what a group tries again."""
+"""Memory of a topic: the log keeps what the slowest group still needs, and nothing for events that wait for a retry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WITHIN = PATIENCE + EVENTS / 200
 
 
 class Pace:
-    """A handler that goes as far as it is let."""
+    """A handler that handles as many events as the test allows."""
 
     def __init__(self) -> None:
         self.seen: list[int] = []
@@ -65,7 +65,7 @@ class Stage:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """Nothing of it outlives the test, so nothing waits for a disk."""
+    """A server without persistence: its data is not needed after the test, so no write waits for a disk."""
     with running_server("--appendonly", "no") as server:
         yield server
 
@@ -85,7 +85,7 @@ def tell(server: Server) -> Callable[[Callable[[Stage], Coroutine[Any, Any, None
 Tell = Callable[[Callable[[Stage], Coroutine[Any, Any, None]]], None]
 
 
-def test_memory_follows_the_slowest_of_three_groups_and_removing_it_frees_what_it_held(tell: Tell) -> None:
+def test_the_log_keeps_what_the_slowest_group_needs_until_the_group_is_removed(tell: Tell) -> None:
     async def story(stage: Stage) -> None:
         topic = stage.topic()
         fast, middle, slow = paces = [Pace() for _ in range(3)]
@@ -99,7 +99,7 @@ def test_memory_follows_the_slowest_of_three_groups_and_removing_it_frees_what_i
         async with stage.app.worker(["numbers/fast", "numbers/middle"]):
             async with stage.app.worker(["numbers/slow"]):
                 await stage.until_length(EVENTS - EVENTS // 10)
-                await stage.until(lambda: len(fast.seen) == EVENTS and len(middle.seen) == EVENTS // 2, "the others to go on")
+                await stage.until(lambda: len(fast.seen) == EVENTS and len(middle.seen) == EVENTS // 2, "the others to proceed")
                 slow.let(EVENTS // 5)
                 await stage.until_length(EVENTS - EVENTS // 10 - EVENTS // 5)
             assert len(slow.seen) == EVENTS // 10 + EVENTS // 5
@@ -114,7 +114,7 @@ def test_memory_follows_the_slowest_of_three_groups_and_removing_it_frees_what_i
     tell(story)
 
 
-def test_a_group_that_is_rewound_is_given_exactly_what_is_kept(tell: Tell) -> None:
+def test_a_rewound_group_receives_exactly_the_retained_events(tell: Tell) -> None:
     kept = EVENTS // 5
 
     async def story(stage: Stage) -> None:
@@ -125,12 +125,12 @@ def test_a_group_that_is_rewound_is_given_exactly_what_is_kept(tell: Tell) -> No
             topic.subscribe(name)(pace.handle)
         await topic.publish_many(range(EVENTS))
         async with stage.app.worker():
-            await stage.until(lambda: len(first.seen) == len(other.seen) == EVENTS, "both to handle all")
+            await stage.until(lambda: len(first.seen) == len(other.seen) == EVENTS, "both groups to handle all events")
             await stage.until_length(kept)
             await topic.group("first").rewind()
-            await stage.until(lambda: len(first.seen) >= EVENTS + kept, "what is kept to be given again")
+            await stage.until(lambda: len(first.seen) >= EVENTS + kept, "the kept events to be delivered again")
             await topic.publish(-1)
-            await stage.until(lambda: -1 in first.seen and -1 in other.seen, "what came then")
+            await stage.until(lambda: -1 in first.seen and -1 in other.seen, "the event published after that")
             await stage.until_length(kept)
         assert sorted(first.seen) == sorted([-1, *range(EVENTS), *range(EVENTS - kept, EVENTS)])
         assert sorted(other.seen) == [-1, *range(EVENTS)]
@@ -138,7 +138,7 @@ def test_a_group_that_is_rewound_is_given_exactly_what_is_kept(tell: Tell) -> No
     tell(story)
 
 
-def test_events_that_wait_for_a_retry_in_one_group_hold_nothing_of_the_topic(tell: Tell) -> None:
+def test_events_that_wait_for_a_retry_do_not_keep_the_log_long(tell: Tell) -> None:
     async def story(stage: Stage) -> None:
         topic = stage.topic()
         easy = Pace()

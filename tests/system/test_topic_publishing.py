@@ -1,4 +1,4 @@
-"""Many events at once, some of them bad, through a connection that is cut: none lost, none doubled, in order."""
+"""Publishing many events, some of them invalid, over a connection that is cut: no event lost, none duplicated, in order."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def events() -> list[Any]:
 
 
 def numbers(server: Server) -> list[int]:
-    """What the log holds, in its order."""
+    """Return the events in the log, in order."""
     with server.client() as client:
         entries: Any = client.xrange(LOG)
     return [msgspec.msgpack.decode(decode_message(fields[b"d"]).args, type=int) for _, fields in entries]
 
 
-def test_three_bad_ones_in_the_middle_of_ten_thousand_are_named_and_the_others_accepted_in_order(server: Server) -> None:
+def test_invalid_events_of_a_batch_are_reported_and_the_others_accepted_in_order(server: Server) -> None:
     async def main() -> None:
         async with Millstream(server.url) as app:
             topic = app.topic("numbers", int)
@@ -54,7 +54,7 @@ def test_three_bad_ones_in_the_middle_of_ten_thousand_are_named_and_the_others_a
     assert numbers(server) == [*GOOD, 1]
 
 
-def test_sent_again_with_the_same_ids_after_a_cut_connection_nothing_is_doubled(server: Server) -> None:
+def test_resending_with_the_same_ids_after_a_cut_connection_duplicates_nothing(server: Server) -> None:
     async def main() -> None:
         proxy = Proxy(server.path, random.Random(4))
         await proxy.start()
@@ -76,7 +76,7 @@ def test_sent_again_with_the_same_ids_after_a_cut_connection_nothing_is_doubled(
                 accepted = len(numbers(server))
                 assert EVENTS // 5 <= accepted < len(GOOD)
                 away = [error for error in cut if isinstance(error, BrokerUnavailable)]
-                assert len(away) >= len(GOOD) - accepted  # whose fate is unknown to the caller
+                assert len(away) >= len(GOOD) - accepted  # the caller does not know whether these were stored
                 again = await topic.publish_many(named(), return_exceptions=True)
                 assert [type(outcome) for outcome in again] == [TypeError if n in BAD else str for n in range(EVENTS)]
         finally:
@@ -87,4 +87,4 @@ def test_sent_again_with_the_same_ids_after_a_cut_connection_nothing_is_doubled(
 
 
 async def handle(number: int) -> None:
-    """Nobody runs it: the group is there, so that the log keeps what is published."""
+    """Never runs. The group exists so that the log keeps the published events."""

@@ -1,4 +1,4 @@
-"""Topics with real workers: each group handles each event as often as it should, whoever is killed."""
+"""Topics with real workers: each group handles each event as often as it should, even if workers are killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def here(server: Server) -> Iterator[None]:
 
 def serve(workers: Workers, group: str) -> Worker:
     worker = workers.launch("--queue", f"numbers/{group}", app="events:app")
-    eventually(lambda: "serves" in worker.log, "the worker to serve")
+    eventually(lambda: "serves" in worker.log, "the worker to be ready")
     return worker
 
 
@@ -38,7 +38,7 @@ def until_handled() -> None:
     eventually(handled, f"all {EVENTS} events to be handled by both groups and to leave the log", WITHIN)
 
 
-def test_each_group_handles_each_event_as_often_as_it_should_and_nothing_is_left(ledger: Ledger, workers: Workers) -> None:
+def test_each_group_handles_each_event_and_the_log_is_empty_at_the_end(ledger: Ledger, workers: Workers) -> None:
     events.numbers.publish_many_sync(range(EVENTS))
     for group in ("picky", "easy"):
         serve(workers, group)
@@ -50,7 +50,7 @@ def test_each_group_handles_each_event_as_often_as_it_should_and_nothing_is_left
     assert retried == {"easy": 0, "picky": EVENTS}
 
 
-def test_with_a_worker_of_each_group_killed_none_is_lost(ledger: Ledger, workers: Workers) -> None:
+def test_no_event_is_lost_if_a_worker_of_each_group_is_killed(ledger: Ledger, workers: Workers) -> None:
     victims = [serve(workers, group) for group in ("picky", "easy")]
     events.numbers.publish_many_sync(range(EVENTS))
     for victim, group in zip(victims, ("picky", "easy"), strict=True):
@@ -63,4 +63,4 @@ def test_with_a_worker_of_each_group_killed_none_is_lost(ledger: Ledger, workers
         runs = ledger.runs(f"{group}-")
         assert set(runs) == {f"{group}-{number}" for number in range(EVENTS)}
         twice = [line.key for line in ledger.starts(f"{group}-") if runs[line.key] > 1 and line.crashes]
-        assert {key for key, count in runs.items() if count > 1} == set(twice)  # each second run follows a crash
+        assert {key for key, count in runs.items() if count > 1} == set(twice)  # every second run follows a crash

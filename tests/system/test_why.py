@@ -11,7 +11,7 @@ from millstream.errors import ResultTimeout
 from tests.system.harness import Server
 
 
-def test_a_job_on_a_server_that_became_a_replica_waits_for_the_primary(server: Server) -> None:
+def test_the_reason_names_a_server_that_became_a_replica(server: Server) -> None:
     app = Millstream(server.url)
 
     @app.task
@@ -31,7 +31,7 @@ def test_a_job_on_a_server_that_became_a_replica_waits_for_the_primary(server: S
     asyncio.run(scenario())
 
 
-def test_a_server_whose_memory_is_full_is_told_where_a_job_is_missing(server: Server) -> None:
+def test_the_reason_for_a_missing_job_mentions_full_memory(server: Server) -> None:
     app = Millstream(server.url)
 
     @app.task

@@ -1,4 +1,4 @@
-"""A topic that is broadcast: each process writes down what it is given, and how many it missed before."""
+"""A topic with a broadcast: each process records every event it receives, and how many events it missed before it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import os
 from millstream import Delivery, Millstream
 
 try:
-    from ledger import entry  # a worker, whose working directory is this folder
+    from ledger import entry  # in a worker, whose working directory is this folder
 except ImportError:
-    from tests.system.apps.ledger import entry  # the tests, which only publish
+    from tests.system.apps.ledger import entry  # in the tests, which only publish
 
 app = Millstream(**json.loads(os.environ.get("JOBS_SETTINGS", "{}")))
 prices = app.topic("prices", int, max_length=1000)

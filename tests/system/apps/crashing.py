@@ -1,6 +1,6 @@
-"""An app whose processes die at once, and which writes down how often they were started.
+"""An app whose processes die immediately, and which records how often they were started.
 
-CRASHING says when they die: ``import``, or ``serve``. They live while there is a file that CRASHING_UNLESS names."""
+CRASHING says when they die: ``import`` or ``serve``. They do not die while the file named by CRASHING_UNLESS exists."""
 
 from __future__ import annotations
 

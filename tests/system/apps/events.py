@@ -9,9 +9,9 @@ import os
 from millstream import Millstream, RetryPolicy, current_job
 
 try:
-    from ledger import entry  # a worker, whose working directory is this folder
+    from ledger import entry  # in a worker, whose working directory is this folder
 except ImportError:
-    from tests.system.apps.ledger import entry  # the tests, which only publish
+    from tests.system.apps.ledger import entry  # in the tests, which only publish
 
 app = Millstream(retry=RetryPolicy(5, delay=0.05, jitter=False), **json.loads(os.environ.get("JOBS_SETTINGS", "{}")))
 numbers = app.topic("numbers", int)
@@ -20,7 +20,7 @@ numbers = app.topic("numbers", int)
 @numbers.subscribe("picky")
 async def picky(number: int) -> None:
     if current_job().attempt == 1:
-        raise ValueError("not at the first time")
+        raise ValueError("the first attempt fails")
     with entry(f"picky-{number}"):
         await asyncio.sleep(0)
 

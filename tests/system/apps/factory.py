@@ -1,4 +1,4 @@
-"""An app that is made by a function."""
+"""An app that a function creates."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import asyncio
 from millstream import Millstream
 
 try:
-    from ledger import entry  # a worker, whose working directory is this folder
+    from ledger import entry  # in a worker, whose working directory is this folder
 except ImportError:
-    from tests.system.apps.ledger import entry  # the tests, which only enqueue
+    from tests.system.apps.ledger import entry  # in the tests, which only enqueue
 
 
 def create_app() -> Millstream:

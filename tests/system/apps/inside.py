@@ -1,5 +1,5 @@
-"""A user's own program with a worker in its event loop: ``inside.py`` by ``app.worker()`` until SIGTERM, ``inside.py run`` by
-``app.run()``, whose summary it prints and whose exit code it takes."""
+"""A program with a worker in its own event loop: ``inside.py`` uses ``app.worker()`` until SIGTERM; ``inside.py run`` uses
+``app.run()``, prints its summary and exits with its exit code."""
 
 from __future__ import annotations
 

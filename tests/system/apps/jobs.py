@@ -1,4 +1,4 @@
-"""The app that workers under test run. Its settings come from the environment, so that each worker may have its own."""
+"""The app that the workers under test run. Its settings come from the environment, so that each worker can have its own."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pathlib import Path
 from millstream import Millstream, RetryPolicy, current_job
 
 try:
-    from ledger import entry  # a worker, whose working directory is this folder
+    from ledger import entry  # in a worker, whose working directory is this folder
 except ImportError:
-    from tests.system.apps.ledger import entry  # the tests, which only enqueue
+    from tests.system.apps.ledger import entry  # in the tests, which only enqueue
 
 app = Millstream(**json.loads(os.environ.get("JOBS_SETTINGS", "{}")))
 
@@ -36,7 +36,7 @@ async def nap(key: str, seconds: float) -> None:
 
 @app.task
 async def hold(key: str, gate: str) -> None:
-    """Runs until the gate, a file, is there."""
+    """Run until the gate (a file) exists."""
     with entry(key):
         while not Path(gate).exists():
             await asyncio.sleep(0.01)
@@ -47,21 +47,21 @@ HOARD: list[bytes] = []
 
 @app.task
 async def hoard(key: str, size: int) -> None:
-    """Takes memory, and keeps it."""
+    """Allocate memory and keep it."""
     with entry(key):
         HOARD.append(b"x" * size)
 
 
 @app.task
 async def block(key: str, seconds: float) -> None:
-    """Blocks the event loop."""
+    """Block the event loop."""
     with entry(key):
         time.sleep(seconds)
 
 
 @app.task
 async def block_until(key: str, gate: str) -> None:
-    """Blocks the event loop until the gate is there."""
+    """Block the event loop until the gate exists."""
     with entry(key):
         while not Path(gate).exists():
             time.sleep(0.01)
@@ -69,7 +69,7 @@ async def block_until(key: str, gate: str) -> None:
 
 @app.task
 async def wedge(key: str) -> None:
-    """Blocks the event loop for ever, the first time."""
+    """Block the event loop without end on the first run."""
     with entry(key):
         while current_job().crashes == 0:
             time.sleep(1)
@@ -77,7 +77,7 @@ async def wedge(key: str) -> None:
 
 @app.task
 async def backtrack(key: str, seconds: float) -> None:
-    """One C call that holds the GIL for about ``seconds``, or longer: a regex that gets lost in word after word."""
+    """Hold the GIL in one C call for about ``seconds`` or longer: a regex that backtracks in word after word."""
     with entry(key):
         letters, took = 12, 0.0
         while took < 0.05:
@@ -87,7 +87,7 @@ async def backtrack(key: str, seconds: float) -> None:
 
 
 def _search(text: str) -> float:
-    """The seconds of work it took, whatever else the machine had to do."""
+    """Return the CPU seconds of the search, which do not depend on other processes of the machine."""
     began = time.thread_time()
     assert re.search(r"(a+)+b", text) is None
     return time.thread_time() - began
@@ -101,7 +101,7 @@ async def bomb(key: str) -> None:
 
 @app.task
 async def fork_and_die(key: str, gate: str) -> None:
-    """Dies, the first time, and leaves a process behind that has all its files and sockets."""
+    """On the first run, die and leave a process behind that has all open files and sockets of this one."""
     with entry(key):
         if current_job().crashes:
             return
@@ -114,7 +114,7 @@ async def fork_and_die(key: str, gate: str) -> None:
 
 @app.task
 async def fork_and_forget(key: str, gate: str) -> None:
-    """Leaves a process behind that has no parent any more, and ends when the gate is there."""
+    """Leave an orphaned process behind that ends when the gate exists."""
     with entry(key):
         child = os.fork()
         if child == 0:
@@ -151,7 +151,7 @@ def thread_note(key: str) -> None:
 
 @app.task(queue="threads")
 def thread_hold(key: str, gate: str) -> None:
-    """A thread that does not return, whatever is asked of it, until the gate is there."""
+    """Occupy a thread until the gate exists. Nothing else can end it."""
     with entry(key):
         while not Path(gate).exists():
             time.sleep(0.01)
@@ -186,6 +186,6 @@ async def other(key: str) -> None:
 
 @app.task
 def environment_of_a_program() -> list[str]:
-    """The names of the environment variables that a program sees which a handler starts."""
+    """Return the names of the environment variables that a program started by a handler sees."""
     say = [sys.executable, "-c", "import os; print(*os.environ, sep='\\n')"]
     return subprocess.run(say, capture_output=True, text=True, check=True).stdout.splitlines()

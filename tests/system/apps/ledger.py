@@ -1,4 +1,4 @@
-"""The ledger: handlers write one line when they start and one when they end, so that what ran is counted from outside."""
+"""The ledger: handlers write a line when they start and a line when they end, so that tests can count runs from outside."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millstream import current_job
 
 @contextmanager
 def entry(key: str) -> Iterator[None]:
-    """A ``start`` line, then an ``end`` line, or ``broken`` if the handler was stopped or raised."""
+    """Write a ``start`` line, then an ``end`` line, or ``broken`` if the handler was stopped or raised."""
     record("start", key)
     try:
         yield
@@ -24,7 +24,7 @@ def entry(key: str) -> Iterator[None]:
 
 
 def record(what: str, key: str) -> None:
-    """One line, in one write, so that lines of many processes never mix."""
+    """Write one line in one call, so that lines of several processes never mix."""
     job = current_job()
     line = json.dumps([what, key, job.id, os.getpid(), job.attempt, job.crashes, time.monotonic()])
     file = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -1,4 +1,4 @@
-"""Topics whose events all die: the dead letters of one group are handled, those of another go to a topic."""
+"""Topics whose events all die. Some groups handle their dead letters; one moves them to another topic."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import os
 from millstream import DeadEvent, Delivery, Millstream, Reject, RetryPolicy
 
 try:
-    from ledger import entry  # a worker, whose working directory is this folder
+    from ledger import entry  # in a worker, whose working directory is this folder
 except ImportError:
-    from tests.system.apps.ledger import entry  # the tests, which only publish
+    from tests.system.apps.ledger import entry  # in the tests, which only publish
 
 app = Millstream(retry=RetryPolicy(0), **json.loads(os.environ.get("JOBS_SETTINGS", "{}")))
 gates = app.topic("gates", str)
@@ -26,7 +26,7 @@ async def fails(gate: str) -> None:
 
 @gates.on_dead("fails")
 async def handle(letter: DeadEvent[str]) -> None:
-    """Handled once a file is there."""
+    """Return once the file named by the event exists."""
     with entry(f"letter-{letter.id}"):
         while not os.path.exists(letter.event):
             await asyncio.sleep(0.01)
@@ -39,7 +39,7 @@ async def tries(gate: str) -> None:
 
 @gates.on_dead("tries", retry=RetryPolicy(2, delay=3600))
 async def handle_later(letter: DeadEvent[str]) -> None:
-    """Fails until a file is there."""
+    """Fail until the file named by the event exists."""
     with entry(f"try-{letter.id}"):
         if not os.path.exists(letter.event):
             raise FileNotFoundError(letter.event)

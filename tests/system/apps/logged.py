@@ -1,4 +1,4 @@
-"""An app that configures logging itself, as its own programs do."""
+"""An app that configures logging itself."""
 
 from __future__ import annotations
 

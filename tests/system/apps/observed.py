@@ -1,4 +1,4 @@
-"""The app of ``jobs`` with an observer, which writes down what it is told."""
+"""The app of ``jobs`` with an error observer that records every problem."""
 
 from __future__ import annotations
 

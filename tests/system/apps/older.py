@@ -1,4 +1,4 @@
-"""The same app as ``jobs`` at another release: fewer tasks, other signatures, a smaller limit."""
+"""An older release of ``jobs``: fewer tasks, other signatures, a smaller size limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ app = Millstream(max_payload_bytes=1000, **json.loads(os.environ.get("JOBS_SETTI
 
 @app.task
 async def note(key: int) -> int:
-    """``key`` was text."""
+    """``key`` is a string in ``jobs``."""
     with entry(str(key)):
         return key
 

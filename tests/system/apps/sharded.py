@@ -1,4 +1,4 @@
-"""An ordered topic of two shards, with a group whose events may begin only once."""
+"""An ordered topic of two shards, with a group whose events run at most once."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from millstream import Millstream
 
 try:
-    from ledger import entry  # a worker, whose working directory is this folder
+    from ledger import entry  # in a worker, whose working directory is this folder
 except ImportError:
-    from tests.system.apps.ledger import entry  # the tests, which only publish
+    from tests.system.apps.ledger import entry  # in the tests, which only publish
 
 app = Millstream(**json.loads(os.environ.get("JOBS_SETTINGS", "{}")))
 gates = app.topic("gates", str, order_by=lambda gate: gate, shards=2)
@@ -20,7 +20,7 @@ gates = app.topic("gates", str, order_by=lambda gate: gate, shards=2)
 
 @gates.subscribe("once", max_crashes=0)
 async def once(gate: str) -> None:
-    """Runs until the gate, a file, is there."""
+    """Run until the gate (a file) exists."""
     with entry("once"):
         while not Path(gate).exists():
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""An app whose lifespan takes its time: SLOW says where, ``start`` or ``end``. It ends when it is told to, or never."""
+"""An app with a slow lifespan. SLOW says which part is slow: ``start`` or ``end``. Only cancellation ends the slow part."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 from millstream import Millstream
 
 try:
-    from ledger import entry  # a worker, whose working directory is this folder
+    from ledger import entry  # in a worker, whose working directory is this folder
 except ImportError:
-    from tests.system.apps.ledger import entry  # the tests, which only enqueue
+    from tests.system.apps.ledger import entry  # in the tests, which only enqueue
 
 
 async def take_time(where: str) -> None:
@@ -38,7 +38,7 @@ app = Millstream(lifespan=lifespan, **json.loads(os.environ.get("JOBS_SETTINGS",
 
 @app.task
 async def hold(key: str, gate: str) -> None:
-    """Runs until the gate, a file, is there."""
+    """Run until the gate (a file) exists."""
     with entry(key):
         while not Path(gate).exists():
             await asyncio.sleep(0.01)

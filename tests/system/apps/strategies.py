@@ -1,4 +1,4 @@
-"""Strategies of a user's own."""
+"""Custom scaling strategies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from millstream.worker.scaling import Metrics
 
 
 class Two:
-    """Two processes, whatever there is to do."""
+    """Always wants two processes."""
 
     def __call__(self, metrics: Metrics) -> int:
         assert metrics.maximum == 3

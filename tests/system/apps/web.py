@@ -1,4 +1,4 @@
-"""A plain WSGI site under ``gunicorn --preload``: enqueues while it is imported, then from every process that serves it."""
+"""A plain WSGI site for ``gunicorn --preload``. It enqueues while it is imported, then from every process that serves it."""
 
 from __future__ import annotations
 
