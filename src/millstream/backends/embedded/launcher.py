@@ -1,7 +1,7 @@
 """Start a watchdog, and with it the server, so that both outlive the process that started them.
 
-The watchdog starts the server, because it is a new process with one thread. In our process, a fork in another thread could keep
-a copy of server.lock, and the server would appear to run as long as that child process lives.
+The watchdog starts the server, because the watchdog is a new process with one thread. In our process, a fork in another thread
+could keep a copy of server.lock, and the server would appear to run as long as that child process lives.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class MemoryLetters(MemoryQueue):
             self.totals["dead"] += 1
 
     def _append(self, job: Job) -> None:
-        """Make a letter that is due ready again. It keeps its entry."""
+        """Make a due letter ready again. It keeps its entry."""
         job.location = Location.RELEASED
         self._released[job.ref] = job
 

@@ -31,7 +31,7 @@ NO_POSITION: Number = (0, 0)
 
 
 class Moment(NamedTuple):
-    """One reading of the clocks, taken once per verb."""
+    """One reading of the clocks, taken once per call."""
 
     ms: int
     """Queue time, used for due times, leases and expiry. Tests may set it."""

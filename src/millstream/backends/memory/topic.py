@@ -132,7 +132,7 @@ class MemoryTopic:
         self._log.append(replace(event, number=self._last))
 
     def publish_due(self, now_ms: int) -> None:
-        """Append delayed events that are due to the log."""
+        """Append to the log all delayed events that are due."""
         if self.next_due(now_ms) != 0:
             return
         while self.next_due(now_ms) == 0:

@@ -18,13 +18,13 @@ PINGS = 100
 
 SLOW_SECONDS = 0.02
 VERY_SLOW_SECONDS = 0.5
-"""99th percentile of a round trip from which there is a warning, and from which leases may lapse."""
+"""Limits for the 99th percentile of a round trip. The first is worth a warning; at the second, leases may lapse."""
 
 CLOCK_SECONDS = 1.0
-"""Difference between the clocks from which there is a warning."""
+"""A larger difference between the clocks is worth a warning."""
 
 FULL, VERY_FULL = 0.8, 0.95
-"""Fraction of memory or connections in use from which there is a warning, and from which it is bad."""
+"""Limits for the fraction of memory or connections in use. The first is a warning, the second is bad."""
 
 Run = Callable[..., Awaitable[Any]]
 

@@ -38,7 +38,7 @@ IN_LOG = b"L"
 """The first byte of a ref whose entry is in a topic's log, not in a group's own stream."""
 
 KEYED = b"/"
-"""Separates the entry id from the ordering key in the ref of a message with a key."""
+"""Separates the parts of the ref of a message with an ordering key: entry id, position and key."""
 
 
 def cancellations(reply: bytes) -> list[Cancellation]:

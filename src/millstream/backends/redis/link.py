@@ -137,7 +137,7 @@ class Wire(asyncio.Protocol):
         """Check the deadlines. One timer serves all calls.
 
         The connection is lost if the first deadline has passed and no data came for as long as that call's timeout. While the
-        server answers, later calls only wait for their turn: thousands may be in flight.
+        server answers, later calls just wait in line: thousands may be in flight.
         """
         self._timer, now = None, self._loop.time()
         if not self._waiting:

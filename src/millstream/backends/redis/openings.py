@@ -70,7 +70,8 @@ class Openings:
         """By prefix and group, for prefixes opened before: the topics that match."""
 
     async def declare(self, queue: Address) -> list[Made]:
-        """Create a queue or group if it does not exist. Return a group that is new or had lost its position, in a list."""
+        """Create a queue or group if it does not exist. If it is a group that is new or had lost its position, return it in a
+        list."""
         if queue.is_queue:
             await self._run("declare", None, "queues", queue)
             self._declared.add(queue)

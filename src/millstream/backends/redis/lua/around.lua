@@ -4,8 +4,8 @@
 -- KEYS: leases meta
 -- USES: streams
 -- OF A GROUP: groups log_group log_stream
--- ARGV: clock, group, consumer, lost_letter ('' for an address of dead letters), id_ttl_ms, dead_max_count, dead_oldest_ms
---   (age)
+-- ARGV: clock, group, consumer, lost_letter ('' for an address of dead letters), id_ttl_ms, dead_max_count,
+--   dead_oldest_ms (age)
 -- Returns {1 if the next call should follow immediately, else 0; number of repairs}.
 local consumer, lost_letter, id_ttl_ms = ARGV[3], ARGV[4], tonumber(ARGV[5])
 local dead_max_count, dead_oldest_ms = tonumber(ARGV[6]), ARGV[7]

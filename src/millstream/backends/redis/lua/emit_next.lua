@@ -3,8 +3,7 @@
 -- KEYS: log_due log_meta log_stats sender
 -- USES: groups log shards most_blocked
 -- ARGV: clock, sender, id_ttl_ms, max_length (-1: no limit), mark before (the serial before the first), mark after (the last
---   serial),
---   shards, number of events with a key (0 or all), then the bodies, and with keys: the keys
+--   serial), shards, number of events with a key (0 or all), then the bodies, and with keys: the keys
 -- Returns 1 if all events were created, 0 if `emit` is needed, -1 if the number of shards differs.
 local bound, mark, keyed = tonumber(ARGV[4]), SENDER .. ARGV[2], tonumber(ARGV[8])
 local added = keyed > 0 and keyed or #ARGV - 8

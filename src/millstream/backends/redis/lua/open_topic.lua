@@ -2,8 +2,7 @@
 -- KEYS: log_meta
 -- USES: groups group_positions order notes readers followed
 -- ARGV: clock, the life of the topic that the caller knows ('': none), number of arguments of the first request, the first
---   request, the
---   second request. The second one applies if the topic has another life, because the server was flushed.
+--   request, the second request. The second one applies if the topic has another life, because the server was flushed.
 --   A request: keep_ms, keep_count (0: no retention, '=': unchanged), followed (0|1), then two for each group: name, start
 --   ('$': the end of the log, or the entry after which the group starts)
 -- Returns the life of the topic, then four for each group that was created or had lost its position: name, whether it is new

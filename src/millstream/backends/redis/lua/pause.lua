@@ -2,6 +2,7 @@
 -- KEYS: meta
 -- USES: wake
 -- ARGV: clock, paused (0|1)
+-- Returns 1.
 if ARGV[2] == '1' then
   redis.call('HSET', META, 'paused', '1')
 else

@@ -4,12 +4,11 @@
 -- KEYS: stream index stats sender
 -- USES: wake shards
 -- ARGV: clock, sender, id_ttl_ms, mark before (the serial before the first), mark after (the last serial), shards, number of
---   jobs with
---   a key (0 or all), then the bodies, and with keys: the keys, then the tasks
+--   jobs with a key (0 or all), then the bodies, and with keys: the keys, then the tasks
 -- Returns 1 if all jobs were created, 0 if the serials do not follow, -1 if the number of shards differs.
 local sender, mark, keyed = ARGV[2], SENDER .. ARGV[2], tonumber(ARGV[7])
 if not one_of(ARGV[6]) then return -1 end
-local was = redis.call('SET', mark, ARGV[5], 'PX', ARGV[3], 'GET')  -- one call instead of two, since it almost always follows
+local was = redis.call('SET', mark, ARGV[5], 'PX', ARGV[3], 'GET')  -- one call instead of two: they almost always follow
 if (was or '0') ~= ARGV[4] then
   local follows = was and string.sub(was, 1, #ARGV[4] + 1) == ARGV[4] .. ':'
   if follows then was = ARGV[5] .. string.sub(was, #ARGV[4] + 1) end  -- keep the sender's gaps

@@ -1,7 +1,8 @@
 -- Register a worker for ttl_ms. Also removes a few workers whose registration has expired, so that the list stays short even
 -- if nobody reads it.
 -- KEYS: workers worker
--- ARGV: clock, id, info, ttl_ms
+-- ARGV: clock, id, registration, ttl_ms
+-- Returns 1.
 for _, id in ipairs(redis.call('SRANDMEMBER', WORKERS, 8)) do
   if redis.call('EXISTS', WORKER .. id) == 0 then redis.call('SREM', WORKERS, id) end
 end

@@ -9,7 +9,7 @@ if not redis.call('ZSCORE', LEASES, consumer) then return -1 end
 local n = 0
 for i = 5, #ARGV do
   local stream, entry = stream_of(ARGV[i])
-  local pending = redis.pcall('XPENDING', stream.key, stream.group, entry, entry, 1, consumer)[1]  -- nil if the consumer group is gone
+  local pending = redis.pcall('XPENDING', stream.key, stream.group, entry, entry, 1, consumer)[1]  -- nil if the group is gone
   if pending then
     hand_back(stream, released, { pending })
     n = n + 1

@@ -10,7 +10,7 @@ local was = group_positions()[ARGV[2]]
 if move_group('SETID', ARGV[2], ARGV[3]).err then move_group('CREATE', ARGV[2], ARGV[3]) end  -- the group had lost its position
 local at = group_positions()[ARGV[2]]
 note(ARGV[2], at)
-if was and not before(was, at) then  -- see lib/ahead.lua; this move also repeats what was delivered since an earlier one
+if was and not before(was, at) then  -- see lib/ahead.lua; messages delivered since an earlier move are delivered again
   local last = redis.call('HGET', META, 'rewound')
   redis.call('HSET', META, 'rewound', last and before(was, last) and last or was)
   redis.call('UNLINK', AHEAD)

@@ -2,8 +2,7 @@
 -- KEYS: stream leases index stats ending
 -- USES: tell
 -- OF A GROUP: log_group
--- ARGV: clock, group, consumer, id_ttl_ms, dead_max_count, dead_oldest_ms (age), numbers: plain, kept, kept_ttl_ms, logged,
---   keyed; then
+-- ARGV: clock, group, consumer, id_ttl_ms, dead_max_count, dead_oldest_ms (age), plain, kept, kept_ttl_ms, logged, keyed, then
 --   plain + kept refs, plain + kept ids, kept endings: done jobs, without (plain) and with (kept) an ending to store
 --   logged entries: done events in the log
 --   keyed refs, keyed ids: done messages with a key, without an ending to store

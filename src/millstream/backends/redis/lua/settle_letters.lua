@@ -3,8 +3,7 @@
 -- KEYS: stream leases index stats stopped_letters due handling
 -- USES: clock wake members handling
 -- ARGV: clock, group, consumer, number of handled letters, then their refs, then their ids, then three for each other letter:
---   ref, ms
---   until the next attempt ('': there is none), note ('': none)
+--   ref, ms until the next attempt ('': there is none), note ('': none)
 -- Returns the number of deliveries that this call settled, or -1 if the consumer has no lease.
 local group, consumer, handled = ARGV[2], ARGV[3], tonumber(ARGV[4])
 if not redis.call('ZSCORE', LEASES, consumer) then return -1 end

@@ -1,6 +1,7 @@
 -- Stop waiting for a job's ending: remove the caller's channel.
 -- KEYS: waiters
 -- ARGV: clock, id, channel
+-- Returns 0 if nobody waits for the job, else 1.
 local channels = redis.call('HGET', WAITERS, ARGV[2])
 if not channels then return 0 end
 local rest = {}

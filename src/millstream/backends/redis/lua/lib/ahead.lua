@@ -1,6 +1,6 @@
 -- KEYS: ahead meta
--- A seek back. Messages that waited at that moment (retries, blocked and released messages) are delivered only once. Some of
--- them are delivered before the group reaches their positions in the log. `ahead` holds these positions, and the log skips
+-- Catching up after a seek back. Messages that waited at that moment (retries, blocked and released) are delivered once. Some
+-- of them are delivered before the group reaches their positions in the log. `ahead` holds these positions, and the log skips
 -- them. `rewound`, in `meta`, is the last entry that the group had read before the seek. Nothing after it is delivered again.
 local reached, rewound
 

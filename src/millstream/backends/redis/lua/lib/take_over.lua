@@ -59,7 +59,7 @@ local function take_over(name, stream)
   return #redis.call('XPENDING', stream.key, stream.group, '-', '+', 1, name) == 0
 end
 
--- Takes over from all lapsed consumers, the pseudo-consumers first. True: there may be more than one claim may take over.
+-- Takes over from all lapsed consumers, the pseudo-consumers first. True: there is more to take over than one claim may.
 local function take_over_lapsed()
   local lapsed = redis.call('SCARD', LAPSED)
   if lapsed == 0 then return false end
