@@ -21,17 +21,17 @@ ROWS = (
         "argument that cannot be encoded, wrong types, unknown option",
         "`TypeError` (arguments) or `UsageError` (options) at enqueue, naming it; nothing written (in bulk calls: per item)",
         (
-            "test_arguments_that_do_not_fit_are_a_type_error_and_nothing_is_written",
-            "test_a_value_without_wire_form_is_refused_naming_the_argument",
-            "test_an_unknown_option_is_named_with_the_nearest_one",
-            "test_the_bad_ones_are_named_and_the_rest_is_sent",
+            "test_arguments_of_the_wrong_type_raise_type_error_and_nothing_is_written",
+            "test_a_value_that_cannot_be_encoded_is_refused_and_the_argument_is_named",
+            "test_an_unknown_option_is_refused_and_the_closest_name_is_suggested",
+            "test_invalid_calls_are_named_and_the_others_are_sent",
         ),
     ),
     Row(
         "payload over `max_payload_bytes`",
         '`PayloadTooLarge` at enqueue; on receive: dead("oversize"), handler not called',
         (
-            "test_a_payload_of_exactly_the_limit_passes_and_one_byte_more_does_not",
+            "test_a_payload_of_exactly_the_limit_is_accepted_and_one_byte_more_is_refused",
             "test_a_job_whose_arguments_exceed_the_workers_limit_is_oversize",
         ),
     ),
@@ -40,7 +40,7 @@ ROWS = (
         'dead("malformed") with the raw bytes kept; the batch goes on',
         (
             "test_an_entry_that_is_not_a_message_is_malformed_and_its_bytes_are_kept",
-            "test_bytes_that_provoke_any_error_are_malformed_and_what_was_claimed_with_them_runs",
+            "test_an_entry_that_raises_any_decoding_error_is_malformed_and_the_other_jobs_run",
             "test_an_entry_that_was_trimmed_after_its_claim_becomes_a_dead_letter",
         ),
     ),
@@ -62,7 +62,7 @@ ROWS = (
         'dead("invalid_result"), no retry: the work was done',
         (
             "test_a_job_whose_result_cannot_be_encoded_is_invalid_and_is_not_retried",
-            "test_a_result_over_max_payload_bytes_is_dead_as_invalid_result",
+            "test_a_job_whose_result_exceeds_max_payload_bytes_is_dead_as_invalid_result",
         ),
     ),
     Row(
@@ -106,9 +106,9 @@ ROWS = (
         "`BrokerUnavailable` within its timeout, carrying the job's id: its fate is unknown, enqueueing the same id again is "
         "safe",
         (
-            "test_out_of_patience_each_is_told_its_own_id",
-            "test_a_job_of_unknown_fate_may_be_enqueued_again_under_its_id",
-            "test_when_the_server_stays_away_the_rest_is_refused_without_waiting_for_each",
+            "test_when_patience_runs_out_each_waiter_receives_its_own_ids",
+            "test_a_job_that_may_have_been_accepted_can_be_enqueued_again_with_its_id",
+            "test_when_the_server_stays_unreachable_the_remaining_jobs_fail_without_waiting_for_each",
         ),
         ("go_away", "stall", "demote", "fill_disk", "half_open"),
     ),
@@ -125,7 +125,7 @@ ROWS = (
         "writes work again",
         (
             "test_outcomes_are_kept_while_the_server_refuses_writes",
-            "test_outcomes_that_the_server_refuses_for_a_while_are_kept_and_nothing_runs_twice",
+            "test_outcomes_refused_by_the_server_for_a_while_are_kept_and_nothing_runs_twice",
         ),
         ("demote", "fill_disk"),
     ),
@@ -133,7 +133,7 @@ ROWS = (
         "handler blocks the loop",
         "warned with the task name and a stack; the lease is kept",
         (
-            "test_a_blocked_loop_is_reported_with_the_task_and_its_stack",
+            "test_a_blocked_event_loop_is_reported_with_the_task_and_its_stack",
             "test_a_long_handler_runs_once_while_a_second_worker_checks_leases",
             "test_a_process_blocked_beyond_every_job_timeout_is_killed_and_its_job_redelivered",
         ),
@@ -150,13 +150,13 @@ ROWS = (
     Row(
         "clock skew between machines",
         "server time decides",
-        ("test_after_a_gap_in_the_servers_time_no_lease_lapses_before_it_could_be_renewed",),
+        ("test_after_a_jump_of_the_server_clock_no_lease_lapses_before_it_could_be_renewed",),
         ("wrong_clocks",),
     ),
     Row(
         "app or worker dropped without closing",
         "`ResourceWarning`",
-        ("test_an_app_that_was_entered_and_dropped_warns", "test_a_worker_that_was_entered_and_dropped_warns_and_is_stopped"),
+        ("test_an_app_that_was_entered_and_dropped_warns", "test_a_worker_that_was_entered_and_dropped_warns_and_stops"),
     ),
     Row(
         "processes killed or stopped",
@@ -222,7 +222,7 @@ ROWS = (
             "test_events_of_a_key_are_done_in_publish_order_and_no_event_is_lost",
             "test_jobs_of_a_key_are_done_in_enqueue_order_and_no_job_is_lost",
             "test_live_workers_share_shards_evenly_and_a_shard_never_has_two_owners",
-            "test_who_stops_is_not_a_member_again_however_long_that_takes",
+            "test_a_stopping_worker_does_not_rejoin_however_long_it_takes",
         ),
         ("order", "ordered_tasks", "ownership", "storm"),
     ),

@@ -1,4 +1,4 @@
-"""The backends in which apps and clients are tested."""
+"""The backends on which apps and clients are tested."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.stage import place
 
 @pytest.fixture(scope="session")
 def embedded_url() -> Iterator[str]:
-    """An embedded server of this session's own."""
+    """An embedded server for this test session."""
     with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
         yield f"embedded://{folder}"
         stop_server(folder)
@@ -21,7 +21,7 @@ def embedded_url() -> Iterator[str]:
 
 @pytest.fixture(params=["memory", "embedded"])
 def every_backend(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The test runs in the memory backend, and on a real server."""
+    """Run the test on the memory backend and on a real server."""
     if request.param == "embedded":
         place.url = request.getfixturevalue("embedded_url")
     yield

@@ -1,4 +1,4 @@
-"""Where settings come from, and that no message about a URL tells its password."""
+"""Where settings come from. No message about a URL contains its password."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECRET = "hunter2"
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty project that is the working directory, and an environment that says nothing."""
+    """An empty project as the working directory, without the environment variables of Millstream."""
     for name in ("MILLSTREAM_URL", "MILLSTREAM_REQUIRE_URL"):
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "shop"
@@ -54,7 +54,7 @@ def test_the_root_is_found_from_the_working_directory(project: Path, monkeypatch
     assert project_root() == project
 
 
-def test_without_a_marker_the_root_is_where_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_marker_the_root_is_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.config.ROOT_MARKERS", ("no-such-marker",))
     assert project_root(tmp_path) == tmp_path
 
@@ -62,13 +62,13 @@ def test_without_a_marker_the_root_is_where_one_is(tmp_path: Path, monkeypatch: 
 # --- [tool.millstream] --------------------------------------------------------------------------------------------
 
 
-def test_a_project_that_says_nothing_gives_empty_settings(project: Path) -> None:
+def test_a_project_without_a_section_has_empty_settings(project: Path) -> None:
     assert tool_settings() == ToolSettings()
     (project / "pyproject.toml").write_text("[project]\nname = 'shop'\n")
     assert tool_settings() == ToolSettings()
 
 
-def test_the_three_keys_are_read(project: Path) -> None:
+def test_all_three_keys_of_the_project_file_are_read(project: Path) -> None:
     write_tool(project, 'app = "shop.jobs:app"\nurl = "redis://db/1"\nnamespace = "shop"')
     assert tool_settings() == ToolSettings(app="shop.jobs:app", url="redis://db/1", namespace="shop")
 
@@ -82,7 +82,7 @@ def test_the_three_keys_are_read(project: Path) -> None:
         ('app = ["a:b"]', "app"),
     ],
 )
-def test_a_wrong_key_or_type_names_the_file_and_the_key(project: Path, lines: str, named: str) -> None:
+def test_an_unknown_key_or_wrong_type_names_the_file_and_the_key(project: Path, lines: str, named: str) -> None:
     write_tool(project, lines)
     with pytest.raises(UsageError) as error:
         tool_settings()
@@ -91,13 +91,13 @@ def test_a_wrong_key_or_type_names_the_file_and_the_key(project: Path, lines: st
 
 
 @pytest.mark.parametrize("content", [b"[tool.millstream\n", b"\xff\xfe", b"[tool]\nmillstream = 3\n"])
-def test_a_file_that_makes_no_sense_is_named(project: Path, content: bytes) -> None:
+def test_an_unparsable_file_is_named(project: Path, content: bytes) -> None:
     (project / "pyproject.toml").write_bytes(content)
     with pytest.raises(UsageError, match=r"pyproject\.toml"):
         tool_settings()
 
 
-def test_a_wrong_url_in_the_file_is_not_quoted(project: Path) -> None:
+def test_an_invalid_url_in_the_file_is_not_quoted(project: Path) -> None:
     write_tool(project, f'url = ["redis://:{SECRET}@db"]')
     with pytest.raises(UsageError) as error:
         tool_settings()
@@ -124,12 +124,12 @@ def test_an_empty_variable_counts_as_unset(project: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("url", ["", "  ", 6379, b"redis://"])
-def test_an_argument_that_is_no_text_is_refused(project: Path, url: object) -> None:
+def test_a_url_argument_that_is_not_text_is_refused(project: Path, url: object) -> None:
     with pytest.raises(UsageError, match="url must be a URL or None"):
         discover_url(url)  # type: ignore[arg-type]
 
 
-def test_a_url_can_be_required(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_require_url_refuses_the_embedded_default(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLSTREAM_REQUIRE_URL", "1")
     with pytest.raises(UsageError, match="MILLSTREAM_REQUIRE_URL"):
         discover_url(None)
@@ -138,7 +138,7 @@ def test_a_url_can_be_required(project: Path, monkeypatch: pytest.MonkeyPatch) -
     assert discover_url(None) == "redis://file"
 
 
-def test_requiring_can_be_switched_off_but_not_misspelt(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_require_url_can_be_disabled_but_refuses_other_values(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLSTREAM_REQUIRE_URL", "0")
     assert discover_url(None) == "embedded://"
     monkeypatch.setenv("MILLSTREAM_REQUIRE_URL", "ja")
@@ -146,7 +146,7 @@ def test_requiring_can_be_switched_off_but_not_misspelt(project: Path, monkeypat
         discover_url(None)
 
 
-# --- taking URLs apart --------------------------------------------------------------------------------------------
+# --- parsing URLs -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -158,12 +158,12 @@ def test_requiring_can_be_switched_off_but_not_misspelt(project: Path, monkeypat
         ("EMBEDDED://a%20b%3F", "a b?"),
     ],
 )
-def test_embedded_has_a_folder(text: str, path: str) -> None:
+def test_an_embedded_url_has_a_folder(text: str, path: str) -> None:
     url = parse_url(text)
     assert (url.scheme, url.path) == ("embedded", path)
 
 
-def test_memory_has_a_name() -> None:
+def test_a_memory_url_has_a_name() -> None:
     assert parse_url("memory://").name == ""
     assert parse_url("memory://Shop").name == "Shop"
 
@@ -177,24 +177,24 @@ def test_memory_has_a_name() -> None:
         ("redis://[::1]:7000", ("redis", "::1", 7000, 0)),
     ],
 )
-def test_a_server_has_host_port_and_database(text: str, parts: tuple[str, str, int, int]) -> None:
+def test_a_server_url_has_host_port_and_database(text: str, parts: tuple[str, str, int, int]) -> None:
     url = parse_url(text)
     assert (url.scheme, url.host, url.port, url.db) == parts
     assert url.text == text
 
 
-def test_a_login_is_unquoted() -> None:
+def test_user_and_password_are_percent_decoded() -> None:
     url = parse_url("redis://me:p%40ss%2Fword@db")
     assert (url.username, url.password) == ("me", "p@ss/word")
 
 
-def test_unix_has_a_path_and_a_database() -> None:
+def test_a_unix_url_has_a_path_and_a_database() -> None:
     url = parse_url(f"unix:///run/a%20b.sock?db=4&password={SECRET}")
     assert (url.scheme, url.path, url.db, url.password) == ("unix", "/run/a b.sock", 4, SECRET)
 
 
 @pytest.mark.parametrize("scheme", ["redis+sentinel", "redis+cluster", "http", "valkey"])
-def test_an_unsupported_scheme_is_named_with_what_is_supported(scheme: str) -> None:
+def test_an_unsupported_scheme_is_refused_and_the_supported_ones_are_listed(scheme: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_url(f"{scheme}://:{SECRET}@h1,h2/master")
     message = str(error.value)
@@ -203,7 +203,7 @@ def test_an_unsupported_scheme_is_named_with_what_is_supported(scheme: str) -> N
     assert SECRET not in message
 
 
-def test_host_and_port_without_a_scheme_get_a_hint() -> None:
+def test_a_host_and_port_without_a_scheme_get_a_suggestion() -> None:
     with pytest.raises(UsageError, match="did you mean redis://localhost:6379"):
         parse_url("localhost:6379")
 
@@ -231,7 +231,7 @@ def test_host_and_port_without_a_scheme_get_a_hint() -> None:
         f"embedded://%00{SECRET}",
     ],
 )
-def test_a_url_that_makes_no_sense_is_refused_without_quoting_it(text: str) -> None:
+def test_an_invalid_url_is_refused_without_quoting_it(text: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_url(text)
     assert SECRET not in str(error.value)
@@ -250,13 +250,13 @@ def test_a_url_that_makes_no_sense_is_refused_without_quoting_it(text: str) -> N
         ("memory://shop", "memory://shop"),
     ],
 )
-def test_what_logs_may_show_holds_no_password(text: str, safe: str) -> None:
+def test_the_loggable_form_of_a_url_contains_no_password(text: str, safe: str) -> None:
     url = parse_url(text)
     assert url.safe == safe
     assert SECRET not in repr(url) + str(url)
 
 
-def test_in_kubernetes_an_embedded_server_must_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_kubernetes_an_embedded_server_must_be_requested_explicitly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pyproject.toml").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MILLSTREAM_URL", raising=False)
@@ -268,7 +268,7 @@ def test_in_kubernetes_an_embedded_server_must_be_asked_for(tmp_path: Path, monk
     assert discover_url(None) == "redis://db/1"
 
 
-def test_a_namespace_comes_from_the_code_then_the_environment_then_the_project(
+def test_the_namespace_comes_from_the_code_then_the_environment_then_the_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.millstream]\nnamespace = "shop"\n')
@@ -283,7 +283,7 @@ def test_a_namespace_comes_from_the_code_then_the_environment_then_the_project(
     assert discover_namespace(None) == "millstream"
 
 
-def test_an_app_comes_from_the_command_then_the_environment_then_the_project(
+def test_the_app_comes_from_the_command_then_the_environment_then_the_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.millstream]\napp = "shop:app"\n')
@@ -318,12 +318,12 @@ def test_options_of_a_url_are_checked(url: str, said: str) -> None:
         parse_url(url)
 
 
-def test_an_option_that_may_be_a_part_of_a_password_is_not_quoted() -> None:
+def test_an_option_that_may_be_part_of_a_password_is_not_quoted() -> None:
     with pytest.raises(UsageError) as caught:
         parse_url("redis://user:pa?S3cret@db/0")
     assert "S3cret" not in str(caught.value)
 
 
-def test_options_that_are_known_pass() -> None:
+def test_known_options_of_a_url_are_accepted() -> None:
     url = parse_url("rediss://db?db=3&client_name=me&ssl_cert_reqs=none&ssl_check_hostname=false&ssl_ca_certs=/etc/ca.pem")
     assert (url.scheme, url.db) == ("rediss", 3)

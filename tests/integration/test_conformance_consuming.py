@@ -1,4 +1,4 @@
-"""What an event bus is expected to do with an event that it hands out: the rows of docs/conformance.md that are about that."""
+"""What an event bus is expected to do with delivered events: the rows about consuming in docs/conformance.md."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SOON = RetryPolicy(2, delay=0.001, jitter=False)
 
 
 async def emit_raw(app: Millstream, topic: str, *bodies: bytes) -> None:
-    """Events that no codec of ours has seen."""
+    """Publish bodies that no codec of ours has encoded."""
     broker = await app.broker()
     await broker.emit(topic, [Post(f"raw-{n}", body) for n, body in enumerate(bodies)])
 
@@ -39,7 +39,7 @@ def body_of(topic: str, args: Any) -> bytes:
 
 
 @looped
-async def test_a_handler_belongs_to_its_topic_and_group_and_may_serve_several() -> None:
+async def test_a_handler_belongs_to_a_topic_and_group_and_may_serve_several() -> None:
     app = new_app()
     first, second = app.topic("first", int), app.topic("second", int)
     seen: list[tuple[str, str, int]] = []
@@ -48,7 +48,7 @@ async def test_a_handler_belongs_to_its_topic_and_group_and_may_serve_several() 
         seen.append((delivery.topic, delivery.group, number))
 
     for topic, group in ((first, "a"), (first, "b"), (second, "a")):
-        assert topic.subscribe(group)(note) is note, "it stays the function that it was"
+        assert topic.subscribe(group)(note) is note, "subscribe returns the function unchanged"
     async with app:
         await first.publish(1)
         await second.publish(2)
@@ -58,7 +58,7 @@ async def test_a_handler_belongs_to_its_topic_and_group_and_may_serve_several() 
 
 
 class Keeping:
-    """Handlers that are no functions."""
+    """Handlers that are not functions."""
 
     def __init__(self) -> None:
         self.kept: list[str] = []
@@ -98,7 +98,7 @@ async def test_a_handler_may_be_any_callable() -> None:
 
 
 @pytest.mark.parametrize("batch", [None, Batch(1)])
-def test_a_plain_function_that_returns_a_coroutine_has_failed_and_loses_nothing(batch: Any) -> None:
+def test_a_plain_function_that_returns_a_coroutine_fails_and_its_event_is_kept(batch: Any) -> None:
     async def main() -> None:
         app = new_app(retry=0)
         topic = app.topic("numbers", int)
@@ -121,7 +121,7 @@ def test_a_plain_function_that_returns_a_coroutine_has_failed_and_loses_nothing(
 
 
 @looped
-async def test_what_the_lifespan_yielded_is_with_every_delivery() -> None:
+async def test_every_delivery_has_the_state_of_the_lifespan() -> None:
     seen: list[Any] = []
 
     @asynccontextmanager
@@ -157,7 +157,7 @@ async def test_every_group_of_every_topic_exists_once_its_app_is_connected() -> 
 
 
 class Settled:
-    """Listens to what a worker settles."""
+    """Records the outcomes that a worker settles."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -181,7 +181,7 @@ class Settled:
 
 
 @looped
-async def test_each_group_climbs_a_ladder_of_its_own_and_its_last_rung_repeats() -> None:
+async def test_each_group_has_its_own_retry_delays_and_the_last_delay_repeats() -> None:
     app = new_app()
     topic = app.topic("numbers", int)
 
@@ -202,7 +202,7 @@ async def test_each_group_climbs_a_ladder_of_its_own_and_its_last_rung_repeats()
 
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
-def test_n_retries_are_one_plus_n_attempts_and_then_it_is_dead(retries: int) -> None:
+def test_n_retries_make_n_plus_one_attempts_and_then_the_event_is_dead(retries: int) -> None:
     async def main() -> None:
         app = new_app(retry=SOON)
         topic = app.topic("numbers", int)
@@ -226,7 +226,7 @@ def test_n_retries_are_one_plus_n_attempts_and_then_it_is_dead(retries: int) -> 
 
 
 @looped
-async def test_a_retry_that_was_asked_for_past_the_last_attempt_is_dead() -> None:
+async def test_an_explicit_retry_after_the_last_attempt_makes_the_event_dead() -> None:
     app = new_app(retry=SOON)
     topic = app.topic("numbers", int)
     attempts: list[int] = []
@@ -246,7 +246,7 @@ async def test_a_retry_that_was_asked_for_past_the_last_attempt_is_dead() -> Non
 
 
 @looped
-async def test_an_event_may_be_put_off_more_often_than_it_may_fail() -> None:
+async def test_an_event_may_be_snoozed_more_often_than_it_may_fail() -> None:
     app = new_app(retry=0)
     topic = app.topic("numbers", int)
     attempts: list[int] = []
@@ -266,7 +266,7 @@ async def test_an_event_may_be_put_off_more_often_than_it_may_fail() -> None:
 
 
 @looped
-async def test_a_rejected_event_is_dead_at_once_with_its_reason() -> None:
+async def test_a_rejected_event_is_dead_immediately_with_its_reason() -> None:
     app = new_app(retry=5)
     topic = app.topic("numbers", int)
     runs: list[int] = []
@@ -283,11 +283,11 @@ async def test_a_rejected_event_is_dead_at_once_with_its_reason() -> None:
         (dead,) = await topic.group("g").dead.list()
     assert runs == [1]
     assert (dead.reason, dead.error, dead.queue, dead.attempts) == ("rejected", "not mine", "numbers/g", 1)
-    assert dead.entry, "which entry it was"
+    assert dead.entry, "the dead letter names its entry"
 
 
 @looped
-async def test_headers_of_any_name_are_the_publishers_own_and_come_back_from_every_end() -> None:
+async def test_headers_of_any_name_are_delivered_unchanged_through_retries_and_replays() -> None:
     headers = {
         "x-retry-count": "7",
         "X-Death-Reason": "none",
@@ -317,7 +317,7 @@ async def test_headers_of_any_name_are_the_publishers_own_and_come_back_from_eve
 
 
 @looped
-async def test_a_delivery_says_until_when_it_is_worth_handling() -> None:
+async def test_a_delivery_has_the_expiry_of_its_event() -> None:
     app = new_app()
     topic = app.topic("numbers", int)
     seen: list[datetime | None] = []
@@ -339,7 +339,7 @@ async def test_a_delivery_says_until_when_it_is_worth_handling() -> None:
 
 
 @looped
-async def test_an_event_past_its_timeout_spends_an_attempt_and_is_dead_at_last() -> None:
+async def test_an_event_past_its_timeout_uses_an_attempt_and_is_finally_dead() -> None:
     app = new_app(retry=RetryPolicy(1, delay=0.001, jitter=False))
     topic = app.topic("numbers", int)
     attempts: list[int] = []
@@ -359,7 +359,7 @@ async def test_an_event_past_its_timeout_spends_an_attempt_and_is_dead_at_last()
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack"])
-def test_an_end_that_was_said_wins_over_a_timeout(verb: str) -> None:
+def test_an_explicit_outcome_takes_precedence_over_a_timeout(verb: str) -> None:
     async def main() -> None:
         app = new_app(retry=SOON)
         topic = app.topic("numbers", int)
@@ -381,7 +381,7 @@ def test_an_end_that_was_said_wins_over_a_timeout(verb: str) -> None:
     looped(main)()
 
 
-def test_a_groups_options_are_its_own_else_its_apps_else_the_defaults() -> None:
+def test_a_groups_options_override_those_of_the_app_which_override_the_defaults() -> None:
     plain, set_up = new_app(), new_app(timeout=7, retry=4, max_crashes=2, max_payload_bytes=99)
     for app, expected in ((plain, (1800.0, 8, 3, 1 << 20)), (set_up, (7.0, 4, 2, 99))):
         topic = app.topic("numbers", int)
@@ -399,20 +399,20 @@ def test_a_groups_options_are_its_own_else_its_apps_else_the_defaults() -> None:
     "option",
     [{"timeout": 0}, {"concurrency": 0}, {"retry": -1}, {"max_crashes": -1}, {"max_payload_bytes": 0}, {"batch": 5}],
 )
-def test_an_option_that_makes_no_sense_is_refused_by_its_name(option: dict[str, Any]) -> None:
+def test_an_invalid_option_is_refused_by_name(option: dict[str, Any]) -> None:
     topic: Topic[Any] = new_app().topic("numbers", int)
     with pytest.raises(UsageError, match=next(iter(option))):
         topic.subscribe("g", **option)(lambda _: None)
     assert topic.subscriptions == {}
 
 
-# -- what cannot be handled ------------------------------------------------------------------------------------------------
+# -- events that cannot be handled -----------------------------------------------------------------------------------------
 
 HOW = [("on_success", None), ("on_receive", None), ("on_success", Batch(10, wait=0.01)), ("on_receive", Batch(10, wait=0.01))]
 
 
 @pytest.mark.parametrize(("ack", "batch"), HOW)
-def test_what_cannot_be_read_is_dead_one_by_one_with_its_bytes_and_the_rest_goes_on(ack: Any, batch: Any) -> None:
+def test_undecodable_events_become_dead_letters_with_their_bytes_and_the_others_are_handled(ack: Any, batch: Any) -> None:
     async def main() -> None:
         app = new_app()
         topic: Topic[Any] = app.topic("numbers", int)
@@ -442,7 +442,7 @@ def test_what_cannot_be_read_is_dead_one_by_one_with_its_bytes_and_the_rest_goes
 
 
 @pytest.mark.parametrize("ack", ["on_success", "on_receive"])
-def test_an_event_larger_than_a_group_takes_is_dead_there_alone(ack: Any) -> None:
+def test_an_event_over_the_size_limit_of_a_group_is_dead_only_in_that_group(ack: Any) -> None:
     async def main() -> None:
         app = new_app()
         topic = app.topic("texts", str)
@@ -471,11 +471,11 @@ def test_an_event_larger_than_a_group_takes_is_dead_there_alone(ack: Any) -> Non
     looped(main)()
 
 
-# -- how many at once ------------------------------------------------------------------------------------------------------
+# -- concurrency -----------------------------------------------------------------------------------------------------------
 
 
 @looped
-async def test_a_slow_event_holds_up_the_end_of_no_other() -> None:
+async def test_a_slow_event_does_not_delay_the_settling_of_others() -> None:
     app = new_app()
     topic = app.topic("numbers", int)
     gate = asyncio.Event()
@@ -496,7 +496,7 @@ async def test_a_slow_event_holds_up_the_end_of_no_other() -> None:
 
 
 @looped
-async def test_a_group_that_handles_one_at_a_time_holds_one_and_leaves_the_rest_to_others() -> None:
+async def test_a_group_with_concurrency_1_claims_one_event_at_a_time() -> None:
     app = new_app()
     topic = app.topic("numbers", int)
     held: list[int] = []
@@ -516,7 +516,7 @@ async def test_a_group_that_handles_one_at_a_time_holds_one_and_leaves_the_rest_
 
 
 @looped
-async def test_a_worker_is_one_consumer_of_a_group_however_much_it_handles_at_once() -> None:
+async def test_a_worker_is_one_consumer_of_a_group_whatever_its_concurrency() -> None:
     app = new_app()
     topic = app.topic("numbers", int)
     gate = asyncio.Event()
@@ -540,7 +540,7 @@ async def test_a_worker_is_one_consumer_of_a_group_however_much_it_handles_at_on
 
 
 @looped
-async def test_ends_are_settled_many_at_a_time_and_each_once() -> None:
+async def test_outcomes_are_settled_in_batches_and_each_once() -> None:
     app = new_app()
     topic = app.topic("numbers", int)
     for ack in ("on_success", "on_receive"):
@@ -558,12 +558,12 @@ async def test_ends_are_settled_many_at_a_time_and_each_once() -> None:
     assert tap.calls <= 400
 
 
-# -- acknowledged on receipt -----------------------------------------------------------------------------------------------
+# -- ack="on_receive" ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("batch", [None, Batch(3, wait=0.01)])
-def test_on_receive_the_server_has_it_before_the_handler_and_no_error_brings_it_back(
+def test_with_ack_on_receive_an_event_is_settled_before_its_handler_and_errors_do_not_retry_it(
     plain: bool, batch: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     runs: list[Any] = []
@@ -602,7 +602,7 @@ def test_on_receive_the_server_has_it_before_the_handler_and_no_error_brings_it_
 
 
 @looped
-async def test_on_receive_what_only_waits_here_is_handed_back_and_not_lost() -> None:
+async def test_with_ack_on_receive_unstarted_events_are_released_and_not_lost() -> None:
     app = new_app()
     topic = app.topic("numbers", int)
     gate = asyncio.Event()
@@ -628,7 +628,7 @@ async def test_on_receive_what_only_waits_here_is_handed_back_and_not_lost() -> 
 
 
 @looped
-async def test_on_receive_what_was_gathered_when_a_worker_stops_is_handed_back() -> None:
+async def test_with_ack_on_receive_events_gathered_for_a_batch_are_released_on_shutdown() -> None:
     app = new_app()
     topic = app.topic("numbers", int)
     seen: list[int] = []
@@ -647,7 +647,7 @@ async def test_on_receive_what_was_gathered_when_a_worker_stops_is_handed_back()
 
 
 @looped
-async def test_on_receive_a_timeout_ends_the_handler_and_brings_nothing_back() -> None:
+async def test_with_ack_on_receive_a_timeout_cancels_the_handler_without_a_retry() -> None:
     app = new_app(retry=SOON)
     topic = app.topic("numbers", int)
     ended: list[str] = []
@@ -668,11 +668,11 @@ async def test_on_receive_a_timeout_ends_the_handler_and_brings_nothing_back() -
     assert (state.scheduled, state.dead, state.totals["done"]) == (0, 0, 1)
 
 
-# -- what nobody would hear of ---------------------------------------------------------------------------------------------
+# -- errors that would otherwise go unnoticed ------------------------------------------------------------------------------
 
 
 @looped
-async def test_an_end_that_the_server_refused_is_told_when_the_consumer_is_closed() -> None:
+async def test_an_outcome_refused_by_the_server_raises_when_the_consumer_is_closed() -> None:
     app = new_app()
     topic = app.topic("numbers", int)
     async with app:
@@ -692,4 +692,4 @@ async def test_an_end_that_the_server_refused_is_told_when_the_consumer_is_close
             await refused.wait()
             with pytest.raises(BrokerError, match="would not have it"):
                 await consumer.close()
-        assert (await app.inspector.queue("numbers/g")).ready == 1, "and the event comes back"
+        assert (await app.inspector.queue("numbers/g")).ready == 1, "the event is ready again"

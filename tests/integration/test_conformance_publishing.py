@@ -1,4 +1,4 @@
-"""What an event bus is expected to take, to refuse, and to carry: the rows of docs/conformance.md that are about that."""
+"""What an event bus is expected to accept, refuse and transport: the rows about publishing in docs/conformance.md."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BAD_NAMES: list[Any] = ["", " ", "\t\n", *CONTROL, "x" * 201, "a:b", "a{b", "a}b
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_a_name_that_is_none_is_refused_at_declaration(name: Any) -> None:
+def test_an_invalid_name_is_refused_at_declaration(name: Any) -> None:
     app = new_app()
     with pytest.raises(UsageError, match="topic"):
         app.topic(name, int)
@@ -114,7 +114,7 @@ def test_an_option_that_can_never_work_is_refused_and_nothing_is_written(options
 
 
 @looped
-async def test_what_travels_with_an_event_counts_as_its_payload_does() -> None:
+async def test_headers_count_towards_the_payload_limit() -> None:
     app = new_app(max_payload_bytes=100)
     topic = app.topic("numbers", int)
     async with app:
@@ -125,7 +125,7 @@ async def test_what_travels_with_an_event_counts_as_its_payload_does() -> None:
 
 
 @looped
-async def test_options_for_many_hold_for_those_without_their_own() -> None:
+async def test_options_of_publish_many_apply_to_events_without_their_own_options() -> None:
     app = new_app()
     topic = app.topic("numbers", int)
     seen: dict[int, tuple[dict[str, str], str]] = {}
@@ -144,8 +144,8 @@ async def test_options_for_many_hold_for_those_without_their_own() -> None:
 
 
 @looped
-async def test_whoever_publishes_waits_for_nothing_when_the_event_does() -> None:
-    """A delay is the server's to keep: the publisher may be gone before it is over."""
+async def test_publishing_a_delayed_event_returns_immediately() -> None:
+    """The server keeps the delay: the publisher may exit before it is over."""
     app = new_app()
     topic = app.topic("numbers", int)
     async with app:
@@ -155,11 +155,11 @@ async def test_whoever_publishes_waits_for_nothing_when_the_event_does() -> None
         assert (await app.inspector.topic("numbers")).delayed == 3
 
 
-# -- many at once ----------------------------------------------------------------------------------------------------------
+# -- publish_many ----------------------------------------------------------------------------------------------------------
 
 
 @looped
-async def test_many_may_be_any_iterable_and_are_read_as_they_are_sent() -> None:
+async def test_publish_many_accepts_any_iterable_and_keeps_its_order() -> None:
     app = new_app()
     topic = app.topic("numbers", int)
     told: list[int] = []
@@ -180,7 +180,7 @@ async def test_many_may_be_any_iterable_and_are_read_as_they_are_sent() -> None:
 
 
 @looped
-async def test_of_many_each_is_answered_in_its_place_by_its_id_or_what_refused_it() -> None:
+async def test_publish_many_returns_the_id_or_the_error_of_each_event_at_its_position() -> None:
     app = new_app(max_payload_bytes=50)
     topic: Topic[Any] = app.topic("texts", str)
     full: Topic[Any] = app.topic("full", int, max_length=2)
@@ -196,7 +196,7 @@ async def test_of_many_each_is_answered_in_its_place_by_its_id_or_what_refused_i
 
 
 @looped
-async def test_an_event_bound_for_another_topic_is_refused_in_its_place() -> None:
+async def test_an_event_bound_to_another_topic_is_refused_at_its_position() -> None:
     app = new_app()
     topic, other = app.topic("numbers", int), app.topic("others", int)
     async with app:
@@ -207,7 +207,7 @@ async def test_an_event_bound_for_another_topic_is_refused_in_its_place() -> Non
 
 
 class LostReplies:
-    """A broker that accepts events, and whose replies are lost."""
+    """A broker that accepts events but loses the replies."""
 
     def __init__(self, broker: Any, monkeypatch: pytest.MonkeyPatch, *, lost: int) -> None:
         self.lost = lost
@@ -235,7 +235,7 @@ async def test_events_whose_reply_was_lost_are_sent_again_and_accepted_once() ->
 
 
 @looped
-async def test_an_event_of_unknown_fate_may_be_published_again_under_its_id() -> None:
+async def test_an_event_that_may_have_been_accepted_can_be_published_again_with_its_id() -> None:
     app = new_app()
     topic = app.topic("numbers", int)
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -250,7 +250,7 @@ async def test_an_event_of_unknown_fate_may_be_published_again_under_its_id() ->
 
 
 @looped
-async def test_an_id_holds_for_every_app_on_the_same_server() -> None:
+async def test_an_event_id_is_unique_across_apps_on_the_same_server() -> None:
     url = place.url if place.url != "memory://" else f"memory://{secrets.token_hex(4)}"
     namespace = f"test-{secrets.token_hex(6)}"
     apps = [Millstream(url, namespace=namespace) for _ in range(3)]
@@ -287,7 +287,7 @@ async def test_many_publishes_share_one_connection() -> None:
 
 
 class Shouting:
-    """A codec of the user's own, which fails in its own way."""
+    """A user-defined codec that raises its own exceptions."""
 
     def encode(self, event: str) -> bytes:
         return event.upper().encode()
@@ -317,13 +317,13 @@ def wrapped(data: bytes) -> bytes:
         (Shouting(), wrapped(b"\xff"), UnicodeDecodeError),
     ],
 )
-def test_bytes_that_are_no_event_are_told_with_their_cause(codec: Any, payload: bytes, cause: type[Exception]) -> None:
+def test_undecodable_bytes_raise_invalid_arguments_with_their_cause(codec: Any, payload: bytes, cause: type[Exception]) -> None:
     with pytest.raises(InvalidArguments) as caught:
         EventCodec("texts", str, codec).decode(payload)
     assert isinstance(caught.value.__cause__, cause)
 
 
-def test_bytes_travel_as_they_are_in_every_codec() -> None:
+def test_bytes_arrive_unchanged_with_every_codec() -> None:
     every = bytes(range(256))
     names: tuple[CodecName, ...] = ("msgpack", "raw")
     for codec in names:
@@ -332,7 +332,7 @@ def test_bytes_travel_as_they_are_in_every_codec() -> None:
 
 
 @pytest.mark.parametrize("codec", ["msgpack", "json", Shouting()])
-def test_an_event_that_would_not_come_back_is_refused_with_the_topics_name(codec: Any) -> None:
+def test_an_event_that_cannot_be_encoded_is_refused_and_its_topic_is_named(codec: Any) -> None:
     wire = EventCodec("texts", str, codec)
     with pytest.raises(TypeError, match="'texts'"):
         wire.encode((object(),), {})

@@ -1,4 +1,4 @@
-"""Uses of the public surface that mypy --strict and pyright strict must accept. Checked, never run."""
+"""Uses of the public API that mypy --strict and pyright strict must accept. Checked, never run."""
 
 from __future__ import annotations
 

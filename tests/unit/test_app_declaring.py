@@ -1,4 +1,4 @@
-"""Apps, tasks and queues as they are declared."""
+"""Declaring apps, tasks and queues."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def declare(app: Millstream | None = None, /, **options: Any) -> Any:
         ("include", [3]),
     ],
 )
-def test_an_app_refuses_an_option_that_makes_no_sense_and_names_it_and_the_value(option: str, value: Any) -> None:
+def test_an_app_refuses_an_invalid_option_and_names_it_with_its_value(option: str, value: Any) -> None:
     with pytest.raises(UsageError) as caught:
         build(**{option: value})
     assert option in str(caught.value)
     assert repr(value) in str(caught.value)
 
 
-def test_an_option_that_is_not_built_yet_is_absent_from_the_app() -> None:
+def test_unimplemented_options_are_refused_by_the_app() -> None:
     for option in ("middleware", "limit", "dashboard"):
         with pytest.raises(TypeError, match=option):
             build(**{option: None})
@@ -84,12 +84,12 @@ def test_durations_are_seconds_or_timedeltas() -> None:
     assert app.settings.retry == RetryPolicy(2)
 
 
-def test_a_url_that_makes_no_sense_is_refused_at_once() -> None:
+def test_an_invalid_url_is_refused_immediately() -> None:
     with pytest.raises(UsageError, match="amqp"):
         Millstream("amqp://localhost")
 
 
-def test_a_url_that_is_not_said_is_looked_for_at_first_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_url_that_is_not_given_is_resolved_at_first_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MILLSTREAM_URL", raising=False)
     monkeypatch.setenv("MILLSTREAM_REQUIRE_URL", "1")
@@ -102,7 +102,7 @@ def test_a_url_that_is_not_said_is_looked_for_at_first_use(monkeypatch: pytest.M
     assert app.url.scheme == "memory"
 
 
-def test_an_app_holds_no_socket_thread_or_loop_until_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_app_opens_no_socket_thread_or_event_loop_before_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.socket.connect", None)
     monkeypatch.setattr(asyncio, "new_event_loop", None)
     before = threading.active_count()
@@ -113,7 +113,7 @@ def test_an_app_holds_no_socket_thread_or_loop_until_first_use(monkeypatch: pyte
     assert threading.active_count() == before
 
 
-def test_include_is_imported_by_load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_load_imports_the_included_modules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "included_by_a_test.py").write_text("loaded = True\n")
     app = build(include=["included_by_a_test"])
@@ -122,7 +122,7 @@ def test_include_is_imported_by_load(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert sys.modules["included_by_a_test"].loaded
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     assert {name for name in millstream.__all__ if not hasattr(millstream, name)} == set()
     unbuilt = {"Unique", "Limit", "Collect", "Depends", "gather"}
     assert unbuilt & set(millstream.__all__) == set()
@@ -174,10 +174,10 @@ async def test_calling_a_task_calls_the_function() -> None:
     assert await double(4) == 8
     assert triple(n=4) == 12
     assert await double.options(delay=3)(4) == 8
-    assert inspect.iscoroutinefunction(double.__call__), "frameworks ask this before they await a callback"
+    assert inspect.iscoroutinefunction(double.__call__), "frameworks check this before they await a callback"
 
 
-def test_a_second_task_of_the_same_name_is_refused_with_a_way_out() -> None:
+def test_a_second_task_of_the_same_name_is_refused_with_a_fix() -> None:
     app = build()
     declare(app)
     with pytest.raises(UsageError, match=r"'work' is already declared in module .*test_app_declaring.*name="):
@@ -185,7 +185,7 @@ def test_a_second_task_of_the_same_name_is_refused_with_a_way_out() -> None:
     assert declare(app, name="other").name == "other"
 
 
-def test_aliases_are_names_too() -> None:
+def test_aliases_are_task_names_and_must_be_unique() -> None:
     app = build()
     task = declare(app, name="new", aliases=["old", "older"])
     assert app.tasks == {"new": task, "old": task, "older": task}
@@ -215,7 +215,7 @@ def test_aliases_are_names_too() -> None:
         ("max_payload_bytes", 0),
     ],
 )
-def test_a_task_refuses_an_option_that_makes_no_sense_and_names_it_and_the_value(option: str, value: Any) -> None:
+def test_a_task_refuses_an_invalid_option_and_names_it_with_its_value(option: str, value: Any) -> None:
     app = build()
     with pytest.raises(UsageError) as caught:
         declare(app, **{option: value})
@@ -224,37 +224,37 @@ def test_a_task_refuses_an_option_that_makes_no_sense_and_names_it_and_the_value
     assert (dict(app.tasks), dict(app.queues)) == ({}, {}), "a refused declaration leaves nothing behind"
 
 
-def test_an_unknown_option_of_a_task_is_named_with_the_nearest_one() -> None:
+def test_an_unknown_option_of_a_task_is_refused_and_the_closest_name_is_suggested() -> None:
     with pytest.raises(UsageError, match=r"tiemout=3.*did you mean 'timeout'"):
         declare(tiemout=3)
 
 
-def test_an_option_that_is_not_built_yet_is_absent_from_tasks() -> None:
+def test_unimplemented_options_are_refused_by_a_task() -> None:
     for option in ("priority", "cpu", "unique", "order_by", "limit", "collect"):
         with pytest.raises(UsageError, match=option):
             declare(**{option: 1})
 
 
-def test_a_task_has_the_defaults_of_its_app() -> None:
+def test_a_task_inherits_the_defaults_of_its_app() -> None:
     app = build(timeout=7, result_ttl=8, max_crashes=1, retry=RetryPolicy(3, delay=9.0), max_payload_bytes=10)
     settings = declare(app).settings
     assert (settings.timeout, settings.result_ttl, settings.max_crashes, settings.max_payload_bytes) == (7.0, 8.0, 1, 10)
     assert settings.retry == RetryPolicy(3, delay=9.0)
 
 
-def test_a_count_as_retry_changes_the_count_alone() -> None:
+def test_a_number_as_retry_changes_only_the_retry_count() -> None:
     app = build(retry=RetryPolicy(3, delay=9.0))
     task = declare(app, retry=5)
     assert task.retry == RetryPolicy(5, delay=9.0)
     assert task.retry.replace(delay=1.0) == RetryPolicy(5, delay=1.0)
 
 
-def test_no_timeout_and_no_cap_are_said_by_none() -> None:
+def test_none_disables_timeout_size_limit_expiry_and_results() -> None:
     settings = declare(timeout=None, max_payload_bytes=None, expires=None, result_ttl=None).settings
     assert (settings.timeout, settings.max_payload_bytes, settings.expires, settings.result_ttl) == (0.0, None, 0.0, 0.0)
 
 
-def test_what_is_no_function_can_be_no_task() -> None:
+def test_only_a_function_can_be_a_task() -> None:
     class Class:
         def __call__(self) -> None: ...
 
@@ -278,7 +278,7 @@ def test_a_lambda_with_a_name_is_a_task() -> None:
     assert named(3) == 6
 
 
-def test_a_task_takes_a_function_or_options_not_both() -> None:
+def test_a_task_accepts_a_function_or_options_but_not_both() -> None:
     app = build()
     task: Any = app.task
     with pytest.raises(UsageError, match="one function"):
@@ -304,7 +304,7 @@ def test_a_queue_declared_twice_with_different_options_is_refused() -> None:
         app.queue("mail", max_length=4)
 
 
-def test_a_queue_that_a_task_mentioned_may_still_get_its_options() -> None:
+def test_a_queue_used_by_a_task_may_be_given_options_later() -> None:
     app = build()
     declare(app, queue="mail")
     app.queue("mail", max_length=3)
@@ -314,7 +314,7 @@ def test_a_queue_that_a_task_mentioned_may_still_get_its_options() -> None:
 
 
 @pytest.mark.parametrize(("name", "options"), [("a:b", {}), ("", {}), ("q", {"max_length": 0}), ("q", {"max_length": "9"})])
-def test_a_queue_refuses_what_makes_no_sense(name: str, options: dict[str, Any]) -> None:
+def test_a_queue_refuses_invalid_options(name: str, options: dict[str, Any]) -> None:
     app = build()
     with pytest.raises(UsageError, match=r"queue|max_length"):
         app.queue(name, **options)
@@ -322,7 +322,7 @@ def test_a_queue_refuses_what_makes_no_sense(name: str, options: dict[str, Any])
 
 
 @looped
-async def test_a_paused_queue_gives_nothing_to_claim_until_it_is_resumed() -> None:
+async def test_a_paused_queue_returns_nothing_to_claim_until_it_is_resumed() -> None:
     app = build()
     task = declare(app, queue="mail")
     mail = app.queue("mail")

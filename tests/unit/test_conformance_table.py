@@ -1,4 +1,4 @@
-"""The table in docs/conformance.md is true: every behaviour has a standing, and what it names exists."""
+"""docs/conformance.md is consistent: every behaviour has a status, and every test that it names exists."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEEDS_A_TEST = ("shown",)
 
 
 def tables() -> dict[str, list[tuple[str, str]]]:
-    """The rows of each section, by its number."""
+    """Return the rows of each section, by section number."""
     found: dict[str, list[tuple[str, str]]] = {}
     section = ""
     for line in PAGE.read_text().splitlines():
@@ -49,25 +49,25 @@ def written(path: Path) -> frozenset[str]:
 
 
 def named(here: str) -> list[tuple[str, str, str]]:
-    """Folder, file and name of each test that a row names."""
+    """Return folder, file and name of each test that a row names."""
     found: list[tuple[str, str, str]] = re.findall(r"`(\w+)/(\w+)::(\w+)`", here)
     return found
 
 
-def test_every_section_is_there_and_says_something() -> None:
+def test_every_section_exists_and_is_not_empty() -> None:
     assert list(tables()) == SECTIONS
     assert all(tables().values())
 
 
 @pytest.mark.parametrize(("section", "behaviour", "here"), ROWS)
-def test_every_behaviour_has_a_standing_and_names_tests_that_exist(section: str, behaviour: str, here: str) -> None:
+def test_every_behaviour_has_a_status_and_names_existing_tests(section: str, behaviour: str, here: str) -> None:
     standing = next((word for word in STANDINGS if here.startswith(word)), None)
-    assert standing is not None, f"{section}, {behaviour!r}: none of {STANDINGS}"
+    assert standing is not None, f"{section}, {behaviour!r}: starts with none of {STANDINGS}"
     tests = named(here)
-    assert here.count("::") == len(tests), "a test is named by folder/file::name"
+    assert here.count("::") == len(tests), "name a test as folder/file::name"
     assert tests or standing not in NEEDS_A_TEST
-    assert tests or len(here) > len(standing) + 10, "and else there is a reason"
+    assert tests or len(here) > len(standing) + 10, "a row without tests needs a reason"
     for folder, file, name in tests:
         paths = list(FOLDERS[folder].rglob(f"{file}.py"))
         assert any(name in written(path) for path in paths), f"{folder}/{file}::{name} does not exist"
-        assert folder != "promises" or hasattr(BrokerContract, name), f"{name} is no promise of the contract"
+        assert folder != "promises" or hasattr(BrokerContract, name), f"{name} is not a promise of the contract suite"

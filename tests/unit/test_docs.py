@@ -1,4 +1,4 @@
-"""The reference pages are complete: every option, exception, reason, code, command and variable has its place in docs/."""
+"""The reference pages are complete: every option, exception, reason, code, command and variable is in docs/."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def page(name: str) -> str:
 
 @cache
 def sections(name: str) -> dict[str, str]:
-    """The text below each second-level heading of a page."""
+    """Return the text below each second-level heading of a page."""
     _, *parts = re.split(r"^## (.+)$", page(name), flags=re.MULTILINE)
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def code_words(text: str) -> set[str]:
-    """Every word of the text that is marked as code: `delay`, `--to NAME`. Blocks of code do not count."""
+    """Return every word of the text that is marked as code: `delay`, `--to NAME`. Code blocks do not count."""
     prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     return {word for snippet in re.findall(r"`([^`\n]+)`", prose) for word in re.findall(r"--?[\w-]+|[\w-]+", snippet)}
 
 
 def first_cells(text: str) -> list[str]:
-    """The code in the first cell of each row of the section's tables."""
+    """Return the code in the first cell of each table row of the section."""
     return re.findall(r"^\| `?([\w ]+?)`? \|", text, flags=re.MULTILINE)
 
 
@@ -106,7 +106,7 @@ NUMBERS = [each for each in defaults() if isinstance(each[2], int | float) and n
 
 
 @pytest.mark.parametrize(("section", "option", "default"), NUMBERS)
-def test_the_configuration_page_has_the_default_of_every_number(section: str, option: str, default: float) -> None:
+def test_the_configuration_page_shows_the_default_of_every_numeric_option(section: str, option: str, default: float) -> None:
     (row,) = re.findall(rf"^\| `{option}` \|.*$", sections("configuration.md")[section], flags=re.MULTILINE)
     assert re.match(rf"{default:,.0f}\b", row.split("|")[3].strip())
 
@@ -153,7 +153,7 @@ def test_every_exit_code_of_a_worker_is_on_the_errors_page() -> None:
 
 
 def commands() -> Iterator[tuple[str, list[Any]]]:
-    """Every command, as it is typed after ``millstream``, with its parameters."""
+    """Yield every command, as typed after ``millstream``, with its parameters."""
     root: Any = typer.main.get_command(import_module("millstream.cli.main").cli)
     for name, command in root.commands.items():
         if verbs := getattr(command, "commands", None):
@@ -177,13 +177,13 @@ def test_every_command_and_its_options_are_on_the_command_line_page(command: str
     assert options_of(COMMANDS[command]) - code_words(text) == set()
 
 
-def test_the_command_line_page_names_no_option_that_is_none() -> None:
+def test_the_command_line_page_names_only_options_that_exist() -> None:
     known = {option for params in COMMANDS.values() for option in options_of(params)} | {"--help", "-h", "--version"}
     assert {word for word in code_words(page("cli.md")) if re.match(r"--?[a-zA-Z]", word)} - known == set()
 
 
 @pytest.mark.parametrize("command", ["worker", "bench"])
-def test_the_command_line_page_has_the_default_of_every_number(command: str) -> None:
+def test_the_command_line_page_shows_the_default_of_every_numeric_option(command: str) -> None:
     for param in COMMANDS[command]:
         if isinstance(param.default, int | float) and not isinstance(param.default, bool):
             (row,) = re.findall(rf"^\| `{param.opts[0]}\b.*$", sections("cli.md")[command], flags=re.MULTILINE)

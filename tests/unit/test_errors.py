@@ -1,4 +1,4 @@
-"""The tree of errors is drawn as it is."""
+"""The error tree in the docstring matches the code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def all_below(kind: type[MillstreamError]) -> set[type[MillstreamError]]:
     return {kind}.union(*(all_below(child) for child in kind.__subclasses__()))
 
 
-def test_every_error_a_user_can_meet_is_exported_and_drawn_in_the_tree() -> None:
+def test_every_public_error_is_exported_and_drawn_in_the_tree() -> None:
     ours = {kind.__name__ for kind in all_below(MillstreamError) if kind.__module__ == errors.__name__}
     drawn = set(re.findall(r"^    (?:[│├└─ ]*)([A-Z]\w+)", errors.__doc__ or "", re.MULTILINE))
     assert ours == drawn == set(errors.__all__)

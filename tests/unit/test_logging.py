@@ -1,4 +1,4 @@
-"""The filter for users' own logging."""
+"""The logging filter for users."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.stage import looped, new_app
 
 
 class Records(logging.Handler):
-    """Keeps what each record says of its job."""
+    """Stores the job fields of each record."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ def _declare(app: Millstream, log: logging.Logger) -> list[object]:
 
 
 @looped
-async def test_each_record_of_a_handler_names_its_job_and_others_name_none() -> None:
+async def test_each_log_record_of_a_handler_names_its_job_and_other_records_name_none() -> None:
     app, log, records = new_app(), logging.getLogger("shop"), Records()
     log.addHandler(records)
     try:

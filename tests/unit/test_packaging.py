@@ -1,4 +1,4 @@
-"""What is installed: the wheel's contents, the version, and that installs repeat."""
+"""Packaging: the contents of the wheel, the version, and reproducible installs."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
+def test_the_wheel_contains_every_file_of_the_package(wheel: Path) -> None:
     written = {path.relative_to(ROOT / "src").as_posix() for path in PACKAGE.rglob("*") if path.is_file()}
     written = {name for name in written if "__pycache__" not in name}
 
@@ -35,12 +35,12 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     assert written == {name for name in ZipFile(wheel).namelist() if name.startswith("millstream/")}
 
 
-def test_the_wheel_carries_the_licence(wheel: Path) -> None:
+def test_the_wheel_contains_the_licence(wheel: Path) -> None:
     (name,) = (name for name in ZipFile(wheel).namelist() if name.endswith("/licenses/LICENSE"))
     assert ZipFile(wheel).read(name) == (ROOT / "LICENSE").read_bytes()
 
 
-def test_the_version_is_written_once(wheel: Path) -> None:
+def test_the_version_is_defined_in_one_place(wheel: Path) -> None:
     assert wheel.name.split("-")[1] == metadata.version("millstream") == __version__
 
 
@@ -54,8 +54,8 @@ def test_the_command_millstream_is_installed(wheel: Path) -> None:
 
 
 @pytest.mark.parametrize("module", ["millstream", "millstream.worker.supervisor.supervisor", "millstream.cli"])
-def test_what_need_not_be_loaded_is_not(module: str) -> None:
-    """A supervisor is a process of its own beside every worker, and each command of the command line starts anew."""
+def test_heavy_modules_are_not_imported_unless_they_are_needed(module: str) -> None:
+    """Every worker has a supervisor process, and every command starts a new process, so both must import little."""
     code = f"import sys, {module}; print(*sys.modules, sep='\\n')"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert module in loaded
@@ -88,7 +88,7 @@ print(double.enqueue_sync(21).status_sync())
 """
 
 
-def test_without_what_only_posix_has_it_can_be_imported_and_enqueues() -> None:
+def test_without_posix_only_modules_the_package_can_be_imported_and_can_enqueue() -> None:
     done = subprocess.run([sys.executable, "-c", HIDE], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("ready\n", "")
 

@@ -1,4 +1,4 @@
-"""Routers: declarations apart from an app, which apps include."""
+"""Routers: declarations without an app, which apps include."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def billing() -> tuple[Router, Any]:
 
 
 @looped
-async def test_a_task_of_a_router_has_its_prefix_and_its_queue_in_the_app() -> None:
+async def test_a_task_of_a_router_has_the_prefix_and_queue_of_the_router() -> None:
     app = new_app()
     router, invoice = billing()
 
@@ -43,7 +43,7 @@ async def test_a_task_of_a_router_has_its_prefix_and_its_queue_in_the_app() -> N
 
 
 @looped
-async def test_before_an_app_includes_it_a_router_sends_nothing_and_its_functions_can_be_called() -> None:
+async def test_a_router_without_an_app_sends_nothing_but_its_functions_can_be_called() -> None:
     app = new_app()
     router = Router(prefix="billing.")
     numbers = router.topic("numbers", int)
@@ -71,7 +71,7 @@ async def test_before_an_app_includes_it_a_router_sends_nothing_and_its_function
 
 
 @looped
-async def test_what_was_made_of_a_task_before_the_app_was_there_sends_to_the_app() -> None:
+async def test_options_and_calls_made_before_the_router_was_included_send_to_the_app() -> None:
     app = new_app()
     router, invoice = billing()
     soon, call = invoice.options(expires=60, headers={"a": "b"}), invoice.bind(1)
@@ -84,7 +84,7 @@ async def test_what_was_made_of_a_task_before_the_app_was_there_sends_to_the_app
 
 
 @looped
-async def test_every_app_has_tasks_of_its_own_and_a_router_sends_to_the_one_that_included_it_last() -> None:
+async def test_every_app_has_its_own_tasks_and_a_router_sends_to_the_app_that_included_it_last() -> None:
     router, invoice = billing()
     first, second = new_app(retry=RetryPolicy(1)), new_app(retry=RetryPolicy(2))
     first.include_router(router)
@@ -98,7 +98,7 @@ async def test_every_app_has_tasks_of_its_own_and_a_router_sends_to_the_one_that
 
 
 @looped
-async def test_handlers_of_a_routers_topics_are_those_of_the_app() -> None:
+async def test_handlers_of_the_topics_of_a_router_run_in_the_app() -> None:
     app = new_app(retry=RetryPolicy(0))
     router = Router(prefix="billing.")
     got: list[Any] = []
@@ -128,7 +128,7 @@ async def test_handlers_of_a_routers_topics_are_those_of_the_app() -> None:
         got.append(("audit", number))
 
     app.include_router(router)
-    assert sorted(app.topics) == ["bad", "numbers"], "names of topics have no prefix"
+    assert sorted(app.topics) == ["bad", "numbers"], "topic names get no prefix"
     async with app, app.worker():
         await numbers.publish_many([1, -1])
         wanted = {1, ("bad", -1, "numbers"), ("dead", -1), ("heard", 1), ("heard", -1), ("audit", 1), ("audit", -1)}
@@ -137,7 +137,7 @@ async def test_handlers_of_a_routers_topics_are_those_of_the_app() -> None:
 
 
 @looped
-async def test_routers_nest_and_what_is_declared_later_is_declared_too() -> None:
+async def test_routers_can_be_nested_and_later_declarations_reach_the_app() -> None:
     app = new_app()
     api = Router(prefix="api.", queue="api")
     router, invoice = billing()
@@ -159,7 +159,7 @@ async def test_routers_nest_and_what_is_declared_later_is_declared_too() -> None
         assert (await (await ping.enqueue()).result(timeout=PATIENCE)) == "api"
 
 
-def test_mistakes_are_named_where_they_are_made() -> None:
+def test_mistakes_are_reported_where_they_are_made() -> None:
     router, _ = billing()
     numbers = router.topic("numbers", int)
 
@@ -191,7 +191,7 @@ def test_mistakes_are_named_where_they_are_made() -> None:
             include(app)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-def test_a_task_of_a_router_names_the_routers_queue_before_an_app_includes_it() -> None:
+def test_a_task_of_a_router_shows_the_queue_of_the_router_before_it_is_included() -> None:
     assert repr(billing()[1]) == "<task 'billing.invoice' in queue 'billing'>"
 
 
@@ -209,7 +209,7 @@ def test_a_router_keeps_no_app_alive() -> None:
     assert gone() is None
 
 
-def test_what_dies_in_a_routers_group_may_go_to_a_topic_of_another_router_that_is_included_before() -> None:
+def test_a_dead_letter_topic_of_another_router_must_be_included_first() -> None:
     letters, router = Router(), Router()
     bad = letters.topic("bad", int)
 

@@ -1,4 +1,4 @@
-"""Shards: where the messages of a key go, and what a worker is told of what it serves."""
+"""Shards: the shard of a key, and the settings that a worker receives for the addresses it serves."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ VECTORS: list[tuple[Any, bytes, int, int]] = [
 
 
 @pytest.mark.parametrize(("key", "data", "hashed", "shard"), VECTORS)
-def test_a_key_has_the_shard_that_the_documented_hash_says(key: Any, data: bytes, hashed: int, shard: int) -> None:
+def test_a_key_has_the_shard_of_the_documented_hash(key: Any, data: bytes, hashed: int, shard: int) -> None:
     assert key_bytes(key) == data
     assert fnv1a(data) == hashed
     assert shard_of_key(data, 8) == shard == hashed % 8
     assert shard_of_key(data, 1) == 0
 
 
-def test_a_long_key_has_the_same_hash_though_it_is_not_remembered() -> None:
+def test_a_long_key_has_the_same_hash_although_it_is_not_cached() -> None:
     long = b"x" * (LONGEST_REMEMBERED + 1)
     assert shard_of_key(long, 1009) == fnv1a(long) % 1009
 
@@ -52,12 +52,12 @@ def test_keys_are_spread_over_all_shards() -> None:
 
 
 @pytest.mark.parametrize("value", [None, True, False, ["a"], ("a", 1), {"a": 1}, object(), 1j, "\ud800"])
-def test_what_is_no_text_bytes_or_number_is_no_key(value: Any) -> None:
+def test_a_key_must_be_text_bytes_or_a_number(value: Any) -> None:
     with pytest.raises(TypeError, match=r"topic 'orders'.*key"):
         key_bytes(value, "order_by of topic 'orders'")
 
 
-def test_numbers_are_written_as_python_writes_them() -> None:
+def test_a_number_as_key_is_converted_as_python_prints_it() -> None:
     class Id(int):
         def __str__(self) -> str:
             return "nice"
@@ -74,7 +74,7 @@ def test_numbers_are_written_as_python_writes_them() -> None:
         key_bytes(10**5000, "order_by of topic 'orders'")
 
 
-def test_a_worker_is_told_shards_max_consumers_and_order_of_all_that_it_serves() -> None:
+def test_a_worker_receives_shards_max_consumers_and_order_rules_of_everything_it_serves() -> None:
     app = new_app()
     app.queue("mail", shards=4, consumers=(1, 3))
     orders = app.topic("orders", int, order_by=str, shards=16, on_failure="stop")
@@ -110,7 +110,7 @@ def test_a_worker_is_told_shards_max_consumers_and_order_of_all_that_it_serves()
     assert app.catalog.serving([Address("nobody")]) == [Serving(Address("nobody"))]
 
 
-def test_who_broadcasts_an_ordered_topic_follows_each_of_its_shards() -> None:
+def test_a_broadcast_of_an_ordered_topic_follows_each_shard() -> None:
     app = new_app()
     orders = app.topic("orders", int, order_by=str, shards=3)
 
@@ -125,7 +125,7 @@ def test_who_broadcasts_an_ordered_topic_follows_each_of_its_shards() -> None:
 
 
 @pytest.mark.parametrize("consumers", [0, 3, (1,), (1, 2, 3), [1, 2], (0, 2), (3, 2), (1, 2.0), (True, 2), "12"])
-def test_consumers_that_make_no_sense_are_refused(consumers: Any) -> None:
+def test_invalid_consumers_are_refused(consumers: Any) -> None:
     app = new_app()
     with pytest.raises(UsageError, match="consumers"):
         app.queue("mail", consumers=consumers)
@@ -134,7 +134,7 @@ def test_consumers_that_make_no_sense_are_refused(consumers: Any) -> None:
 
 
 @pytest.mark.parametrize("shards", [0, -1, 2.0, "8", True])
-def test_shards_that_make_no_sense_are_refused(shards: Any) -> None:
+def test_invalid_shards_are_refused(shards: Any) -> None:
     app = new_app()
     with pytest.raises(UsageError, match=r"shards.*1 or more"):
         app.queue("mail", shards=shards)
@@ -153,7 +153,7 @@ def test_a_queue_declared_twice_with_other_shards_or_consumers_is_refused() -> N
 
 
 @looped
-async def test_what_is_due_in_a_queue_is_the_sum_of_its_shards() -> None:
+async def test_the_due_jobs_of_a_queue_are_the_sum_of_its_shards() -> None:
     app = new_app()
 
     @app.task(queue="mail", order_by=lambda n: n)

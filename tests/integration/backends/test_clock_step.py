@@ -1,4 +1,4 @@
-"""A step of the server's clock, or a sleep of the whole machine, makes nobody look dead."""
+"""A step of the server's clock, or a suspended machine, does not make live workers look dead."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARKED = 1e15
 """What is taken off the time of the first look at an overdue lease, to write it as the score of that lease."""
 
 
-def test_after_a_gap_in_the_servers_time_no_lease_lapses_before_it_could_be_renewed(valkey_server: str) -> None:
+def test_after_a_jump_of_the_server_clock_no_lease_lapses_before_it_could_be_renewed(valkey_server: str) -> None:
     async def main() -> None:
         namespace = secrets.token_hex(4)
         keys = queue_keys(namespace, Address("q"))
@@ -22,24 +22,24 @@ def test_after_a_gap_in_the_servers_time_no_lease_lapses_before_it_could_be_rene
         await broker.join(Address("q"), "living", 30.0)
         await broker.join(Address("q"), "looking", 30.0)
         await broker.claim(Address("q"), "looking", 0)
-        # As if the clock had stepped by a minute: the last look is long ago, and the lease is overdue at once.
+        # Simulate a clock step of one minute: the last lease check is long ago, and the lease is already overdue.
         call = broker._commands.call
         past = int(time.time() * 1000) - 60_000
         await call("HSET", keys["meta"], "seen", past)
         await call("ZADD", keys["leases"], past, "living")
         await broker.claim(Address("q"), "looking", 0)
-        await call("ZADD", keys["leases"], past - MARKED, "living")  # and it had been seen overdue before
+        await call("ZADD", keys["leases"], past - MARKED, "living")  # the lease was marked overdue before
         await broker.claim(Address("q"), "looking", 0)
         assert await call("ZSCORE", keys["leases"], "living") is not None
         calm_ms = int(await call("HGET", keys["meta"], "calm")) - time.time() * 1000
-        assert calm_ms > 10_000, "a third of the longest lease, and some"
+        assert calm_ms > 10_000, "more than a third of the longest lease"
         assert await broker.renew(Address("q"), {"living": 30.0}) == set()
         await broker.close()
 
     asyncio.run(main())
 
 
-def test_looks_that_come_every_second_are_no_gap(valkey_server: str) -> None:
+def test_lease_checks_a_second_apart_do_not_count_as_a_clock_jump(valkey_server: str) -> None:
     async def main() -> None:
         namespace = secrets.token_hex(4)
         keys = queue_keys(namespace, Address("q"))
@@ -58,7 +58,7 @@ def test_looks_that_come_every_second_are_no_gap(valkey_server: str) -> None:
     asyncio.run(main())
 
 
-def test_a_stall_of_the_server_does_not_count_against_a_lease_that_was_seen_overdue_before_it(valkey_server: str) -> None:
+def test_a_server_stall_does_not_count_against_a_lease_that_was_already_overdue(valkey_server: str) -> None:
     async def main() -> None:
         namespace = secrets.token_hex(4)
         keys = queue_keys(namespace, Address("q"))
@@ -69,12 +69,12 @@ def test_a_stall_of_the_server_does_not_count_against_a_lease_that_was_seen_over
         now = int(time.time() * 1000)
         await call("ZADD", keys["leases"], now - 4_000, "late")
         await broker.claim(Address("q"), "looking", 0)
-        # As if the server had stood still for three seconds after that look.
+        # Simulate a server stall of three seconds after that lease check.
         await call("ZADD", keys["leases"], now - 3_000 - MARKED, "late")
         await call("HSET", keys["meta"], "looked", now - 3_000)
         await broker.claim(Address("q"), "looking", 0)
         assert await call("ZSCORE", keys["leases"], "late") is not None
-        # And as if a second had gone by with looks in it: now it is long enough.
+        # Simulate one more second with lease checks: the lease has now been overdue long enough.
         await call("ZINCRBY", keys["leases"], -1_000, "late")
         await broker.claim(Address("q"), "looking", 0)
         assert await call("ZSCORE", keys["leases"], "late") is None

@@ -1,4 +1,4 @@
-"""Links: one connection, many calls in flight."""
+"""Links: many calls in flight on one connection."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
     asyncio.run(bounded())
 
 
-def test_answers_come_to_those_who_asked(valkey_server: str) -> None:
+def test_every_caller_receives_its_own_reply(valkey_server: str) -> None:
     async def main() -> None:
         link = Link(Connector(valkey_server))
         answers = await asyncio.gather(*(link.call("ECHO", str(n)) for n in range(500)))
@@ -63,7 +63,7 @@ def test_answers_come_to_those_who_asked(valkey_server: str) -> None:
     run(main())
 
 
-def test_a_caller_that_is_cancelled_in_the_middle_of_a_large_call_harms_nobody(valkey_server: str) -> None:
+def test_cancelling_one_caller_during_a_large_call_does_not_affect_the_others(valkey_server: str) -> None:
     async def main() -> None:
         link = Link(Connector(valkey_server))
         await link.ready()
@@ -78,7 +78,7 @@ def test_a_caller_that_is_cancelled_in_the_middle_of_a_large_call_harms_nobody(v
     run(main())
 
 
-def test_a_dropped_connection_fails_the_calls_in_flight_and_the_next_call_connects_again(valkey_server: str) -> None:
+def test_a_dropped_connection_fails_the_calls_in_flight_and_the_next_call_reconnects(valkey_server: str) -> None:
     async def main() -> None:
         link, other = Link(Connector(valkey_server)), Link(Connector(valkey_server))
         await link.ready()
@@ -95,7 +95,7 @@ def test_a_dropped_connection_fails_the_calls_in_flight_and_the_next_call_connec
     run(main())
 
 
-def test_a_server_that_is_not_there_is_unavailable_and_named() -> None:
+def test_a_missing_server_raises_an_error_that_names_its_address() -> None:
     async def main() -> None:
         with pytest.raises(BrokerUnavailable, match="nowhere"):
             await Link(Connector("unix:///nowhere/at-all.sock")).call("PING")
@@ -103,7 +103,7 @@ def test_a_server_that_is_not_there_is_unavailable_and_named() -> None:
     run(main())
 
 
-def test_what_does_not_speak_the_protocol_is_refused() -> None:
+def test_a_server_that_does_not_speak_the_redis_protocol_is_refused() -> None:
     async def main() -> None:
         async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read(1)
@@ -120,7 +120,7 @@ def test_what_does_not_speak_the_protocol_is_refused() -> None:
     run(main())
 
 
-def test_an_answer_that_never_comes_fails_every_call_in_flight(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_reply_fails_every_call_in_flight(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         link = Link(Connector(valkey_server))
         await link.ready()
@@ -135,7 +135,7 @@ def test_an_answer_that_never_comes_fails_every_call_in_flight(valkey_server: st
     run(main())
 
 
-def test_calls_that_wait_in_line_are_not_given_up_while_the_server_answers(
+def test_queued_calls_do_not_time_out_while_the_server_keeps_replying(
     valkey_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "CALL_TIMEOUT", 1.5)
@@ -143,7 +143,7 @@ def test_calls_that_wait_in_line_are_not_given_up_while_the_server_answers(
 
     async def main() -> None:
         link = Link(Connector(valkey_server))
-        padding = b"x" * 100_000  # so that the server reads, runs and answers them one by one
+        padding = b"x" * 100_000  # forces the server to read, run and answer the calls one by one
         answers = await asyncio.gather(*(link.call("EVAL", busy, 0, n, padding) for n in range(30)))
         assert answers == list(range(30))
         await link.close()
@@ -151,7 +151,7 @@ def test_calls_that_wait_in_line_are_not_given_up_while_the_server_answers(
     run(main())
 
 
-def test_an_answer_that_came_while_the_loop_was_held_up_is_not_late(
+def test_a_reply_that_arrived_while_the_event_loop_was_blocked_is_not_a_timeout(
     valkey_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
@@ -160,7 +160,7 @@ def test_an_answer_that_came_while_the_loop_was_held_up_is_not_late(
         monkeypatch.setattr(link_module, "CALL_TIMEOUT", 0.05)
         call = asyncio.create_task(link.call("PING"))
         await asyncio.sleep(0)
-        time.sleep(link_module.LATE_SECONDS + 0.1)  # a handler that does not let go of the loop
+        time.sleep(link_module.LATE_SECONDS + 0.1)  # a handler that blocks the event loop
         assert await call == b"PONG"
         await link.close()
 
@@ -168,13 +168,13 @@ def test_an_answer_that_came_while_the_loop_was_held_up_is_not_late(
 
 
 @pytest.mark.parametrize("version", ["6.2.14", "", "nonsense"])
-def test_a_server_that_is_too_old_is_refused_with_the_way_out(version: str) -> None:
+def test_an_unsupported_server_version_is_refused_with_a_fix(version: str) -> None:
     with pytest.raises(BrokerRefused, match=r"7\.0 or newer"):
         check_version({"redis_version": version}, "redis://old")
 
 
 @pytest.mark.parametrize("version", ["7.0.15", "7.2.4", "8.6.0"])
-def test_supported_versions_pass(version: str) -> None:
+def test_supported_server_versions_are_accepted(version: str) -> None:
     check_version({"redis_version": version}, "redis://fine")
     assert version
 
@@ -183,7 +183,7 @@ def test_supported_versions_pass(version: str) -> None:
 
 
 @looped
-async def test_a_connection_that_was_dropped_while_it_rested_is_replaced_before_it_is_used(
+async def test_an_idle_connection_that_was_silently_dropped_is_replaced_before_use(
     valkey_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "REST_SECONDS", 0.0)
@@ -195,12 +195,12 @@ async def test_a_connection_that_was_dropped_while_it_rested_is_replaced_before_
         relay.silence()
         answers = await asyncio.gather(*(link.call("ECHO", str(n)) for n in range(10)))
         assert answers == [str(n).encode() for n in range(10)]
-        assert (relay.connections, relay.pings.qsize()) == (2, 1), "all of them share one check and one new connection"
+        assert (relay.connections, relay.pings.qsize()) == (2, 1), "all calls share one check and one new connection"
         await link.close()
 
 
 @looped
-async def test_a_connection_that_rested_and_lives_is_kept(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_connection_that_is_alive_is_kept(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "REST_SECONDS", 0.0)
     relay = Relay()
     async with relay.serve(valkey_server) as url:
@@ -225,7 +225,7 @@ async def test_a_connection_in_use_is_not_checked(valkey_server: str, monkeypatc
 
 
 @looped
-async def test_a_check_that_the_server_refuses_proves_that_it_lives(
+async def test_an_error_reply_to_the_connection_check_proves_that_the_server_is_alive(
     valkey_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link_module, "REST_SECONDS", 0.0)
@@ -242,7 +242,7 @@ async def test_a_check_that_the_server_refuses_proves_that_it_lives(
 
 
 @looped
-async def test_the_shortest_patience_of_all_calls_in_flight_counts(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_shortest_timeout_of_all_calls_in_flight_applies(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "CALL_TIMEOUT", 3600.0)
     link = Link(Connector(valkey_server))
     await link.ready()
@@ -254,7 +254,7 @@ async def test_the_shortest_patience_of_all_calls_in_flight_counts(valkey_server
 
 @pytest.mark.parametrize(("lease", "seconds"), [(0.5, "1 s"), (3.0, "1 s"), (6.0, "2 s")])
 @looped
-async def test_a_renewal_is_given_up_early_enough_to_be_repeated_before_the_lease_lapses(
+async def test_a_renewal_times_out_early_enough_to_be_repeated_before_the_lease_lapses(
     valkey_server: str, lease: float, seconds: str
 ) -> None:
     relay = Relay()
@@ -272,7 +272,7 @@ async def test_a_renewal_is_given_up_early_enough_to_be_repeated_before_the_leas
 
 
 class Doors(Connector):
-    """Counts attempts to connect, and lets them fail or wait."""
+    """Count the connection attempts, and make them fail or wait."""
 
     def __init__(self, url: str, error: Exception | None = None) -> None:
         super().__init__(url)
@@ -289,7 +289,7 @@ class Doors(Connector):
 
 
 @looped
-async def test_all_who_wait_for_a_connection_share_one_attempt_and_its_failure(valkey_server: str) -> None:
+async def test_callers_that_wait_for_a_connection_share_one_attempt_and_its_failure(valkey_server: str) -> None:
     doors = Doors(valkey_server, BrokerUnavailable("nobody is there"))
     link = Link(doors)
     calls = [asyncio.create_task(link.call("PING")) for _ in range(7)]
@@ -305,7 +305,7 @@ async def test_all_who_wait_for_a_connection_share_one_attempt_and_its_failure(v
 
 
 @looped
-async def test_a_caller_that_is_cancelled_leaves_the_attempt_to_the_others(valkey_server: str) -> None:
+async def test_cancelling_one_caller_does_not_cancel_the_shared_connection_attempt(valkey_server: str) -> None:
     doors = Doors(valkey_server)
     link = Link(doors)
     first, second = asyncio.create_task(link.call("PING")), asyncio.create_task(link.call("PING"))
@@ -319,7 +319,7 @@ async def test_a_caller_that_is_cancelled_leaves_the_attempt_to_the_others(valke
 
 
 @looped
-async def test_closing_a_link_fails_those_who_wait_for_its_connection(valkey_server: str) -> None:
+async def test_closing_a_link_fails_the_callers_that_wait_for_its_connection(valkey_server: str) -> None:
     link = Link(Doors(valkey_server))
     call = asyncio.create_task(link.call("PING"))
     await asyncio.sleep(0)
@@ -330,7 +330,7 @@ async def test_closing_a_link_fails_those_who_wait_for_its_connection(valkey_ser
 
 
 @looped
-async def test_a_database_that_does_not_exist_is_refused(valkey_server: str) -> None:
+async def test_a_nonexistent_database_number_is_refused(valkey_server: str) -> None:
     with pytest.raises(BrokerRefused, match="out of range"):
         await Link(Connector(f"{valkey_server}?db=9999")).call("PING")
 
@@ -343,7 +343,7 @@ async def test_a_database_that_does_not_exist_is_refused(valkey_server: str) -> 
     ],
 )
 @looped
-async def test_what_a_server_says_before_it_hangs_up_is_told(said: bytes, error: type[Exception]) -> None:
+async def test_an_error_sent_by_the_server_before_it_disconnects_is_reported(said: bytes, error: type[Exception]) -> None:
     async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(said)
         writer.close()
@@ -358,7 +358,9 @@ async def test_what_a_server_says_before_it_hangs_up_is_told(said: bytes, error:
 
 
 @looped
-async def test_tls_to_a_server_without_it_is_refused_and_named(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tls_to_a_server_without_tls_raises_an_error_that_names_the_server(
+    valkey_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connect_module, "CONNECT_TIMEOUT", 0.2)
     async with Relay().serve(valkey_server, tcp=True) as plain:
         url = plain.replace("redis://", "rediss://")
@@ -367,7 +369,7 @@ async def test_tls_to_a_server_without_it_is_refused_and_named(valkey_server: st
 
 
 @looped
-async def test_a_plain_connection_to_a_port_with_tls_is_refused_and_named(tmp_path: Path) -> None:
+async def test_a_plain_connection_to_a_tls_port_raises_an_error_that_names_the_server(tmp_path: Path) -> None:
     (tmp_path / "pem").write_text(PEM)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(tmp_path / "pem")
@@ -383,7 +385,7 @@ async def test_a_plain_connection_to_a_port_with_tls_is_refused_and_named(tmp_pa
     server.close()
 
 
-def test_a_full_disk_is_named() -> None:
+def test_an_error_caused_by_a_full_disk_says_so() -> None:
     said = ResponseError("MISCONF Errors writing to the AOF file: No space left on device")
     error = Connector("redis://here").translate(said)
     assert isinstance(error, BrokerUnavailable)

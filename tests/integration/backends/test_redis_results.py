@@ -1,4 +1,4 @@
-"""Whoever waits for a result is told, whatever becomes of the calls and the connections in between."""
+"""A wait for a result ends with the result, even if calls fail and connections are lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENDING = b"the ending"
 
 
 class Door(Connector):
-    """Connections are made while it is open."""
+    """A connector that connects only while the door is open."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -41,7 +41,7 @@ class Door(Connector):
 
 
 class Stage:
-    """Results of a real server, whose calls can be refused and held back; one job, and the hand that ends it."""
+    """Result storage on a real server whose calls can fail or be delayed, with one job that the test can end."""
 
     def __init__(self, url: str, through: str) -> None:
         self.broker = RedisBroker(url, namespace=f"test-{uuid.uuid4().hex}")
@@ -66,19 +66,19 @@ class Stage:
         return answer
 
     async def wait(self) -> asyncio.Task[bytes | None]:
-        """A wait that is registered."""
+        """Start a wait and return once it is registered."""
         waiting = asyncio.create_task(self.results.wait(*JOB, None))
         await self.listened.get()
         return waiting
 
     async def end(self) -> None:
-        """The job ends."""
+        """End the job."""
         await self.broker.join(Address("default"), "hand", 30.0)
         (entry,) = (await self.broker.claim(Address("default"), "hand", 1)).entries
         await self.broker.settle(Address("default"), "hand", [Outcome(Kind.DONE, entry.ref, "a", ENDING, 60.0)])
 
     async def lose_the_subscription(self) -> None:
-        """It is gone, and does not come back before the door opens."""
+        """Kill the subscription; it cannot reconnect until the door opens."""
         self.door.open.clear()
         await self.operator.call("CLIENT", "KILL", "TYPE", "pubsub")
 
@@ -96,7 +96,7 @@ async def stage(url: str, through: str | None = None) -> AsyncGenerator[Stage]:
 
 
 @looped
-async def test_who_waits_again_in_the_step_in_which_a_wait_was_given_up_is_told(valkey_server: str) -> None:
+async def test_a_new_wait_in_the_same_loop_step_as_a_cancelled_wait_receives_the_result(valkey_server: str) -> None:
     async with stage(valkey_server) as it:
 
         async def wait_again() -> bytes | None:
@@ -113,7 +113,7 @@ async def test_who_waits_again_in_the_step_in_which_a_wait_was_given_up_is_told(
 
 
 @looped
-async def test_who_waits_again_while_a_wait_is_being_given_up_is_told(valkey_server: str) -> None:
+async def test_a_new_wait_during_the_cleanup_of_a_cancelled_wait_receives_the_result(valkey_server: str) -> None:
     async with stage(valkey_server) as it:
         first = await it.wait()
         it.unlisten.clear()
@@ -121,13 +121,13 @@ async def test_who_waits_again_while_a_wait_is_being_given_up_is_told(valkey_ser
         await it.leaving.wait()
         again = await it.wait()
         it.unlisten.set()
-        await it.listened.get()  # a second time, after the registration was taken away
+        await it.listened.get()  # registered a second time, after the cleanup removed the first registration
         await it.end()
         assert await again == ENDING
 
 
 @looped
-async def test_what_ended_while_the_subscription_was_lost_is_asked_for_until_the_server_answers(valkey_server: str) -> None:
+async def test_a_job_that_ended_while_the_subscription_was_lost_is_polled_until_the_server_answers(valkey_server: str) -> None:
     async with stage(valkey_server) as it:
         waiting = await it.wait()
         await it.lose_the_subscription()
@@ -139,13 +139,13 @@ async def test_what_ended_while_the_subscription_was_lost_is_asked_for_until_the
 
 
 @looped
-async def test_who_waits_learns_that_the_broker_was_closed_although_the_server_is_away(valkey_server: str) -> None:
+async def test_a_wait_ends_when_the_broker_is_closed_although_the_server_is_unreachable(valkey_server: str) -> None:
     async with stage(valkey_server) as it:
         waiting = await it.wait()
         await it.lose_the_subscription()
         it.refusals = [BrokerUnavailable("away")] * 1_000
         it.door.open.set()
-        while len(it.refusals) == 1_000:  # until it looks for the ending itself
+        while len(it.refusals) == 1_000:  # until the wait polls for the ending
             await asyncio.sleep(0.001)
         await it.results.close()
         with pytest.raises(BrokerUnavailable, match="closed"):
@@ -155,7 +155,7 @@ async def test_who_waits_learns_that_the_broker_was_closed_although_the_server_i
 
 
 @looped
-async def test_who_waits_learns_that_the_server_refuses_us(valkey_server: str) -> None:
+async def test_a_wait_raises_when_the_server_refuses_the_connection(valkey_server: str) -> None:
     async with stage(valkey_server) as it:
         waiting = await it.wait()
         await it.lose_the_subscription()
@@ -166,7 +166,7 @@ async def test_who_waits_learns_that_the_server_refuses_us(valkey_server: str) -
 
 
 @looped
-async def test_a_subscription_that_died_without_a_word_is_replaced(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silently_dropped_subscription_is_replaced(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "QUIET_SECONDS", 0.05)
     monkeypatch.setattr(results, "CALL_TIMEOUT", 0.5)
     monkeypatch.setattr(results, "LOOK_SECONDS", 3600.0)
@@ -180,7 +180,7 @@ async def test_a_subscription_that_died_without_a_word_is_replaced(valkey_server
 
 
 @looped
-async def test_a_quiet_subscription_is_kept(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_subscription_that_is_alive_is_kept(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "QUIET_SECONDS", 0.01)
     relay = Relay()
     async with relay.serve(valkey_server) as url, stage(valkey_server, url) as it:
@@ -193,7 +193,7 @@ async def test_a_quiet_subscription_is_kept(valkey_server: str, monkeypatch: pyt
 
 
 @looped
-async def test_what_others_publish_on_the_channel_is_passed_over(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_foreign_messages_on_the_channel_are_ignored(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "LOOK_SECONDS", 3600.0)
     async with stage(valkey_server) as it:
         waiting = await it.wait()
@@ -204,7 +204,9 @@ async def test_what_others_publish_on_the_channel_is_passed_over(valkey_server: 
 
 
 @looped
-async def test_what_ended_without_a_message_is_found_by_looking(valkey_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_that_ended_without_a_notification_is_found_by_polling(
+    valkey_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(results, "LOOK_SECONDS", 0.01)
     async with stage(valkey_server) as it:
         waiting = await it.wait()

@@ -1,4 +1,4 @@
-"""The namespace of a benchmark: its end is the end of its own keys, and of no others."""
+"""The namespace of a benchmark: erasing it deletes its own keys and no others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millstream.errors import BrokerUnavailable
 
 
 @pytest.mark.parametrize("namespace", ["bench-1", "b*", "b?[a-z]", "back\\slash^"])
-def test_a_namespace_is_erased_and_nothing_else(valkey_server: str, namespace: str) -> None:
+def test_erasing_a_namespace_deletes_only_its_keys(valkey_server: str, namespace: str) -> None:
     app = Millstream(valkey_server, namespace=namespace)
 
     @app.task
@@ -34,7 +34,7 @@ def test_a_namespace_is_erased_and_nothing_else(valkey_server: str, namespace: s
     sandbox.close()
 
 
-def test_a_server_that_is_away_is_told_in_our_words() -> None:
+def test_an_unreachable_server_raises_broker_unavailable() -> None:
     sandbox = Sandbox("unix:///nowhere/at/all", "bench")
     with pytest.raises(BrokerUnavailable, match=r"^unix:///nowhere/at/all cannot be reached: "):
         sandbox.used_memory()

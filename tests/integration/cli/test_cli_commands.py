@@ -1,4 +1,4 @@
-"""Each command on a real server: what it prints when piped, its JSON, its exit code."""
+"""Each command on a real server: its piped output, its JSON and its exit code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WORKER_FIELDS = ["id", "host", "pid", "version", "queues", "started_at", "done",
 
 
 class Console:
-    """The command line on one namespace of the server, and an app there."""
+    """The command line in one namespace of the server, with an app in the same namespace."""
 
     def __init__(self, url: str, capsys: pytest.CaptureFixture[str]) -> None:
         self.app = Millstream(url, namespace=f"test-{secrets.token_hex(6)}")
@@ -48,7 +48,7 @@ class Console:
         self.greet, self.send_mail = greet, send_mail
 
     def __call__(self, *words: str, code: int = 0, err: str = "") -> str:
-        """What a command prints; its exit code and its line of error are as expected."""
+        """Run a command, check its exit code and error line, and return its output."""
         self._capsys.readouterr()
         answer = run([*words, *self._where])
         printed, error = self._capsys.readouterr()
@@ -72,7 +72,7 @@ class Console:
         return str(self.do(lambda app: app.inspector.status(queue, job_id)))
 
     def die(self, *ids: str, queue: str = "default", **how: Any) -> None:
-        """Jobs that are dead."""
+        """Create dead jobs."""
 
         async def scenario(app: Millstream) -> None:
             task = self.greet if queue == "default" else self.send_mail
@@ -92,7 +92,7 @@ def console(embedded_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: 
 # -- queues ----------------------------------------------------------------------------------------------------------------
 
 
-def test_queues(console: Console) -> None:
+def test_queues_are_listed(console: Console) -> None:
     async def scenario(app: Millstream) -> None:
         await console.greet.enqueue("a")
         await console.greet.options(delay=60).enqueue("b")
@@ -115,12 +115,12 @@ def test_queues(console: Console) -> None:
     assert rows[1] == dict(zip(QUEUE_FIELDS, ["mail", 1, 0, 0, 0, True, 1, 0, 0, 0], strict=True))
 
 
-def test_where_there_are_no_queues_there_is_an_empty_list(console: Console) -> None:
+def test_a_namespace_without_queues_lists_nothing(console: Console) -> None:
     assert console.json("queues") == console.json("jobs") == console.json("dead") == console.json("workers") == []
     assert console("queues") == "QUEUE  READY  RUNNING  SCHEDULED  DEAD  PAUSED  WORKERS\n"
 
 
-def test_a_queue_in_detail(console: Console) -> None:
+def test_a_queue_is_shown_in_detail(console: Console) -> None:
     async def scenario(app: Millstream) -> None:
         await console.greet.enqueue("a")
         await console.greet.options(delay=60).enqueue("b")
@@ -143,12 +143,12 @@ def test_a_queue_is_paused_and_resumed(console: Console) -> None:
 
 
 @pytest.mark.parametrize("verb", ["show", "pause", "resume", "purge"])
-def test_a_queue_that_is_not_there_is_named_with_those_that_are(console: Console, verb: str) -> None:
+def test_an_unknown_queue_is_refused_and_the_known_queues_are_named(console: Console, verb: str) -> None:
     console("enqueue", "greet", '["a"]')
     assert console("queues", verb, "defualt", code=1, err="there is no queue 'defualt'; existing queues: default") == ""
 
 
-def test_purging_a_queue_cancels_what_waits_and_nothing_else(console: Console) -> None:
+def test_purging_a_queue_cancels_its_waiting_jobs_and_nothing_else(console: Console) -> None:
     console.die("dead")
 
     async def scenario(app: Millstream) -> list[str]:
@@ -173,7 +173,7 @@ def test_purging_a_queue_cancels_what_waits_and_nothing_else(console: Console) -
 
 
 def some_jobs(console: Console) -> None:
-    """One job of each state."""
+    """One job in each state."""
     console.die("dead")
 
     async def scenario(app: Millstream) -> None:
@@ -188,7 +188,7 @@ def some_jobs(console: Console) -> None:
     console.do(scenario)
 
 
-def test_jobs_of_every_state_are_listed_and_filtered(console: Console) -> None:
+def test_jobs_in_every_state_are_listed_and_filtered(console: Console) -> None:
     some_jobs(console)
     rows = console.json("jobs")
     assert [list(row) for row in rows] == [JOB_FIELDS] * 5
@@ -214,12 +214,12 @@ def test_jobs_of_every_state_are_listed_and_filtered(console: Console) -> None:
     console("jobs", "--queue", "none", code=1, err="there is no queue 'none'")
 
 
-def test_many_jobs_are_listed_in_order_and_none_is_left_out(console: Console) -> None:
+def test_a_long_list_of_jobs_is_complete_and_in_order(console: Console) -> None:
     jobs = console.do(lambda app: app.enqueue_many(console.greet.bind(str(n)) for n in range(500)))
     assert [row["id"] for row in console.json("jobs", "--limit", "1000")] == [job.id for job in jobs]
 
 
-def test_a_running_job_in_detail(console: Console) -> None:
+def test_a_running_job_is_shown_in_detail(console: Console) -> None:
     some_jobs(console)
 
     async def register(app: Millstream) -> None:
@@ -233,7 +233,7 @@ def test_a_running_job_in_detail(console: Console) -> None:
     assert MOMENT.fullmatch(fields["running_since"])
 
 
-def test_a_scheduled_job_in_detail(console: Console) -> None:
+def test_a_scheduled_job_is_shown_in_detail(console: Console) -> None:
     some_jobs(console)
     fields = console.json("jobs", "show", "scheduled")
     assert MOMENT.fullmatch(fields["due_at"]) and MOMENT.fullmatch(fields["expires_at"])
@@ -253,7 +253,7 @@ def test_a_done_job_shows_its_result(console: Console) -> None:
     assert '"said": "Hello"' in console("jobs", "show", "j")
 
 
-def test_a_job_that_a_worker_ran_shows_its_task_and_times(console: Console) -> None:
+def test_a_job_that_a_worker_ran_shows_its_task_and_timestamps(console: Console) -> None:
     async def scenario(app: Millstream) -> None:
         async with app.worker():
             await (await console.greet.options(id="j").enqueue("Ada")).result(timeout=20)
@@ -266,7 +266,7 @@ def test_a_job_that_a_worker_ran_shows_its_task_and_times(console: Console) -> N
     assert "\nended_at" in printed and "\nwhy" not in printed
 
 
-def test_a_job_that_waits_says_why(console: Console) -> None:
+def test_a_waiting_job_shows_why_it_is_not_running(console: Console) -> None:
     console("enqueue", "greet", '["a"]', "--id", "j")
     assert re.search(r"\nwhy +no worker serves queue 'default' \(no worker is registered\)\n", console("jobs", "show", "j"))
     console("queues", "pause", "default")
@@ -275,12 +275,12 @@ def test_a_job_that_waits_says_why(console: Console) -> None:
     assert "millstream queues resume default" in why["text"]
 
 
-def test_a_key_is_shown_as_text_in_every_state(console: Console) -> None:
+def test_the_ordering_key_of_a_scheduled_job_is_shown_as_text(console: Console) -> None:
     console("enqueue", "greet", '["a"]', "--id", "j", "--key", "ann", "--delay", "60")
     assert console.json("jobs", "show", "j")["key"] == "ann"
 
 
-def test_failed_attempts_are_shown_with_a_job_and_with_its_dead_letter(console: Console) -> None:
+def test_failed_attempts_are_shown_for_a_job_and_for_its_dead_letter(console: Console) -> None:
     @console.app.task(retry=RetryPolicy(1, delay=0.001, jitter=False))
     async def fail() -> None:
         raise ValueError("no\nluck")
@@ -303,7 +303,7 @@ def test_failed_attempts_are_shown_with_a_job_and_with_its_dead_letter(console: 
     assert console.json("dead")[0]["failures"] == console.json("dead", "show", "j")["failures"]
 
 
-def test_jobs_that_are_due_together_are_listed_as_people_count(console: Console) -> None:
+def test_jobs_due_at_the_same_time_are_listed_in_numeric_order(console: Console) -> None:
     async def scenario(app: Millstream) -> None:
         at = datetime.now(UTC) + timedelta(hours=1)
         for n in (10, 2, 1, 100):
@@ -313,7 +313,7 @@ def test_jobs_that_are_due_together_are_listed_as_people_count(console: Console)
     assert [row["id"] for row in console.json("jobs")] == ["j-1", "j-2", "j-10", "j-100"]
 
 
-def test_on_a_terminal_a_list_says_where_it_is_from(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_a_list_names_its_server_and_namespace(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     console("enqueue", "greet", '["a"]')
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("NO_COLOR", "1")
@@ -323,7 +323,7 @@ def test_on_a_terminal_a_list_says_where_it_is_from(console: Console, monkeypatc
         assert console(*words, err=f"(at {console.app.where})") == ""
 
 
-def test_a_job_nobody_knows_is_not_found(console: Console) -> None:
+def test_an_unknown_job_is_not_found(console: Console) -> None:
     some_jobs(console)
     for verb in ("show", "retry"):
         console("jobs", verb, "never", code=1, err="there is no job 'never'")
@@ -331,14 +331,14 @@ def test_a_job_nobody_knows_is_not_found(console: Console) -> None:
     console("jobs", "show", "mail", "--queue", "default", code=1, err="there is no job 'mail' in queue 'default'")
 
 
-def test_an_id_that_is_in_two_queues_needs_its_queue(console: Console) -> None:
+def test_an_id_that_exists_in_two_queues_requires_a_queue(console: Console) -> None:
     console("enqueue", "greet", "--id", "shared", err="")
     console("enqueue", "greet", "--id", "shared", "--queue", "other")
     console("jobs", "show", "shared", code=2, err="there is a job 'shared' in queues default, other: choose one with --queue")
     assert console.json("jobs", "show", "shared", "--queue", "other")["queue"] == "other"
 
 
-def test_a_job_is_cancelled_if_it_is_meant(console: Console) -> None:
+def test_cancelling_a_job_requires_confirmation(console: Console) -> None:
     some_jobs(console)
     console(
         "jobs",
@@ -354,7 +354,7 @@ def test_a_job_is_cancelled_if_it_is_meant(console: Console) -> None:
     console("jobs", "cancel", "dead", "--yes", code=1, err="job 'dead' cannot be cancelled: it has already ended (dead)")
 
 
-def test_what_cannot_be_cancelled_does_not_keep_others_from_it(console: Console) -> None:
+def test_one_job_that_cannot_be_cancelled_does_not_prevent_the_others_from_being_cancelled(console: Console) -> None:
     some_jobs(console)
     both = "job 'running' cannot be cancelled: it is running; it also failed for 1 more of the 3 jobs"
     assert console("jobs", "cancel", "running", "ready", "dead", "-y", code=1, err=both) == "job ready is cancelled\n"
@@ -370,7 +370,7 @@ def test_dead_and_scheduled_jobs_are_retried(console: Console) -> None:
     console("jobs", "retry", "running", code=1, err="job 'running' is running: only dead and scheduled jobs can be retried")
 
 
-def test_an_entry_of_another_program_is_shown_for_what_it_is(console: Console) -> None:
+def test_an_entry_written_by_another_program_is_listed_without_job_fields(console: Console) -> None:
     async def scenario(app: Millstream) -> None:
         await console.greet.enqueue("a")
         broker: Any = await app.broker()
@@ -421,7 +421,7 @@ def test_dead_letters_are_listed_and_filtered(console: Console) -> None:
     )
 
 
-def test_a_dead_letter_in_detail(console: Console) -> None:
+def test_a_dead_letter_is_shown_in_detail(console: Console) -> None:
     console.die("a", error="no luck")
     fields = console.json("dead", "show", "a")
     assert (fields["reason"], fields["error"], fields["traceback"]) == ("exhausted", "ValueError: no luck", "Traceback: …")
@@ -432,7 +432,7 @@ def test_a_dead_letter_in_detail(console: Console) -> None:
     console("dead", "show", "never", code=1, err="job 'never' has no dead letter")
 
 
-def test_a_dead_letter_that_its_handler_could_not_handle_says_so(console: Console) -> None:
+def test_a_dead_letter_whose_handler_gave_up_shows_the_error_of_the_handler(console: Console) -> None:
     orders = console.app.topic("orders", int)
 
     @orders.subscribe("billing", retry=0)
@@ -476,7 +476,9 @@ def test_a_dead_letter_that_its_handler_could_not_handle_says_so(console: Consol
         (["--all"], []),
     ],
 )
-def test_dead_letters_are_replayed_and_purged_by_id_filter_or_all(console: Console, words: list[str], left: list[str]) -> None:
+def test_dead_letters_are_replayed_and_purged_by_id_by_filter_or_all(
+    console: Console, words: list[str], left: list[str]
+) -> None:
     def fill() -> None:
         console.die("a", "b")
         console.die("m", queue="mail", reason="rejected")
@@ -512,14 +514,14 @@ def test_dead_letters_are_replayed_and_purged_by_id_filter_or_all(console: Conso
 
 
 @pytest.mark.parametrize("verb", ["replay", "purge"])
-def test_moving_dead_letters_needs_a_choice(console: Console, verb: str) -> None:
+def test_replaying_or_purging_dead_letters_requires_a_selection(console: Console, verb: str) -> None:
     console.die("a")
     console("dead", verb, code=2, err="no dead letter selected: give ids, a filter (--queue, --reason, --task), or --all")
     console("dead", verb, "a", "never", code=1, err="no dead letter found for never. Nothing was changed")
     assert console.status("a") == "dead"
 
 
-def test_many_dead_letters_are_moved_once_each(console: Console) -> None:
+def test_many_dead_letters_are_replayed_once_each(console: Console) -> None:
     console.die(*(f"n{n}" for n in range(450)))
     assert console("dead", "replay", "--all") == "450 dead letters replayed\n"
     assert console.json("queues")[0]["ready"] == 450
@@ -528,7 +530,7 @@ def test_many_dead_letters_are_moved_once_each(console: Console) -> None:
 # -- workers and tasks -----------------------------------------------------------------------------------------------------
 
 
-def test_workers(console: Console) -> None:
+def test_workers_are_listed(console: Console) -> None:
     async def register(app: Millstream) -> None:
         totals = {"done": 1200, "retried": 2, "dead": 3, "refused": 0}
         info = WorkerInfo("w-1", "host", 4711, __version__, ["a", "b"], 1e9, totals)
@@ -544,7 +546,7 @@ def test_workers(console: Console) -> None:
     )
 
 
-def test_a_worker_is_listed_with_its_tasks_and_how_many_of_its_slots_are_in_use(console: Console) -> None:
+def test_a_worker_is_listed_with_its_tasks_and_its_used_slots(console: Console) -> None:
     async def register(app: Millstream) -> None:
         tasks = {"b": False, "a": True}
         info = WorkerInfo("w", "host", 1, "0", ["q"], 1e9, {}, tasks=tasks, slots=(32, 8), running=(3, 1), full=["q"])
@@ -557,7 +559,7 @@ def test_a_worker_is_listed_with_its_tasks_and_how_many_of_its_slots_are_in_use(
     assert " 4/40 " in console("workers")
 
 
-def test_supervisors_are_listed_with_their_processes_below_them(console: Console) -> None:
+def test_supervisors_are_listed_with_their_worker_processes(console: Console) -> None:
     async def register(app: Millstream) -> None:
         team = Team(2, 1, 4, "backlog", {"up": 3, "down": 2, "hold": 9, "refused": 1}, "scaled up", rates={"a": 12.5})
         broker = await app.broker()
@@ -605,7 +607,7 @@ def create_app() -> Millstream:
 
 @pytest.fixture
 def app_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of an app, importable from the working directory."""
+    """The import path of an app in the working directory."""
     name = f"app_{secrets.token_hex(4)}"
     (tmp_path / f"{name}.py").write_text(APP.format(noisy=False))
     monkeypatch.chdir(tmp_path)
@@ -613,7 +615,7 @@ def app_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"{name}:app"
 
 
-def test_tasks(app_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_are_listed(app_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(["tasks", app_file, "--json"]) == 0
     first = capsys.readouterr().out
     assert json.loads(first)[0] == {
@@ -639,7 +641,7 @@ def test_tasks(app_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: p
 
 
 @pytest.mark.parametrize("command", ["tasks", "enqueue greeting", "publish orders 1"])
-def test_an_app_that_a_function_returns_needs_factory(
+def test_an_app_returned_by_a_function_requires_factory(
     command: str, app_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MILLSTREAM_URL", "memory://")
@@ -650,7 +652,7 @@ def test_an_app_that_a_function_returns_needs_factory(
     assert "factory" not in capsys.readouterr().err
 
 
-def test_an_app_that_cannot_be_imported_is_one_line(
+def test_an_app_that_cannot_be_imported_is_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"app_{secrets.token_hex(4)}"
@@ -665,19 +667,19 @@ def test_an_app_that_cannot_be_imported_is_one_line(
 # -- enqueue ---------------------------------------------------------------------------------------------------------------
 
 
-def test_enqueueing_prints_the_id(console: Console) -> None:
+def test_enqueue_prints_the_id(console: Console) -> None:
     job_id = console("enqueue", "greet", '["Ada"]').strip()
     assert console.status(job_id) == "ready"
     assert console.json("jobs", "show", job_id)["arguments"] == ["Ada"]
 
 
-def test_what_show_prints_can_be_enqueued_again(console: Console) -> None:
+def test_jobs_show_prints_arguments_in_the_form_that_enqueue_accepts(console: Console) -> None:
     for arguments in (["Ada", 2], {"name": "Ada"}, {"": ["Ada"], "times": 2}, []):
         job_id = console("enqueue", "greet", json.dumps(arguments)).strip()
         assert console.json("jobs", "show", job_id)["arguments"] == arguments
 
 
-def test_enqueueing_with_options(console: Console) -> None:
+def test_enqueue_accepts_options(console: Console) -> None:
     words = ("enqueue", "greet", '{"name": "Ada"}', "--queue", "mail", "--id", "x", "--delay", "60", "--expires", "90")
     fields = console.json(*words, "--timeout", "5", "--retry", "2")
     assert fields == {"id": "x", "task": "greet", "queue": "mail", "created": True}
@@ -687,7 +689,7 @@ def test_enqueueing_with_options(console: Console) -> None:
     console("enqueue", "another", "--queue", "mail", "--id", "x", code=1, err="belongs to a job of another task")
 
 
-def test_with_an_app_arguments_and_options_are_checked(console: Console, app_file: str) -> None:
+def test_with_an_app_enqueue_checks_arguments_and_options(console: Console, app_file: str) -> None:
     namespace = console.app.settings.namespace
     where = ["--url", console.app.url.text]
     capsys = console._capsys
@@ -706,14 +708,14 @@ def test_with_an_app_arguments_and_options_are_checked(console: Console, app_fil
     assert run(["jobs", "cancel", job_id, "--yes", "--namespace", "millstream", *where]) == 0
 
 
-def test_waiting_in_vain_says_why(console: Console) -> None:
+def test_a_wait_that_times_out_says_why_the_job_is_not_running(console: Console) -> None:
     console("enqueue", "greet", '["Ada"]', "--wait", "0.05", code=1, err="no worker serves queue 'default'")
 
 
 # -- doctor ----------------------------------------------------------------------------------------------------------------
 
 
-def test_the_doctor_says_how_it_is(console: Console) -> None:
+def test_doctor_reports_the_state_of_the_server(console: Console) -> None:
     console.die("a")
     rows = console.json("doctor")
     assert [list(row) for row in rows] == [["check", "health", "found", "way_out"]] * len(rows)
@@ -730,7 +732,7 @@ def test_the_doctor_says_how_it_is(console: Console) -> None:
     assert console("doctor").splitlines()[-1].endswith(" bad")
 
 
-def test_the_doctor_fails_if_something_is_bad(console: Console) -> None:
+def test_doctor_fails_if_a_check_is_bad(console: Console) -> None:
     async def scenario(app: Millstream) -> None:
         await console.greet.enqueue("a")
         broker: Any = await app.broker()
@@ -760,7 +762,7 @@ def publish_orders(console: Console) -> None:
     console.do(scenario)
 
 
-def test_topics_and_groups(console: Console) -> None:
+def test_topics_and_groups_are_listed(console: Console) -> None:
     publish_orders(console)
     assert console("topics") == (
         "TOPIC   LENGTH  DELAYED  PUBLISHED  GROUPS\norders       2        0          2  audit, billing\n"
@@ -799,7 +801,7 @@ def test_groups_are_paused_rewound_skipped_and_removed(console: Console) -> None
     assert [group["group"] for group in console.json("groups")] == ["audit"]
 
 
-def test_an_event_is_published(console: Console) -> None:
+def test_publish_publishes_an_event(console: Console) -> None:
     event_id = console("publish", "orders", '{"number": 3}', "--header", "tenant=acme").strip()
     assert event_id
     assert console.json("publish", "orders", "[1]", "--id", "mine") == {"id": "mine", "topic": "orders"}
@@ -809,7 +811,7 @@ def test_an_event_is_published(console: Console) -> None:
     console("publish", "orders", "1", "--header", "x", code=2, err="NAME=VALUE")
 
 
-def test_an_event_of_a_topic_of_several_classes_names_its_class(console: Console, app_file: str) -> None:
+def test_publishing_to_a_union_topic_requires_the_type_of_the_event(console: Console, app_file: str) -> None:
     capsys = console._capsys
     publish = ["publish", "orders", "-A", app_file, "--url", console.app.url.text]
     assert run([*publish, '["Sent", {"order": 1}]']) == 0

@@ -1,4 +1,4 @@
-"""What the doctor finds: in what a server says of itself, and in the consistency of a queue."""
+"""The findings of `millstream doctor`: in the state that the server reports, and in the consistency of queues and groups."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def health(finding: Finding) -> str:
         ({"aof_enabled": "0", "rdb_last_bgsave_status": "err"}, {"save": "3600 1"}, "bad"),
     ],
 )
-def test_persistence(info: dict[str, str], config: dict[str, str], expected: str) -> None:
+def test_persistence_settings_are_rated(info: dict[str, str], config: dict[str, str], expected: str) -> None:
     assert health(doctor.persistence(HEALTHY | info, config)) == expected
 
 
@@ -54,23 +54,23 @@ def test_persistence(info: dict[str, str], config: dict[str, str], expected: str
         ({"maxmemory_policy": "allkeys-lru", "evicted_keys": "3"}, "bad"),
     ],
 )
-def test_eviction(info: dict[str, str], expected: str) -> None:
+def test_the_eviction_policy_is_rated(info: dict[str, str], expected: str) -> None:
     assert health(doctor.eviction(HEALTHY | info, {})) == expected
 
 
 @pytest.mark.parametrize(
     ("used", "limit", "expected"), [(10, 100, "ok"), (80, 100, "warn"), (95, 100, "bad"), (100, 100, "bad"), (10, 0, "ok")]
 )
-def test_memory_and_connections(used: int, limit: int, expected: str) -> None:
+def test_memory_use_and_the_number_of_connections_are_rated(used: int, limit: int, expected: str) -> None:
     assert health(doctor.memory({"used_memory": str(used), "maxmemory": str(limit)}, {})) == expected
     assert health(doctor.connections({"connected_clients": str(used), "maxclients": str(limit)}, {})) == expected
 
 
-def test_refused_connections_are_told() -> None:
+def test_refused_connections_are_reported() -> None:
     assert health(doctor.connections({"connected_clients": "1", "maxclients": "9", "rejected_connections": "2"}, {})) == "warn"
 
 
-def test_a_replica_is_no_place_to_write() -> None:
+def test_a_replica_is_reported_as_bad() -> None:
     assert health(doctor.server({"redis_version": "7.2.0", "role": "slave"})) == "bad"
     assert health(doctor.server({"redis_version": "7.2.0", "role": "master"})) == "ok"
 
@@ -91,11 +91,11 @@ def group(**numbers: Any) -> GroupState:
         ([group(dead=1, ready=1)], ["warn", "warn"]),
     ],
 )
-def test_topics(groups: list[GroupState], expected: list[str]) -> None:
+def test_the_groups_of_a_topic_are_rated(groups: list[GroupState], expected: list[str]) -> None:
     assert [health(finding) for finding in contents.topic(TopicState("t", 5, 1, {}, groups))] == expected
 
 
-def test_a_topic_that_is_empty_needs_no_group() -> None:
+def test_an_empty_topic_does_not_need_a_group() -> None:
     assert [health(finding) for finding in contents.topic(TopicState("t", 0, 0, {}, []))] == ["ok"]
     assert [health(finding) for finding in contents.topic(TopicState("t", 5, 0, {}, [], followed=True))] == ["ok"]
 
@@ -171,7 +171,7 @@ async def nothing(server: Redis, keys: dict[str, str]) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_what_is_wrong_with_a_queue_is_found(embedded_url: str, harm: Harm, expected: list[tuple[str, str]]) -> None:
+def test_each_inconsistency_of_a_queue_is_found(embedded_url: str, harm: Harm, expected: list[tuple[str, str]]) -> None:
     findings = asyncio.run(examine(embedded_url, harm))
     assert len(findings) == len(expected)
     for finding, (how, what) in zip(findings, expected, strict=True):
@@ -180,7 +180,7 @@ def test_what_is_wrong_with_a_queue_is_found(embedded_url: str, harm: Harm, expe
 
 
 async def examine(url: str, harm: Harm) -> list[Finding]:
-    """The findings about a queue with three jobs, one of which runs, and a scheduled one, after it was harmed."""
+    """Return the findings about a queue with three ready jobs, one of them running, and a scheduled job, after damaging it."""
     address = ensure_server(url.removeprefix("embedded://"))
     namespace = f"test-{secrets.token_hex(6)}"
     broker = RedisBroker(address, namespace=namespace)
@@ -245,7 +245,7 @@ async def retry_deleted(server: Redis, keys: dict[str, str]) -> None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_what_is_wrong_with_a_group_is_found(embedded_url: str, harm: Harm, expected: list[tuple[str, str]]) -> None:
+def test_each_inconsistency_of_a_group_is_found(embedded_url: str, harm: Harm, expected: list[tuple[str, str]]) -> None:
     async def scenario() -> list[Finding]:
         address = ensure_server(embedded_url.removeprefix("embedded://"))
         namespace = f"test-{secrets.token_hex(6)}"
@@ -268,7 +268,7 @@ def test_what_is_wrong_with_a_group_is_found(embedded_url: str, harm: Harm, expe
         assert finding.found.startswith(what)
 
 
-def test_a_job_that_is_gone_is_dead_once_a_worker_claims(embedded_url: str) -> None:
+def test_a_job_with_a_missing_entry_becomes_a_dead_letter_when_a_worker_claims(embedded_url: str) -> None:
     async def scenario() -> list[str]:
         broker = RedisBroker(ensure_server(embedded_url.removeprefix("embedded://")), namespace=f"test-{secrets.token_hex(6)}")
         keys = broker._names(Address("q"))
@@ -291,7 +291,7 @@ def test_a_job_that_is_gone_is_dead_once_a_worker_claims(embedded_url: str) -> N
     assert "bad" not in asyncio.run(scenario())
 
 
-def test_dead_letters_that_code_handles_are_no_alarm_but_those_it_left_are(embedded_url: str) -> None:
+def test_handled_dead_letters_are_not_reported_but_unhandled_ones_are(embedded_url: str) -> None:
     async def scenario() -> list[list[tuple[str, str]]]:
         broker = RedisBroker(ensure_server(embedded_url.removeprefix("embedded://")), namespace=f"test-{secrets.token_hex(6)}")
         dead = Address("t/g").dead
@@ -324,11 +324,11 @@ def test_dead_letters_that_code_handles_are_no_alarm_but_those_it_left_are(embed
     assert gone == [("warn", "2 events dead")]
 
 
-# -- shards, keys, and jobs that nobody can run --------------------------------------------------------------------------------
+# -- shards, keys, and jobs that no worker can run -----------------------------------------------------------------------------
 
 
 async def examined(url: str, prepare: Callable[[RedisBroker], Awaitable[None]]) -> dict[str, list[tuple[str, str]]]:
-    """What is found in queues and topics, by check."""
+    """Return the findings about queues and topics, by check."""
     broker = RedisBroker(ensure_server(url.removeprefix("embedded://")), namespace=f"test-{secrets.token_hex(6)}")
     try:
         await prepare(broker)
@@ -341,7 +341,7 @@ async def examined(url: str, prepare: Callable[[RedisBroker], Awaitable[None]]) 
 
 
 async def stop_key(broker: RedisBroker, address: Address) -> None:
-    """Of two messages of one key the first dies, which stops the key, so that the second dies too."""
+    """The first of two messages of one key dies and stops the key, so the second dies too."""
     await broker.join(address, "c", 60.0, order=OrderRules(stop=True))
     (entry,) = (await broker.claim(address, "c", 1)).entries
     letter = DeadLetter("rejected", ErrorNote("Reject", "no"), 1, 0, 17)
@@ -349,7 +349,7 @@ async def stop_key(broker: RedisBroker, address: Address) -> None:
     await broker.claim(address, "c", 1)
 
 
-def test_the_groups_of_an_ordered_topic_are_examined_in_all_their_shards(embedded_url: str) -> None:
+def test_the_groups_of_an_ordered_topic_are_checked_in_all_shards(embedded_url: str) -> None:
     async def prepare(broker: RedisBroker) -> None:
         await broker.note_shards(Address("t/"), 2)
         for shard in ("t:0", "t:1"):
@@ -362,7 +362,7 @@ def test_the_groups_of_an_ordered_topic_are_examined_in_all_their_shards(embedde
     assert found["group h of topic t"] == [("warn", "2 events waiting, but no worker serves this group")]
 
 
-def test_a_queue_is_examined_in_all_its_shards(embedded_url: str) -> None:
+def test_a_queue_is_checked_in_all_shards(embedded_url: str) -> None:
     async def prepare(broker: RedisBroker) -> None:
         await broker.note_shards(Address("q"), 2)
         for shard in Address("q").shards(2):
@@ -376,7 +376,7 @@ def test_a_queue_is_examined_in_all_its_shards(embedded_url: str) -> None:
     assert found["queue q"] == [("warn", "1 key is stopped"), ("warn", "2 dead jobs")]
 
 
-def test_a_job_of_a_task_that_no_worker_knows_is_found(embedded_url: str) -> None:
+def test_a_job_of_a_task_that_no_worker_knows_is_reported(embedded_url: str) -> None:
     async def prepare(broker: RedisBroker) -> None:
         await broker.join(Address("q"), "w.1", 60.0)
         await broker.publish(Address("q"), [post(name) for name in ("a", "b")])
@@ -386,7 +386,7 @@ def test_a_job_of_a_task_that_no_worker_knows_is_found(embedded_url: str) -> Non
     assert found["queue q"] == [("warn", "job a is not running: no worker of queue 'q' knows task 't': w knows other")]
 
 
-def test_a_queue_whose_workers_are_at_their_limit_is_well_and_says_so(embedded_url: str) -> None:
+def test_a_queue_whose_workers_are_all_busy_is_ok_and_the_finding_says_so(embedded_url: str) -> None:
     async def prepare(broker: RedisBroker) -> None:
         await broker.join(Address("q"), "w.1", 60.0)
         await broker.publish(Address("q"), [post("a")])

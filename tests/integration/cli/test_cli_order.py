@@ -1,4 +1,4 @@
-"""The command line on what has order and shards: what it shows, clears, changes and sends."""
+"""The command line on ordered and sharded topics and queues: show, clear, reshard and send."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Scenario = Callable[[Millstream], Awaitable[Any]]
 
 
 class Console:
-    """The command line on one namespace of the server, and an app there with an ordered topic and an ordered queue."""
+    """The command line in one namespace of the server, with an app that has an ordered topic and an ordered queue."""
 
     def __init__(self, url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(place, "url", url)
@@ -48,7 +48,7 @@ class Console:
         self.got.append(what)
 
     def __call__(self, *words: str, code: int = 0, err: str = "") -> str:
-        """What a command prints; its exit code and its line of error are as expected."""
+        """Run a command, check its exit code and error line, and return its output."""
         self._capsys.readouterr()
         answer = run([*words, *self._where])
         printed, error = self._capsys.readouterr()
@@ -66,7 +66,7 @@ class Console:
         return asyncio.run(connected())
 
     def work(self, until: Scenario) -> None:
-        """Let a worker run until something is true."""
+        """Run a worker until a condition is true."""
 
         async def scenario(app: Millstream) -> None:
             async with app.worker():
@@ -76,7 +76,7 @@ class Console:
         self.do(scenario)
 
     def stop_ann(self) -> None:
-        """Ann's first is dead, and those that follow it; bob's are done. In the topic, and in the queue."""
+        """Stop the key "ann" in the topic and in the queue: all its messages are dead, and the others are done."""
 
         async def publish(app: Millstream) -> None:
             await self.orders.publish_many(["ann 0", "ann 1", "ann 2", "bob 1"])
@@ -102,7 +102,7 @@ def columns(text: str, line: int = 0) -> list[str]:
 # -- showing ---------------------------------------------------------------------------------------------------------------
 
 
-def test_lists_show_shards_and_stopped_keys_where_there_are_any_and_names_are_those_of_the_whole(console: Console) -> None:
+def test_lists_show_shards_and_stopped_keys_under_the_base_name(console: Console) -> None:
     console.stop_ann()
     assert columns(console("queues"))[3:] == ["SCHEDULED", "SHARDS", "STOPPED", "DEAD", "PAUSED", "WORKERS"]
     (queue,) = console.json("queues")
@@ -138,7 +138,7 @@ def test_a_queue_shows_its_stopped_keys(console: Console) -> None:
     assert (stopped["key"], stopped["waiting"]) == ("ann", 2)
 
 
-def test_dead_letters_show_their_key_and_are_moved_from_all_shards(console: Console) -> None:
+def test_dead_letters_show_their_key_and_are_purged_from_all_shards(console: Console) -> None:
     console.stop_ann()
     assert "KEY" in columns(console("dead"))
     rows = console.json("dead")
@@ -146,7 +146,7 @@ def test_dead_letters_show_their_key_and_are_moved_from_all_shards(console: Cons
     shown = console.json("dead", "show", rows[0]["id"])
     assert (shown["key"], shown["queue"]) == ("ann", rows[0]["queue"])
     assert shown["shard"] == shard_of_key(b"ann", 2)
-    assert console("dead", "replay", "--queue", "mail") == "0 dead letters replayed\n"  # of a stopped key they stay dead
+    assert console("dead", "replay", "--queue", "mail") == "0 dead letters replayed\n"  # the key is stopped
     assert console("dead", "purge", "--queue", "mail", "--yes") == "2 dead letters deleted\n"
     one = next(row["id"] for row in rows if row["queue"] != "mail")
     assert console("dead", "purge", one, "--yes") == "1 dead letter deleted\n"
@@ -181,7 +181,7 @@ def test_blocked_jobs_are_listed_and_cancelled(console: Console) -> None:
     assert console.do(lambda app: app.job(first, queue="mail").status()) == "cancelled"
 
 
-def test_a_queue_of_shards_is_paused_and_resumed(console: Console) -> None:
+def test_pausing_a_queue_pauses_all_its_shards(console: Console) -> None:
     console.do(lambda app: console.send.enqueue("ann", 1))
     console("queues", "pause", "mail")
     assert console.json("queues")[0]["paused"] is True
@@ -194,7 +194,7 @@ def test_a_queue_of_shards_is_paused_and_resumed(console: Console) -> None:
 # -- clearing --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_stopped_key_is_cleared_with_its_letters_put_back(console: Console) -> None:
+def test_clearing_a_stopped_key_replays_its_dead_letters(console: Console) -> None:
     console.stop_ann()
     console.spoilt = False
     assert console("topics", "clear", "orders", "ann") == "key ann of topic orders is resumed; 3 dead letters replayed\n"
@@ -219,7 +219,7 @@ def test_a_key_is_cleared_without_replay_in_one_group(console: Console) -> None:
     assert len(console.json("dead", "--queue", "orders/billing")) == 3
 
 
-def test_a_key_that_is_not_stopped_and_a_group_that_is_not_there_are_named(console: Console) -> None:
+def test_a_key_that_is_not_stopped_and_an_unknown_group_are_named_in_the_error(console: Console) -> None:
     console.stop_ann()
     console("topics", "clear", "orders", "bob", code=1, err="key 'bob' of topic orders is not stopped; stopped keys: ann")
     console("topics", "clear", "orders", "ann", "--group", "no", code=1, err="has no group 'no'; its groups are: billing")
@@ -228,10 +228,10 @@ def test_a_key_that_is_not_stopped_and_a_group_that_is_not_there_are_named(conso
     console("queues", "clear", "nothing", "ann", code=1, err="there is no queue 'nothing'")
 
 
-# -- changing the number ---------------------------------------------------------------------------------------------------
+# -- resharding ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_number_of_shards_is_changed_when_nothing_is_on_its_way(console: Console) -> None:
+def test_topics_and_queues_can_be_resharded_only_when_they_are_idle(console: Console) -> None:
     console.do(lambda app: console.orders.publish("bob 1"))
     console.do(lambda app: console.send.enqueue("bob", 1))
     console("topics", "reshard", "orders", "4", "--yes", code=1, err="1 ready")
@@ -254,7 +254,7 @@ def test_the_number_of_shards_is_changed_when_nothing_is_on_its_way(console: Con
 # -- sending ---------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_published_without_an_app_says_its_key(console: Console) -> None:
+def test_publishing_to_an_ordered_topic_without_an_app_requires_a_key(console: Console) -> None:
     console.do(lambda app: app.inspector.topics())
     console(
         "publish",
@@ -270,7 +270,7 @@ def test_what_is_published_without_an_app_says_its_key(console: Console) -> None
     console("publish", "plain", '"x"')
 
 
-def test_what_is_enqueued_without_an_app_goes_to_a_shard_with_the_key_that_is_said(console: Console) -> None:
+def test_enqueueing_without_an_app_sends_the_job_to_the_shard_of_the_given_key(console: Console) -> None:
     console.do(lambda app: app.queue("mail", shards=2).resume())
     console("enqueue", "send", '["ann", 1]', "--queue", "mail", "--key", "ann")
     shard = shard_of_key(b"ann", 2)

@@ -1,4 +1,4 @@
-"""What the command line prints: values, columns, and who is asked."""
+"""What the command line prints (values, columns) and when it asks for confirmation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from millstream.reporting.printable import block, line
 NOON = datetime(2026, 7, 1, 12, 0, 0, 123_456, tzinfo=UTC)
 
 
-def test_moments_are_utc_with_milliseconds() -> None:
+def test_timestamps_are_utc_with_milliseconds() -> None:
     assert iso(NOON) == "2026-07-01T12:00:00.123Z"
     assert iso(NOON.astimezone(timezone(timedelta(hours=3)))) == "2026-07-01T12:00:00.123Z"
 
@@ -37,7 +37,7 @@ def test_moments_are_utc_with_milliseconds() -> None:
         (-7200, "in 2 h"),
     ],
 )
-def test_people_are_told_how_long_ago(seconds: float, said: str) -> None:
+def test_elapsed_times_are_printed_for_people(seconds: float, said: str) -> None:
     assert ago(NOON, NOON.timestamp() + seconds) == said
 
 
@@ -57,20 +57,20 @@ def test_people_are_told_how_long_ago(seconds: float, said: str) -> None:
         ("two\nlines\tand \x1b[31mred", "two\\nlines and \\x1b[31mred"),
     ],
 )
-def test_every_value_has_a_plain_line(value: Any, plain: str) -> None:
+def test_every_value_prints_on_one_plain_line(value: Any, plain: str) -> None:
     assert cell(value, friendly=False) == plain
 
 
-def test_numbers_are_friendlier_to_people() -> None:
+def test_numbers_have_thousands_separators_in_friendly_output() -> None:
     assert cell(1_234_567, friendly=True) == "1,234,567"
 
 
-def test_text_from_anywhere_cannot_move_a_terminals_cursor() -> None:
+def test_control_characters_cannot_move_the_cursor_of_a_terminal() -> None:
     assert block("a\n\tb\x1b[2J\x9bK\r") == "a\n\tb\\x1b[2J\\x9bK\\x0d"
     assert line("a\nb") == "a\\nb"
 
 
-def test_characters_that_nobody_sees_or_that_turn_text_around_are_shown_as_their_numbers() -> None:
+def test_invisible_and_bidirectional_characters_are_escaped() -> None:
     assert line("user\u202efdp.exe") == "user\\u202efdp.exe"
     assert line("a\u200bb\ufeffc\u2066d\xade") == "a\\u200bb\\ufeffc\\u2066d\\xade"
     assert line("\U000e0041\u2028") == "\\U000e0041\\u2028"
@@ -78,11 +78,11 @@ def test_characters_that_nobody_sees_or_that_turn_text_around_are_shown_as_their
     assert line("naïve 日本 😀 שלום") == "naïve 日本 😀 שלום"
 
 
-def test_ids_are_sorted_as_people_count() -> None:
+def test_ids_are_sorted_in_natural_order() -> None:
     assert sorted(["a-10", "a-2", "b-1", "a", "10", "9"], key=natural) == ["9", "10", "a", "a-2", "a-10", "b-1"]
 
 
-def test_columns_are_aligned_and_nothing_is_cut() -> None:
+def test_columns_are_aligned_and_not_truncated() -> None:
     rows = [{"id": "a", "n": 5}, {"id": "x" * 300, "n": 12345}]
     assert aligned(rows, [Column("id"), Column("n", number=True)]) == [
         "ID".ljust(300) + "      N",
@@ -95,7 +95,7 @@ def plain(shown: str, text: str) -> str:
     return shown
 
 
-def test_on_a_terminal_columns_share_what_there_is() -> None:
+def test_on_a_terminal_columns_share_the_available_width() -> None:
     columns = [Column("id"), Column("task", give="cut"), Column("n", number=True), Column("found", give="wrap")]
     rows = [["id", "task", "n", "found"], ["abc", "t" * 30, "1,234", "one two three four five six seven eight"]]
     assert list(fitted(rows, columns, 100, plain)) == [
@@ -109,12 +109,12 @@ def test_on_a_terminal_columns_share_what_there_is() -> None:
     ]
 
 
-def test_an_id_is_never_cut_however_narrow_the_terminal_is() -> None:
+def test_an_id_is_never_truncated_on_a_narrow_terminal() -> None:
     rows = [["id", "task"], ["x" * 50, "t" * 50]]
     assert list(fitted(rows, [Column("id"), Column("task", give="cut")], 20, plain))[1] == "x" * 50 + "  ttttttttt…"
 
 
-def test_text_of_any_alphabet_keeps_the_columns_straight() -> None:
+def test_columns_stay_aligned_with_wide_characters() -> None:
     rows = [["task", "queue"], ["日本", "a"], ["Ατλαντίς", "b"]]
     assert list(fitted(rows, [Column("task"), Column("queue")], 80, plain)) == [
         "task      queue",
@@ -123,49 +123,49 @@ def test_text_of_any_alphabet_keeps_the_columns_straight() -> None:
     ]
 
 
-def test_a_list_without_rows_is_its_header() -> None:
+def test_a_list_without_rows_prints_only_its_header() -> None:
     assert aligned([], [Column("id"), Column("n")]) == ["ID  N"]
 
 
-def test_json_takes_whatever_arguments_hold() -> None:
+def test_json_output_accepts_every_argument_value() -> None:
     value = msgspec.msgpack.decode(msgspec.msgpack.encode({1: b"\x00", "when": NOON, "list": [None, 1.5]}))
     assert json.loads(json_text(value)) == {"1": "AA==", "when": "2026-07-01T12:00:00.123Z", "list": [None, 1.5]}
 
 
-def test_what_is_no_msgpack_is_shown_as_bytes() -> None:
+def test_values_that_are_not_msgpack_are_shown_as_bytes() -> None:
     assert unpacked(b"\xc1") == {"msgpack": "c1"}
 
 
-# -- asking ----------------------------------------------------------------------------------------------------------------
+# -- confirmation ----------------------------------------------------------------------------------------------------------
 
 
 class Terminal:
-    """A stream that says it is one."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
-def test_without_a_terminal_and_without_yes_it_is_refused() -> None:
+def test_without_a_terminal_a_destructive_command_requires_yes() -> None:
     with pytest.raises(UsageError, match="--yes"):
         confirm("Delete everything?", yes=False)
 
 
-def test_yes_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_yes_skips_the_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr("typer.confirm", lambda question, err: asked.append(question))
     confirm("Delete everything?", yes=True)
     assert asked == []
 
 
-def test_no_means_that_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answering_no_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", Terminal())
     monkeypatch.setattr("typer.confirm", lambda question, err: False)
     with pytest.raises(Exception, match="nothing was changed"):
         confirm("Delete everything?", yes=False)
 
 
-# -- the grammar -----------------------------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_no_means_that_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
         (["tasks", "no_such_module:app"], "module 'no_such_module' was not found"),
     ],
 )
-def test_what_makes_no_sense_is_one_line_and_exit_code_2(
+def test_invalid_arguments_print_one_line_and_exit_with_code_2(
     words: list[str], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MILLSTREAM_APP", raising=False)
@@ -197,7 +197,7 @@ def test_what_makes_no_sense_is_one_line_and_exit_code_2(
     assert says in err
 
 
-def test_help_is_no_error_and_bare_millstream_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_exits_with_0_and_millstream_without_arguments_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     helped = capsys.readouterr().out
     assert run([]) == 2
@@ -207,19 +207,19 @@ def test_help_is_no_error_and_bare_millstream_is(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("noun", ["queues", "jobs", "dead", "workers"])
-def test_a_noun_tells_its_verbs(noun: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_a_noun_lists_its_verbs(noun: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([noun, "--help"]) == 0
     assert "\n  ls " in capsys.readouterr().out
 
 
-def test_a_noun_tells_the_options_that_it_takes_without_a_verb(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_a_noun_lists_the_options_it_accepts_without_a_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["jobs", "--help"]) == 0
     options = capsys.readouterr().out.partition("Options of ls, the default command")[2]
     for option in ("--state", "--queue", "--task", "--limit", "--json", "--url", "--namespace"):
         assert option in options
 
 
-def test_looking_makes_no_embedded_server(
+def test_read_only_commands_do_not_start_an_embedded_server(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""One client per loop: when it is made, closed, dropped and swapped."""
+"""One client per event loop: when it is created, closed, dropped and replaced."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def build(url: str = "memory://") -> tuple[Millstream, Any]:
 
 
 class Backends:
-    """Counts what is opened and closed."""
+    """Count the backends that are opened and closed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.opened = 0
@@ -55,7 +55,7 @@ def backends(monkeypatch: pytest.MonkeyPatch) -> Backends:
     return Backends(monkeypatch)
 
 
-def test_the_end_of_the_loop_closes_what_nobody_closed(backends: Backends) -> None:
+def test_the_end_of_the_event_loop_closes_open_clients(backends: Backends) -> None:
     _, shrink = build()
     for turn in (1, 2):
         asyncio.run(shrink.enqueue(1))
@@ -89,10 +89,10 @@ async def test_concurrent_first_uses_share_one_failure(backends: Backends, monke
 
 
 @looped
-async def test_leaving_the_last_block_closes_and_the_next_use_opens_again(backends: Backends) -> None:
+async def test_leaving_the_last_block_closes_the_client_and_the_next_use_reopens_it(backends: Backends) -> None:
     app, shrink = build()
     async with app:
-        assert backends.opened == 0, "entering alone needs no server"
+        assert backends.opened == 0, "entering the app does not connect"
         await shrink.enqueue(1)
         async with app as same:
             assert same is app
@@ -105,7 +105,7 @@ async def test_leaving_the_last_block_closes_and_the_next_use_opens_again(backen
 
 
 @looped
-async def test_leaving_waits_for_what_is_being_sent() -> None:
+async def test_leaving_the_block_waits_for_jobs_that_are_being_sent() -> None:
     app, shrink = build()
     async with app:
         sending = asyncio.create_task(shrink.enqueue(1))
@@ -126,10 +126,10 @@ def test_an_app_that_was_entered_and_dropped_warns(backends: Backends) -> None:
             gc.collect()
 
     asyncio.run(main())
-    assert backends.closed == 1, "and is closed all the same"
+    assert backends.closed == 1, "the backend is closed anyway"
 
 
-def test_an_app_that_was_entered_in_a_loop_that_is_gone_warns() -> None:
+def test_an_app_that_was_entered_in_an_ended_event_loop_warns() -> None:
     app, shrink = build()
 
     async def enter() -> None:
@@ -143,7 +143,7 @@ def test_an_app_that_was_entered_in_a_loop_that_is_gone_warns() -> None:
         asyncio.run(shrink.enqueue(2))
 
 
-def test_a_worker_that_was_entered_and_dropped_warns_and_is_stopped(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_that_was_entered_and_dropped_warns_and_stops(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         app, _ = build()
         dropped = app.worker()
@@ -158,7 +158,7 @@ def test_a_worker_that_was_entered_and_dropped_warns_and_is_stopped(caplog: pyte
         asyncio.run(main())
 
 
-def test_an_app_that_was_only_used_is_dropped_in_silence(backends: Backends) -> None:
+def test_an_app_that_was_used_but_never_entered_is_dropped_silently(backends: Backends) -> None:
     async def main() -> None:
         await build()[1].enqueue(1)
         gc.collect()
@@ -172,7 +172,7 @@ def test_an_app_that_was_only_used_is_dropped_in_silence(backends: Backends) -> 
 
 
 @looped
-async def test_a_server_that_was_away_is_tried_again_by_the_next_use(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_next_use_retries_a_server_that_was_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     app, _ = build()
     answers: list[Exception] = [BrokerUnavailable("away")]
 
@@ -187,7 +187,7 @@ async def test_a_server_that_was_away_is_tried_again_by_the_next_use(monkeypatch
 
 
 @looped
-async def test_override_swaps_the_backend_and_brings_it_back(backends: Backends) -> None:
+async def test_override_replaces_the_backend_and_restores_it(backends: Backends) -> None:
     app, shrink = build("redis://no.such.host:1")
     with app.override("memory://") as same:
         assert same is app
@@ -195,14 +195,14 @@ async def test_override_swaps_the_backend_and_brings_it_back(backends: Backends)
         assert await job.status() == "ready"
         assert app.url.safe == "memory://"
         with app.override("memory://"):
-            assert await job.status() == "unknown", "a backend of its own"
+            assert await job.status() == "unknown", "the inner override has its own backend"
         assert await job.status() == "ready"
     assert app.url.safe.startswith("redis://")
     while backends.closed < 2:
         await asyncio.sleep(0)
 
 
-def test_override_serves_every_loop_inside() -> None:
+def test_override_applies_to_every_event_loop_inside_the_block() -> None:
     app, shrink = build("redis://no.such.host:1")
     with app.override("memory://"):
         asyncio.run(shrink.enqueue(1))
@@ -210,7 +210,7 @@ def test_override_serves_every_loop_inside() -> None:
         assert app.inspector.queue_sync("default").ready == 2
 
 
-def test_connections_of_a_dropped_app_are_closed_not_collected(embedded_url: str) -> None:
+def test_connections_of_a_dropped_app_are_closed_without_warnings(embedded_url: str) -> None:
     async def main() -> None:
         app, shrink = build(embedded_url)
         job = await shrink.enqueue(1)
@@ -229,14 +229,14 @@ def test_connections_of_a_dropped_app_are_closed_not_collected(embedded_url: str
     assert [str(warning.message) for warning in seen] == []
 
 
-def test_override_refuses_a_url_that_makes_no_sense() -> None:
+def test_override_refuses_an_invalid_url() -> None:
     app, _ = build()
     with pytest.raises(UsageError, match="scheme"), app.override("memory"):
         pass
     assert app.url.scheme == "memory"
 
 
-def test_memory_backends_of_the_same_name_are_one_and_those_without_are_private() -> None:
+def test_memory_backends_with_the_same_name_are_shared_and_unnamed_ones_are_private() -> None:
     (a, shrink_a), (b, _) = build("memory://shared-by-a-test"), build("memory://shared-by-a-test")
     (_, shrink_c), (d, _) = build(), build()
     shrink_a.enqueue_sync(1)
@@ -247,14 +247,14 @@ def test_memory_backends_of_the_same_name_are_one_and_those_without_are_private(
 
 @pytest.fixture
 def silent_server() -> Iterator[socket.socket]:
-    """Accepts connections and never says anything."""
+    """A server that accepts connections and never replies."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         yield server
 
 
 async def accepted(server: socket.socket) -> socket.socket:
-    """A connection to the server, once something was sent over it."""
+    """Return the server side of a connection once the client has sent something."""
     loop = asyncio.get_running_loop()
     connection, _ = await loop.sock_accept(server)
     connection.setblocking(False)
@@ -269,7 +269,7 @@ async def closed_by_the_client(connection: socket.socket) -> bool:
 
 @pytest.mark.parametrize("use", ["broker", "queues"])
 @looped
-async def test_an_attempt_to_connect_is_ended_when_its_backend_is_left(
+async def test_leaving_a_backend_cancels_its_connection_attempt(
     monkeypatch: pytest.MonkeyPatch, silent_server: socket.socket, use: str
 ) -> None:
     monkeypatch.setattr(connect_module, "CONNECT_TIMEOUT", FOREVER)
@@ -286,7 +286,7 @@ async def test_an_attempt_to_connect_is_ended_when_its_backend_is_left(
 
 
 @looped
-async def test_an_attempt_to_connect_is_ended_when_its_app_is_dropped(
+async def test_dropping_an_app_cancels_its_connection_attempt(
     monkeypatch: pytest.MonkeyPatch, silent_server: socket.socket
 ) -> None:
     monkeypatch.setattr(connect_module, "CONNECT_TIMEOUT", FOREVER)
@@ -305,7 +305,7 @@ async def test_an_attempt_to_connect_is_ended_when_its_app_is_dropped(
 
 
 @looped
-async def test_a_wait_for_a_result_ends_with_its_app_and_does_not_connect_again(embedded_url: str) -> None:
+async def test_closing_the_app_ends_a_wait_for_a_result_without_reconnecting(embedded_url: str) -> None:
     app, shrink = build(embedded_url)
     async with app:
         job = await shrink.enqueue(1)

@@ -1,4 +1,4 @@
-"""Waiting for a result: the value, or why there is none."""
+"""Waiting for a result: the value, or the reason why there is no value."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def build() -> tuple[Millstream, Any]:
 
 
 @looped
-async def test_a_result_comes_in_its_annotated_type() -> None:
+async def test_a_result_is_converted_to_its_annotated_type() -> None:
     app, shrink = build()
     job = await shrink.enqueue(3)
     await work(app, done({"name": "small", "width": 3}))
@@ -54,7 +54,7 @@ async def test_a_result_comes_in_its_annotated_type() -> None:
 
 
 @looped
-async def test_an_untyped_job_gives_plain_values() -> None:
+async def test_an_untyped_job_returns_plain_values() -> None:
     app, shrink = build()
     job = await shrink.enqueue(3)
     await work(app, done({"name": "small", "width": 3}))
@@ -62,7 +62,7 @@ async def test_an_untyped_job_gives_plain_values() -> None:
 
 
 @looped
-async def test_whoever_waits_already_is_told() -> None:
+async def test_every_waiter_receives_the_result() -> None:
     app, shrink = build()
     job = await shrink.enqueue(3)
     waiting = [asyncio.create_task(job.result(timeout=timedelta(seconds=20))) for _ in range(3)]
@@ -72,7 +72,7 @@ async def test_whoever_waits_already_is_told() -> None:
 
 
 @looped
-async def test_a_dead_job_says_why_in_one_line_with_the_traceback_apart() -> None:
+async def test_a_dead_job_raises_its_reason_in_one_line_with_the_traceback_separate() -> None:
     app, shrink = build()
     job = await shrink.enqueue(3)
     await work(app, dead("timeout", error="took\ntoo " + "l" * 500 + "ong"))
@@ -90,7 +90,7 @@ async def test_a_dead_job_says_why_in_one_line_with_the_traceback_apart() -> Non
 
 
 @looped
-async def test_a_dead_job_whose_ending_is_gone_is_read_from_its_letter() -> None:
+async def test_a_dead_job_without_an_ending_is_read_from_its_dead_letter() -> None:
     app, shrink = build()
     job = await shrink.enqueue(3)
     await work(app, dead("rejected", ttl=0))
@@ -99,7 +99,7 @@ async def test_a_dead_job_whose_ending_is_gone_is_read_from_its_letter() -> None
 
 
 @looped
-async def test_a_cancelled_job_says_so() -> None:
+async def test_waiting_for_a_cancelled_job_raises_job_cancelled() -> None:
     _, shrink = build()
     job = await shrink.enqueue(3)
     waiting = asyncio.create_task(job.result())
@@ -110,7 +110,7 @@ async def test_a_cancelled_job_says_so() -> None:
 
 
 @looped
-async def test_an_expired_job_says_so() -> None:
+async def test_waiting_for_an_expired_job_raises_job_expired() -> None:
     app, shrink = build()
     job = await shrink.options(expires=60).enqueue(3)
     await work(app, expired)
@@ -119,7 +119,7 @@ async def test_an_expired_job_says_so() -> None:
 
 
 @looped
-async def test_a_timeout_says_where_the_job_is_and_that_nobody_serves_its_queue() -> None:
+async def test_a_timeout_says_where_the_job_is_and_that_no_worker_serves_its_queue() -> None:
     _, shrink = build()
     job = await shrink.options(delay=60).enqueue(3)
     with pytest.raises(ResultTimeout, match=r"scheduled and due .* no worker serves queue 'default'") as caught:
@@ -131,7 +131,7 @@ async def test_a_timeout_says_where_the_job_is_and_that_nobody_serves_its_queue(
 
 
 @looped
-async def test_a_timeout_says_that_workers_serve_the_queue() -> None:
+async def test_a_timeout_says_how_many_workers_serve_the_queue() -> None:
     app, shrink = build()
     job = await shrink.enqueue(3)
     broker = await app.broker()
@@ -143,7 +143,7 @@ async def test_a_timeout_says_that_workers_serve_the_queue() -> None:
 
 
 @looped
-async def test_no_time_at_all_is_enough_to_look() -> None:
+async def test_a_timeout_of_zero_returns_a_result_that_is_ready() -> None:
     app, shrink = build()
     job = await shrink.enqueue(3)
     await work(app, done({"name": "small", "width": 3}))
@@ -161,7 +161,7 @@ ENDS = {
 
 @pytest.mark.parametrize("ends", ENDS)
 @looped
-async def test_a_job_that_ends_during_the_last_look_is_never_a_timeout(monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
+async def test_a_job_that_ends_during_the_last_check_is_not_a_timeout(monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
     app, shrink = build()
     job = await shrink.enqueue(3)
     broker = await app.broker()
@@ -182,7 +182,7 @@ async def test_a_job_that_ends_during_the_last_look_is_never_a_timeout(monkeypat
 
 
 @looped
-async def test_a_dead_job_that_is_replayed_while_its_letter_is_looked_for_is_waited_for(
+async def test_a_job_replayed_during_the_lookup_of_its_dead_letter_is_still_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     app, shrink = build()
@@ -203,7 +203,7 @@ async def test_a_dead_job_that_is_replayed_while_its_letter_is_looked_for_is_wai
 
 
 @looped
-async def test_a_timeout_while_the_server_is_away_is_still_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_timeout_while_the_server_is_unreachable_is_still_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     app, shrink = build()
     job = await shrink.enqueue(3)
     broker = await app.broker()
@@ -218,7 +218,7 @@ async def test_a_timeout_while_the_server_is_away_is_still_a_timeout(monkeypatch
 
 
 @looped
-async def test_a_task_that_keeps_no_results_says_so_at_once() -> None:
+async def test_waiting_for_a_task_that_keeps_no_results_raises_immediately() -> None:
     app, shrink = build()
 
     @app.task(result_ttl=0)
@@ -233,7 +233,7 @@ async def test_a_task_that_keeps_no_results_says_so_at_once() -> None:
 
 
 @looped
-async def test_a_job_that_left_nothing_or_never_was_has_no_result() -> None:
+async def test_a_job_that_kept_no_result_or_never_existed_has_no_result() -> None:
     app, shrink = build()
     job = await shrink.enqueue(3)
     await work(app, done(ttl=0))
@@ -245,7 +245,7 @@ async def test_a_job_that_left_nothing_or_never_was_has_no_result() -> None:
 
 
 @looped
-async def test_a_dead_job_whose_ending_is_not_kept_has_failed_however_short_the_wait() -> None:
+async def test_a_dead_job_without_a_kept_ending_raises_job_failed_even_with_a_short_timeout() -> None:
     app, shrink = build()
     job = await shrink.enqueue(3)
     await work(app, dead("exhausted", ttl=0))
@@ -255,7 +255,7 @@ async def test_a_dead_job_whose_ending_is_not_kept_has_failed_however_short_the_
 
 
 @looped
-async def test_a_kept_result_of_another_type_is_an_error_that_names_the_job() -> None:
+async def test_a_stored_result_of_the_wrong_type_raises_an_error_that_names_the_job() -> None:
     app, shrink = build()
     job = await shrink.enqueue(3)
     await work(app, done("not a picture"))
@@ -264,7 +264,7 @@ async def test_a_kept_result_of_another_type_is_an_error_that_names_the_job() ->
 
 
 @looped
-async def test_a_timeout_that_makes_no_sense_is_refused() -> None:
+async def test_an_invalid_timeout_is_refused() -> None:
     _, shrink = build()
     job = await shrink.enqueue(3)
     with pytest.raises(UsageError, match="timeout"):
@@ -272,7 +272,7 @@ async def test_a_timeout_that_makes_no_sense_is_refused() -> None:
 
 
 @looped
-async def test_a_question_is_asked_again_while_the_server_is_away_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_is_repeated_during_a_short_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     app, shrink = build()
     job = await shrink.enqueue(3)
     broker = await app.broker()
@@ -289,7 +289,7 @@ async def test_a_question_is_asked_again_while_the_server_is_away_for_a_moment(m
 
 
 @looped
-async def test_who_waits_for_many_jobs_of_a_task_for_long_is_told_once_what_holds_them_up(
+async def test_a_long_wait_for_many_jobs_of_a_task_logs_the_obstacle_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("millstream.jobs.job.LONG_WAIT_SECONDS", 1.0)
@@ -304,7 +304,7 @@ async def test_who_waits_for_many_jobs_of_a_task_for_long_is_told_once_what_hold
 
 
 @looped
-async def test_who_waits_for_long_is_told_in_the_log_that_no_worker_serves_the_queue(
+async def test_a_long_wait_logs_that_no_worker_serves_the_queue(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("millstream.jobs.job.LONG_WAIT_SECONDS", 0.0)

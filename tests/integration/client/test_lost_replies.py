@@ -1,4 +1,4 @@
-"""A request reaches the server and its reply is lost: the client sends it again, and the caller is told what happened."""
+"""A request reaches the server but its reply is lost: the client sends it again, and the caller learns what really happened."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("every_backend")
 
 
 async def lose_reply(app: Millstream, monkeypatch: pytest.MonkeyPatch, verb: str) -> Callable[[], int]:
-    """The next call of a broker's verb is made, and its reply lost; how often the verb was called since."""
+    """Execute the next call of a broker method but lose its reply. Return a function that counts the calls since then."""
     broker: Broker = await app.broker()
     made = getattr(broker, verb)
     calls = 0
@@ -36,7 +36,7 @@ async def lose_reply(app: Millstream, monkeypatch: pytest.MonkeyPatch, verb: str
 
 
 @looped
-async def test_a_cancel_whose_reply_was_lost_is_told_that_it_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancel_whose_reply_was_lost_reports_that_it_cancelled_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     app = new_app()
 
     @app.task
@@ -50,7 +50,7 @@ async def test_a_cancel_whose_reply_was_lost_is_told_that_it_cancelled(monkeypat
 
 
 @looped
-async def test_an_enqueue_by_id_whose_reply_was_lost_is_told_that_it_created_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_enqueue_by_id_whose_reply_was_lost_reports_that_it_created_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     app = new_app()
 
     @app.task
@@ -63,7 +63,7 @@ async def test_an_enqueue_by_id_whose_reply_was_lost_is_told_that_it_created_the
 
 
 @looped
-async def test_bulk_enqueues_by_id_whose_reply_was_lost_are_told_which_they_created(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bulk_enqueue_by_id_whose_reply_was_lost_reports_the_jobs_it_created(monkeypatch: pytest.MonkeyPatch) -> None:
     app = new_app()
 
     @app.task
@@ -76,7 +76,7 @@ async def test_bulk_enqueues_by_id_whose_reply_was_lost_are_told_which_they_crea
 
 
 @looped
-async def test_a_clearing_whose_reply_was_lost_is_told_how_many_it_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clearing_a_key_with_a_lost_reply_reports_the_number_of_replayed_letters(monkeypatch: pytest.MonkeyPatch) -> None:
     app = new_app(retry=0)
 
     @app.task(order_by=lambda n: "k", on_failure="stop")
@@ -96,7 +96,7 @@ async def test_a_clearing_whose_reply_was_lost_is_told_how_many_it_replayed(monk
 
 
 @looped
-async def test_a_replay_and_a_purge_whose_replies_were_lost_are_told_which_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_replay_and_a_purge_with_lost_replies_report_the_moved_dead_letters(monkeypatch: pytest.MonkeyPatch) -> None:
     app = new_app(retry=0)
 
     @app.task
@@ -114,7 +114,7 @@ async def test_a_replay_and_a_purge_whose_replies_were_lost_are_told_which_lette
 
 
 @looped
-async def test_a_removal_of_a_prefix_whose_reply_was_lost_is_told_that_it_was_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_removing_a_prefix_with_a_lost_reply_reports_the_removal(monkeypatch: pytest.MonkeyPatch) -> None:
     app = new_app()
 
     @app.subscribe_prefix("orders.", "audit", type=bytes)
@@ -128,7 +128,7 @@ async def test_a_removal_of_a_prefix_whose_reply_was_lost_is_told_that_it_was_re
 
 
 @looped
-async def test_a_change_of_shards_whose_reply_was_lost_is_no_error_after_new_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_resharding_with_a_lost_reply_succeeds_although_new_jobs_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
     app = new_app()
     app.queue("mail")
     calls = await lose_reply(app, monkeypatch, "reshard")

@@ -1,4 +1,4 @@
-"""What users are told names queues and groups by plain strings, which every encoder takes."""
+"""Public values name queues and groups by plain strings, which every encoder accepts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("every_backend")
 
 
 @looped
-async def test_queues_and_groups_in_what_users_are_told_are_plain_strings() -> None:
+async def test_queues_and_groups_in_public_values_are_plain_strings() -> None:
     app = new_app()
     told: list[Problem] = []
     app.on_error(told.append)

@@ -1,4 +1,4 @@
-"""A server that cannot be reached: the error names the place, the time and the cause, and holds no password."""
+"""An unreachable server: the error names the address, the elapsed time and the cause, and never contains a password."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VERBS: dict[str, Verb] = {
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """A port that refuses connections, and says nothing on them once it listens. Callers are not patient, attempts are."""
+    """A port that refuses connections until it listens, and then never replies. Callers give up before attempts do."""
     monkeypatch.setattr(client_module, "PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr(outbox_module, "PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr("millstream.jobs.job.LAST_LOOK_SECONDS", 0.2)
@@ -66,7 +66,7 @@ async def told(verb: Awaitable[Any]) -> str:
 
 @pytest.mark.parametrize("verb", VERBS)
 @looped
-async def test_a_first_attempt_that_does_not_end_is_told_with_its_place_and_what_to_check(
+async def test_a_first_connection_attempt_that_hangs_names_the_address_and_what_to_check(
     server: socket.socket, verb: str
 ) -> None:
     app, place = build(server)
@@ -77,7 +77,9 @@ async def test_a_first_attempt_that_does_not_end_is_told_with_its_place_and_what
 
 @pytest.mark.parametrize("verb", VERBS)
 @looped
-async def test_an_attempt_that_does_not_end_is_told_with_the_error_of_the_one_before(server: socket.socket, verb: str) -> None:
+async def test_a_connection_attempt_that_hangs_includes_the_error_of_the_previous_attempt(
+    server: socket.socket, verb: str
+) -> None:
     app, place = build(server)
     with pytest.raises(BrokerUnavailable, match="cannot be reached"):
         await app.broker()

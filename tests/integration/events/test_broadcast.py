@@ -1,4 +1,4 @@
-"""Broadcasts as users have them: every worker gets every event from now on, and is told what it missed."""
+"""Broadcasts: every worker receives every new event, and learns which events it missed."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def make(**options: Any) -> tuple[Millstream, Topic[Order]]:
 
 
 def another(app: Millstream) -> Millstream:
-    """One that sees the same topics."""
+    """Return a second app that sees the same topics."""
     return Millstream(app.url.text, namespace=app.settings.namespace)
 
 
-# -- every worker, every event ---------------------------------------------------------------------------------------------
+# -- every worker receives every event -------------------------------------------------------------------------------------
 
 
 @looped
-async def test_every_worker_gets_every_event_from_now_on_in_order_beside_the_groups() -> None:
-    app, orders = make(retention=600)  # else what the group has settled may be trimmed before a slow worker has read it
+async def test_every_worker_receives_every_new_event_in_order_alongside_the_groups() -> None:
+    app, orders = make(retention=600)  # keeps settled events from being trimmed before a slow worker reads them
     seen: dict[str, list[int]] = {"one": [], "other": [], "group": []}
     mine = iter(("one", "other"))
     names: dict[int, str] = {}
@@ -75,7 +75,7 @@ async def test_every_worker_gets_every_event_from_now_on_in_order_beside_the_gro
 
 
 @looped
-async def test_a_broadcast_may_be_a_plain_function_and_there_may_be_several() -> None:
+async def test_a_topic_may_have_several_broadcasts_and_they_may_be_plain_functions() -> None:
     app, orders = make()
     seen: list[tuple[str, int]] = []
 
@@ -100,7 +100,7 @@ async def test_a_broadcast_may_be_a_plain_function_and_there_may_be_several() ->
 
 
 @looped
-async def test_at_most_concurrency_events_of_a_broadcast_are_handled_at_once() -> None:
+async def test_a_broadcast_handles_at_most_concurrency_events_at_the_same_time() -> None:
     app, orders = make()
     gate = asyncio.Event()
     begun: list[int] = []
@@ -122,7 +122,7 @@ async def test_at_most_concurrency_events_of_a_broadcast_are_handled_at_once() -
 
 
 @looped
-async def test_a_broadcast_waits_its_turn_for_a_slot_and_others_get_theirs() -> None:
+async def test_a_broadcast_and_the_jobs_of_a_queue_share_the_slots_of_a_worker() -> None:
     app, orders = make()
     done: list[str] = []
 
@@ -159,11 +159,11 @@ async def test_a_delayed_event_is_broadcast_when_it_is_due() -> None:
     assert seen == [2, 1]
 
 
-# -- nothing is settled ----------------------------------------------------------------------------------------------------
+# -- broadcasts settle nothing ---------------------------------------------------------------------------------------------
 
 
 @looped
-async def test_what_a_broadcast_raises_is_logged_and_never_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_exception_in_a_broadcast_is_logged_and_not_retried(caplog: pytest.LogCaptureFixture) -> None:
     app, orders = make()
     seen: list[tuple[int, int, int]] = []
 
@@ -185,7 +185,7 @@ async def test_what_a_broadcast_raises_is_logged_and_never_tried_again(caplog: p
 
 
 @looped
-async def test_what_is_malformed_oversize_expired_or_of_another_type_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_oversize_expired_and_mistyped_events_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
     app, orders = make()
     caplog.set_level(logging.INFO)
     seen: list[int] = []
@@ -212,7 +212,7 @@ async def test_what_is_malformed_oversize_expired_or_of_another_type_is_passed_o
 
 
 @looped
-async def test_a_broadcast_that_runs_past_its_timeout_is_stopped_and_the_next_event_comes(
+async def test_a_broadcast_that_exceeds_its_timeout_is_cancelled_and_the_next_event_is_handled(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     app, orders = make()
@@ -233,7 +233,7 @@ async def test_a_broadcast_that_runs_past_its_timeout_is_stopped_and_the_next_ev
 
 
 @looped
-async def test_on_stop_what_runs_has_its_grace_and_what_has_not_begun_is_dropped() -> None:
+async def test_on_shutdown_running_broadcasts_get_the_grace_period_and_unstarted_events_are_dropped() -> None:
     app, orders = make()
     gate = asyncio.Event()
     begun: list[int] = []
@@ -257,11 +257,11 @@ async def test_on_stop_what_runs_has_its_grace_and_what_has_not_begun_is_dropped
     assert ended == [0, 9]
 
 
-# -- what was missed -------------------------------------------------------------------------------------------------------
+# -- missed events ---------------------------------------------------------------------------------------------------------
 
 
 @looped
-async def test_what_was_trimmed_before_it_was_read_is_told_to_the_log_and_to_the_next_delivery(
+async def test_events_trimmed_before_they_were_read_are_logged_and_counted_in_the_next_delivery(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     app, orders = make(max_length=10)
@@ -280,7 +280,7 @@ async def test_what_was_trimmed_before_it_was_read_is_told_to_the_log_and_to_the
         await orders.publish(Order(0))
         await until(lambda: bool(seen))
         await orders.publish(Order(1))
-        await until(lambda: len(worker._followers[0]._unread) == 1)  # it reads no more before the gate opens
+        await until(lambda: len(worker._followers[0]._unread) == 1)  # the worker reads nothing more until the gate opens
         await orders.publish_many(Order(n) for n in range(2, 42))
         gate.set()
         await until(lambda: seen[-1][0] == 41)
@@ -294,7 +294,7 @@ async def test_what_was_trimmed_before_it_was_read_is_told_to_the_log_and_to_the
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])
-def test_an_event_that_is_passed_over_hands_the_gap_on_to_the_next(concurrency: int) -> None:
+def test_a_skipped_event_passes_its_missed_count_on_to_the_next_event(concurrency: int) -> None:
     seen: list[tuple[int, int]] = []
 
     async def main() -> None:
@@ -311,7 +311,7 @@ def test_an_event_that_is_passed_over_hands_the_gap_on_to_the_next(concurrency: 
                 await orders.publish(Order(number))
                 await until(lambda number=number: len(seen) == number + 1)  # type: ignore[misc]
             await orders.publish(Order(concurrency))
-            await until(lambda: len(worker._followers[0]._unread) == 1)  # it reads no more before the gate opens
+            await until(lambda: len(worker._followers[0]._unread) == 1)  # the worker reads nothing more until the gate opens
             broker = await app.broker()
             await broker.emit("orders", [Post(f"x{n}", b"\xc1") for n in range(6)], max_length=2)
             await orders.publish(Order(9))
@@ -323,7 +323,7 @@ def test_an_event_that_is_passed_over_hands_the_gap_on_to_the_next(concurrency: 
 
 
 @looped
-async def test_a_topic_whose_only_readers_are_broadcasts_is_never_full_and_one_with_a_group_is() -> None:
+async def test_a_topic_with_only_broadcasts_is_never_full_but_one_with_a_group_can_be() -> None:
     app, orders = make(max_length=3)
 
     @orders.broadcast
@@ -333,7 +333,7 @@ async def test_a_topic_whose_only_readers_are_broadcasts_is_never_full_and_one_w
         await orders.publish_many(Order(n) for n in range(10))
         assert (await app.inspector.topic("orders")).length == 3
         async with another(app) as publisher:
-            await publisher.topic("orders", Order, max_length=3).publish(Order(10))  # it knows of no broadcast
+            await publisher.topic("orders", Order, max_length=3).publish(Order(10))  # this app has no broadcast
 
         @orders.subscribe("billing")
         async def bill(order: Order) -> None: ...
@@ -342,11 +342,11 @@ async def test_a_topic_whose_only_readers_are_broadcasts_is_never_full_and_one_w
             await orders.publish(Order(11))
 
 
-# -- which worker serves what ----------------------------------------------------------------------------------------------
+# -- which worker serves which broadcast -----------------------------------------------------------------------------------
 
 
 @looped
-async def test_broadcasts_are_served_unless_other_queues_are_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_worker_serves_all_broadcasts_unless_it_is_given_other_queues(caplog: pytest.LogCaptureFixture) -> None:
     app, orders = make()
     news = app.topic("news", str)
     caplog.set_level(logging.INFO)
@@ -381,10 +381,10 @@ async def test_broadcasts_are_served_unless_other_queues_are_asked_for(caplog: p
     assert "serves broadcast 'news//read' with" in caplog.text
 
 
-# -- what is wrong is said at once -----------------------------------------------------------------------------------------
+# -- invalid declarations --------------------------------------------------------------------------------------------------
 
 
-def test_broadcasts_that_make_no_sense_are_refused() -> None:
+def test_invalid_broadcasts_are_refused() -> None:
     _, orders = make()
 
     async def fine(order: Order) -> None: ...

@@ -1,4 +1,4 @@
-"""topic.consume: a group's handler at work in the user's own process, as long as he likes."""
+"""topic.consume: run the handler of a group inside the user's own process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def running(app: Millstream, group: str) -> int:
 
 
 @looped
-async def test_a_consumer_handles_what_comes_until_it_is_closed() -> None:
+async def test_a_consumer_handles_events_until_it_is_closed() -> None:
     app, numbers = make()
     got: list[int] = []
 
@@ -50,7 +50,7 @@ async def test_a_consumer_handles_what_comes_until_it_is_closed() -> None:
 
 
 @looped
-async def test_the_group_exists_when_consume_returns_and_may_start_with_what_is_new() -> None:
+async def test_the_group_exists_when_consume_returns_and_may_start_with_new_events() -> None:
     app, numbers = make()
     got: list[tuple[str, int]] = []
 
@@ -69,7 +69,7 @@ async def test_the_group_exists_when_consume_returns_and_may_start_with_what_is_
 
 
 @looped
-async def test_consumers_of_one_group_share_its_events_and_never_run_more_than_their_concurrency() -> None:
+async def test_consumers_of_a_group_share_its_events_and_respect_their_concurrency() -> None:
     app, numbers = make()
     got: list[int] = []
     active, most = [0, 0], [0, 0]
@@ -91,7 +91,7 @@ async def test_consumers_of_one_group_share_its_events_and_never_run_more_than_t
         assert first.name != second.name
         await numbers.publish_many(list(range(40)))
         await until(lambda: sum(active) == 5)
-        assert await running(app, "g") == 5  # nothing is held beyond them
+        assert await running(app, "g") == 5  # no event is claimed ahead
         go_on.set()
         await until(lambda: len(got) == 40)
         await asyncio.gather(first.close(), second.close())
@@ -100,7 +100,7 @@ async def test_consumers_of_one_group_share_its_events_and_never_run_more_than_t
 
 
 @looped
-async def test_batches_may_be_consumed_and_plain_functions() -> None:
+async def test_consume_accepts_batches_and_plain_functions() -> None:
     app, numbers = make()
     got: list[list[int]] = []
     there: list[int] = []
@@ -121,7 +121,7 @@ async def test_batches_may_be_consumed_and_plain_functions() -> None:
 
 
 @looped
-async def test_close_drains_and_abort_hands_back() -> None:
+async def test_close_finishes_running_events_and_abort_releases_them() -> None:
     app, numbers = make()
     began, ended = asyncio.Event(), asyncio.Event()
     go_on = asyncio.Event()
@@ -149,7 +149,7 @@ async def test_close_drains_and_abort_hands_back() -> None:
         await began.wait()
         closing = asyncio.create_task(consumer.close())
         await asyncio.sleep(0)
-        await consumer.abort()  # ends the wait of close, too
+        await consumer.abort()  # also ends the wait of close()
         await closing
         assert not consumer.running
         state = await app.inspector.queue("numbers/g")
@@ -158,7 +158,7 @@ async def test_close_drains_and_abort_hands_back() -> None:
 
 @looped
 @pytest.mark.parametrize("ack", ["on_receive", "manual"])
-async def test_close_raises_the_first_error_that_nobody_heard_of(ack: Any) -> None:
+async def test_close_raises_the_first_error_that_was_not_settled_as_an_outcome(ack: Any) -> None:
     app, numbers = make()
     seen: list[int] = []
 
@@ -179,7 +179,7 @@ async def test_close_raises_the_first_error_that_nobody_heard_of(ack: Any) -> No
 
 
 @looped
-async def test_what_is_tried_again_is_no_error_of_the_consumer() -> None:
+async def test_a_retried_failure_is_not_an_error_of_the_consumer() -> None:
     app, numbers = make()
     attempts: list[int] = []
 
@@ -197,7 +197,7 @@ async def test_what_is_tried_again_is_no_error_of_the_consumer() -> None:
 
 
 @looped
-async def test_one_that_is_dropped_says_so_and_stops() -> None:
+async def test_a_dropped_consumer_warns_and_stops() -> None:
     app, numbers = make()
 
     async def take(number: int) -> None: ...
@@ -216,7 +216,7 @@ async def test_one_that_is_dropped_says_so_and_stops() -> None:
 
 
 @looped
-async def test_a_handler_or_option_that_makes_no_sense_is_refused_before_anything_happens() -> None:
+async def test_an_invalid_handler_or_option_is_refused_before_anything_starts() -> None:
     app, numbers = make()
     async with app:
         with pytest.raises(UsageError, match="has 0 required parameters"):

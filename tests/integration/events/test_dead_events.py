@@ -1,4 +1,4 @@
-"""Dead events in the hands of code: handled by a function, moved to a topic, and expired ones kept."""
+"""Dead events in code: handled by on_dead, forwarded to a topic, and kept when expired."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def make(**options: Any) -> tuple[Millstream, Topic[Order]]:
 
 
 def fail(orders: Topic[Order], **options: Any) -> None:
-    """A group in which every event dies."""
+    """Subscribe a group in which every event dies."""
 
     async def bill(order: Order) -> None:
         raise Reject(f"no money for {order.number}")
@@ -48,21 +48,21 @@ def fail(orders: Topic[Order], **options: Any) -> None:
 
 
 async def until(happened: Callable[[], bool]) -> None:
-    """Wait for what handlers do."""
+    """Wait for a condition in this process."""
     async with asyncio.timeout(PATIENCE):
         while not happened():
             await asyncio.sleep(0.001)
 
 
 async def until_so(happened: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for what the server shows."""
+    """Wait for a condition on the server."""
     async with asyncio.timeout(PATIENCE):
         while not await happened():
             await asyncio.sleep(0.001)
 
 
 async def until_gone(app: Millstream, count: int = 1) -> None:
-    """Wait until so many letters were handled or moved, and none is left."""
+    """Wait until this number of dead letters was handled or forwarded and none is left."""
 
     async def gone() -> bool:
         state = await app.inspector.queue(DEAD)
@@ -73,7 +73,7 @@ async def until_gone(app: Millstream, count: int = 1) -> None:
 
 
 def ignore(event: Any) -> None:
-    """A handler of anything."""
+    """A handler that accepts anything."""
 
 
 async def until_dead(app: Millstream, count: int) -> None:
@@ -84,7 +84,7 @@ async def until_dead(app: Millstream, count: int) -> None:
 
 
 async def kill(app: Millstream, *events: Any, topic: Topic[Any]) -> list[str]:
-    """Publish events and let a worker see them die, with nobody to handle their letters yet."""
+    """Publish events and let a worker reject them, before any handler of dead letters exists."""
     sent = await topic.publish_many(events)
     async with app.worker([GROUP]):
         await until_dead(app, len(events))
@@ -95,7 +95,7 @@ async def kill(app: Millstream, *events: Any, topic: Topic[Any]) -> list[str]:
 
 
 @looped
-async def test_a_dead_event_is_handled_with_all_that_is_known_of_it_and_gone() -> None:
+async def test_a_dead_event_is_passed_to_its_handler_with_all_its_details_and_then_deleted() -> None:
     app, orders = make()
     fail(orders)
     seen: list[DeadEvent[Order]] = []
@@ -128,7 +128,7 @@ async def test_a_dead_event_is_handled_with_all_that_is_known_of_it_and_gone() -
 
 
 @looped
-async def test_letters_from_before_the_handler_was_declared_are_handled_too_each_once() -> None:
+async def test_dead_letters_older_than_their_handler_are_handled_once_each() -> None:
     app, orders = make()
     fail(orders)
     handled: list[int] = []
@@ -148,7 +148,7 @@ async def test_letters_from_before_the_handler_was_declared_are_handled_too_each
 
 
 async def until_unhandled(app: Millstream, count: int = 1) -> list[DeadJob]:
-    """Wait until this number of letters is marked, and none waits for an attempt."""
+    """Wait until this number of dead letters is marked unhandled and none is waiting for another attempt."""
 
     async def marked() -> bool:
         state = await app.inspector.queue(DEAD)
@@ -159,7 +159,7 @@ async def until_unhandled(app: Millstream, count: int = 1) -> list[DeadJob]:
 
 
 @looped
-async def test_a_handler_that_raises_is_called_again_and_the_letter_is_in_the_list_until_it_returns() -> None:
+async def test_a_dead_letter_whose_handler_raises_stays_listed_and_is_retried() -> None:
     app, orders = make()
     fail(orders)
     calls: list[int] = []
@@ -180,7 +180,7 @@ async def test_a_handler_that_raises_is_called_again_and_the_letter_is_in_the_li
 
 
 @looped
-async def test_a_handler_in_a_thread_is_called_again_too() -> None:
+async def test_a_dead_letter_handler_in_a_thread_is_retried_too() -> None:
     app, orders = make()
     fail(orders)
     calls: list[int] = []
@@ -199,7 +199,7 @@ async def test_a_handler_in_a_thread_is_called_again_too() -> None:
 
 
 @looped
-async def test_after_the_last_attempt_the_letter_stays_marked_with_the_error_of_its_handler() -> None:
+async def test_after_the_last_attempt_the_dead_letter_keeps_the_error_of_its_handler() -> None:
     app, orders = make()
     fail(orders)
     calls: list[int] = []
@@ -227,7 +227,7 @@ async def test_after_the_last_attempt_the_letter_stays_marked_with_the_error_of_
 
 
 @pytest.mark.parametrize("error", [Reject("no"), KeyError("never again")], ids=repr)
-def test_an_error_that_is_not_retried_marks_the_letter_at_once(error: Exception) -> None:
+def test_an_error_that_is_not_retried_marks_the_dead_letter_immediately(error: Exception) -> None:
     calls: list[str] = []
 
     @looped
@@ -252,7 +252,7 @@ def test_an_error_that_is_not_retried_marks_the_letter_at_once(error: Exception)
 
 
 @looped
-async def test_a_handler_may_ask_for_another_attempt_or_for_more_time() -> None:
+async def test_a_dead_letter_handler_may_raise_retry_or_snooze() -> None:
     app, orders = make()
     fail(orders)
     attempts: list[int] = []
@@ -272,7 +272,7 @@ async def test_a_handler_may_ask_for_another_attempt_or_for_more_time() -> None:
 
 
 @looped
-async def test_a_policy_that_is_not_given_is_the_apps() -> None:
+async def test_a_dead_letter_handler_without_a_retry_policy_uses_the_policy_of_the_app() -> None:
     app = new_app(retry=RetryPolicy(1, delay=0))
     orders = app.topic("orders", Order)
     fail(orders, retry=7)
@@ -291,7 +291,7 @@ async def test_a_policy_that_is_not_given_is_the_apps() -> None:
 
 
 @looped
-async def test_a_handler_past_its_timeout_is_called_again_and_then_the_letter_is_marked() -> None:
+async def test_a_dead_letter_handler_that_exceeds_its_timeout_is_retried_then_marked() -> None:
     app, orders = make()
     fail(orders)
     ended: list[str] = []
@@ -312,7 +312,7 @@ async def test_a_handler_past_its_timeout_is_called_again_and_then_the_letter_is
 
 
 @looped
-async def test_letters_that_wait_for_another_attempt_take_no_slot_and_keep_no_worker_busy() -> None:
+async def test_dead_letters_waiting_for_a_retry_use_no_slot_and_do_not_keep_a_worker_busy() -> None:
     app, orders = make()
     fail(orders)
     handled: list[int] = []
@@ -334,7 +334,7 @@ async def test_letters_that_wait_for_another_attempt_take_no_slot_and_keep_no_wo
 
 
 @looped
-async def test_attempts_go_on_in_another_worker() -> None:
+async def test_another_worker_continues_the_attempts_on_a_dead_letter() -> None:
     app, orders = make()
     fail(orders)
     attempts: list[int] = []
@@ -375,7 +375,7 @@ async def test_an_event_that_is_replayed_and_dies_again_is_handled_again() -> No
     assert attempts == [1, 2, 1, 2]
 
 
-def test_the_log_has_the_traceback_of_the_first_failure_and_says_in_the_end_that_the_letter_stays(
+def test_the_first_failure_is_logged_with_its_traceback_and_the_last_says_the_letter_stays(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     @looped
@@ -407,7 +407,7 @@ def test_the_log_has_the_traceback_of_the_first_failure_and_says_in_the_end_that
 
 
 @looped
-async def test_observers_hear_of_each_failed_attempt() -> None:
+async def test_observers_receive_each_failed_attempt_on_a_dead_letter() -> None:
     app, orders = make()
     fail(orders)
     problems: list[Problem] = []
@@ -427,7 +427,7 @@ async def test_observers_hear_of_each_failed_attempt() -> None:
 
 
 @looped
-async def test_a_handler_that_was_cut_off_by_a_shutdown_is_called_again_elsewhere() -> None:
+async def test_a_dead_letter_handler_interrupted_by_a_shutdown_runs_again_elsewhere() -> None:
     app, orders = make(grace=0.05)
     fail(orders)
     begun: list[int] = []
@@ -449,7 +449,7 @@ async def test_a_handler_that_was_cut_off_by_a_shutdown_is_called_again_elsewher
 
 
 @looped
-async def test_a_letter_that_took_too_many_workers_down_stays_in_the_list_and_is_given_no_more() -> None:
+async def test_a_dead_letter_that_crashed_too_many_workers_stays_listed_and_is_not_handled_again() -> None:
     app, orders = make(max_crashes=1)
     fail(orders)
     handled: list[int] = []
@@ -475,7 +475,7 @@ async def test_a_letter_that_took_too_many_workers_down_stays_in_the_list_and_is
 
 
 @looped
-async def test_at_most_so_many_letters_are_handled_at_once() -> None:
+async def test_at_most_concurrency_dead_letters_are_handled_at_the_same_time() -> None:
     app, orders = make()
     fail(orders)
     running, most = 0, 0
@@ -496,7 +496,7 @@ async def test_at_most_so_many_letters_are_handled_at_once() -> None:
 
 
 @looped
-async def test_a_handler_can_give_the_event_back_to_its_group() -> None:
+async def test_a_dead_letter_handler_can_replay_the_event_to_its_group() -> None:
     app, orders = make()
     billed: list[int] = []
     replayed: list[bool] = []
@@ -524,7 +524,7 @@ async def test_a_handler_can_give_the_event_back_to_its_group() -> None:
 
 
 @looped
-async def test_a_handler_in_a_thread_can_give_it_back_too() -> None:
+async def test_a_dead_letter_handler_in_a_thread_can_replay_the_event_too() -> None:
     app, orders = make()
     billed: list[int] = []
     letters: list[bool] = []
@@ -549,7 +549,7 @@ async def test_a_handler_in_a_thread_can_give_it_back_too() -> None:
 
 
 @looped
-async def test_a_letter_that_a_person_replays_while_it_is_handled_lives_on() -> None:
+async def test_an_event_replayed_by_an_operator_while_its_dead_letter_is_handled_is_not_lost() -> None:
     app, orders = make()
     billed: list[int] = []
     begun, go = asyncio.Event(), asyncio.Event()
@@ -578,7 +578,7 @@ async def test_a_letter_that_a_person_replays_while_it_is_handled_lives_on() -> 
 
 
 @looped
-async def test_what_is_no_event_is_handled_with_its_bytes_and_says_so_when_it_is_read() -> None:
+async def test_a_malformed_event_is_handled_with_its_bytes_and_raises_when_it_is_decoded() -> None:
     app, orders = make()
     fail(orders)
     seen: list[tuple[str, bytes, str]] = []
@@ -600,7 +600,7 @@ async def test_what_is_no_event_is_handled_with_its_bytes_and_says_so_when_it_is
 
 
 @looped
-async def test_an_event_whose_type_has_changed_says_so_when_it_is_read() -> None:
+async def test_a_dead_event_whose_type_has_changed_raises_when_it_is_decoded() -> None:
     app, orders = make()
     fail(orders)
     seen: list[str] = []
@@ -621,7 +621,7 @@ async def test_an_event_whose_type_has_changed_says_so_when_it_is_read() -> None
 
 
 @looped
-async def test_the_payload_is_what_the_codec_made() -> None:
+async def test_the_payload_of_a_dead_event_is_the_encoded_event() -> None:
     app = new_app(retry=RetryPolicy(0))
     orders = app.topic("orders", Order, codec="json")
     fail(orders)
@@ -640,7 +640,7 @@ async def test_the_payload_is_what_the_codec_made() -> None:
 
 
 @looped
-async def test_a_paused_group_has_no_letters_handled() -> None:
+async def test_a_paused_group_does_not_handle_its_dead_letters() -> None:
     app, orders = make()
     fail(orders)
     handled: list[str] = []
@@ -661,7 +661,7 @@ async def test_a_paused_group_has_no_letters_handled() -> None:
 
 
 @looped
-async def test_a_worker_of_a_group_serves_its_dead_letters_too_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_worker_of_a_group_also_serves_its_dead_letters_and_logs_it(caplog: pytest.LogCaptureFixture) -> None:
     app, orders = make()
     fail(orders)
     orders.subscribe("other")(ignore)
@@ -676,7 +676,7 @@ async def test_a_worker_of_a_group_serves_its_dead_letters_too_and_says_so(caplo
 
 
 @looped
-async def test_a_burst_is_over_when_the_letters_are_handled() -> None:
+async def test_a_worker_is_idle_only_after_its_dead_letters_are_handled() -> None:
     app, orders = make()
     fail(orders)
     handled: list[str] = []
@@ -697,7 +697,7 @@ async def test_a_burst_is_over_when_the_letters_are_handled() -> None:
 
 
 def collect(topic: Topic[Order]) -> list[tuple[Order, Delivery]]:
-    """What a group of a topic is given."""
+    """Subscribe a group to the topic and collect its deliveries."""
     got: list[tuple[Order, Delivery]] = []
 
     @topic.subscribe("collect")
@@ -708,7 +708,7 @@ def collect(topic: Topic[Order]) -> list[tuple[Order, Delivery]]:
 
 
 @looped
-async def test_what_dies_goes_to_the_topic_with_all_that_travelled_and_where_it_came_from() -> None:
+async def test_a_dead_event_is_forwarded_with_its_headers_and_its_origin() -> None:
     app, orders = make()
     spoilt = app.topic("spoilt", Order)
     fail(orders, dead_letter=spoilt)
@@ -738,7 +738,7 @@ async def test_what_dies_goes_to_the_topic_with_all_that_travelled_and_where_it_
 
 
 @looped
-async def test_many_letters_from_before_go_once_each_however_many_workers_move_them() -> None:
+async def test_many_older_dead_letters_are_forwarded_once_each_by_several_workers() -> None:
     app, orders = make()
     spoilt = app.topic("spoilt", Order)
     fail(orders)
@@ -753,7 +753,7 @@ async def test_many_letters_from_before_go_once_each_however_many_workers_move_t
 
 
 @looped
-async def test_bytes_are_the_events_own_if_both_topics_have_one_codec_and_made_anew_if_not() -> None:
+async def test_forwarding_keeps_the_bytes_between_topics_with_one_codec_and_reencodes_otherwise() -> None:
     app = new_app(retry=RetryPolicy(0))
     orders = app.topic("orders", Order, codec="json")
     same, other = app.topic("same", Order, codec="json"), app.topic("other", Order)
@@ -771,7 +771,9 @@ async def test_bytes_are_the_events_own_if_both_topics_have_one_codec_and_made_a
 
 
 @looped
-async def test_what_is_no_event_of_the_type_stays_in_the_list_and_the_rest_goes(caplog: pytest.LogCaptureFixture) -> None:
+async def test_dead_letters_that_cannot_be_decoded_stay_listed_and_the_others_are_forwarded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     app, orders = make()
     spoilt = app.topic("spoilt", Order)
     fail(orders, dead_letter=spoilt, max_payload_bytes=200)
@@ -797,7 +799,7 @@ async def test_what_is_no_event_of_the_type_stays_in_the_list_and_the_rest_goes(
 
 
 @looped
-async def test_a_full_topic_is_waited_for_in_the_list_and_nothing_is_lost_or_doubled(caplog: pytest.LogCaptureFixture) -> None:
+async def test_forwarding_to_a_full_topic_waits_without_losing_or_duplicating_events(caplog: pytest.LogCaptureFixture) -> None:
     app, orders = make()
     spoilt = app.topic("spoilt", Order, max_length=2)
     fail(orders, dead_letter=spoilt)
@@ -816,7 +818,7 @@ async def test_a_full_topic_is_waited_for_in_the_list_and_nothing_is_lost_or_dou
 
 
 @looped
-async def test_a_worker_that_waits_for_a_full_topic_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_waits_for_a_full_topic_stops_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forward, "PAUSES", (10 * PATIENCE,))
     app, orders = make(grace=10 * PATIENCE)
     spoilt = app.topic("spoilt", Order, max_length=1)
@@ -836,7 +838,7 @@ async def test_a_worker_that_waits_for_a_full_topic_stops_at_once(monkeypatch: p
 
 
 @looped
-async def test_one_that_was_published_before_its_mover_died_is_not_published_again() -> None:
+async def test_an_event_forwarded_just_before_its_worker_died_is_not_published_twice() -> None:
     app, orders = make()
     spoilt = app.topic("spoilt", Order)
     fail(orders, dead_letter=spoilt)
@@ -859,11 +861,11 @@ async def test_one_that_was_published_before_its_mover_died_is_not_published_aga
         assert (await app.inspector.topic("spoilt")).totals["published"] == 1
 
 
-# -- what is refused -------------------------------------------------------------------------------------------------------
+# -- invalid declarations --------------------------------------------------------------------------------------------------
 
 
 @looped
-async def test_declarations_that_make_no_sense_are_refused_by_name() -> None:
+async def test_invalid_declarations_are_refused_by_name() -> None:
     app, orders = make()
     spoilt, numbers = app.topic("spoilt", Order), app.topic("numbers", int)
     elsewhere = make()[0].topic("spoilt", Order)
@@ -904,7 +906,7 @@ async def test_declarations_that_make_no_sense_are_refused_by_name() -> None:
 
 
 @looped
-async def test_an_expired_event_is_a_dead_letter_where_that_is_asked_for_and_can_be_replayed() -> None:
+async def test_with_keep_expired_an_expired_event_becomes_a_dead_letter_and_can_be_replayed() -> None:
     app, orders = make()
     kept: list[int] = []
     other: list[int] = []
@@ -919,7 +921,7 @@ async def test_an_expired_event_is_a_dead_letter_where_that_is_asked_for_and_can
 
     async with app:
         sent = await orders.publish(Order(1), expires=0.001)
-        await asyncio.sleep(0.01)  # it is its time that passes
+        await asyncio.sleep(0.01)  # lets the event expire
         await orders.publish(Order(2))
         async with app.worker():
             await until(lambda: kept == [2] and other == [2])

@@ -1,4 +1,4 @@
-"""codec="fields": what other programs write to a topic's stream with a plain XADD is read as events."""
+"""codec="fields": entries that other programs write to a topic's stream with a plain XADD are read as events."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def xadd(app: Millstream, topic: Topic[Any], *fields: str | bytes) -> None
 
 
 @looped
-async def test_the_fields_of_a_foreign_entry_are_those_of_the_event() -> None:
+async def test_the_fields_of_a_foreign_entry_become_the_fields_of_the_event() -> None:
     app, readings = make("fields-a")
     got: list[tuple[Reading, Delivery]] = []
 
@@ -63,7 +63,7 @@ async def test_the_fields_of_a_foreign_entry_are_those_of_the_event() -> None:
 
 
 @looped
-async def test_one_is_tried_again_dead_and_replayed_like_any_other() -> None:
+async def test_a_foreign_entry_is_retried_dead_lettered_and_replayed_like_any_other_event() -> None:
     app, readings = make("fields-b")
     attempts: list[tuple[float, int]] = []
     fails = True
@@ -88,7 +88,7 @@ async def test_one_is_tried_again_dead_and_replayed_like_any_other() -> None:
 
 
 @looped
-async def test_what_does_not_fit_is_dead_alone() -> None:
+async def test_in_a_batch_only_the_invalid_foreign_entry_becomes_a_dead_letter() -> None:
     app, readings = make("fields-c")
     got: list[str] = []
 
@@ -109,7 +109,7 @@ async def test_what_does_not_fit_is_dead_alone() -> None:
 
 
 @looped
-async def test_without_the_codec_they_are_malformed() -> None:
+async def test_without_the_fields_codec_foreign_entries_are_malformed() -> None:
     app = Millstream(place.url, namespace="fields-d")
     plain = app.topic("plain", dict[str, str])
 
@@ -126,7 +126,7 @@ async def test_without_the_codec_they_are_malformed() -> None:
 
 
 @looped
-async def test_dicts_and_structs_have_fields_and_numbers_have_none() -> None:
+async def test_dicts_and_structs_can_use_the_fields_codec_but_numbers_cannot() -> None:
     class Point(msgspec.Struct):
         x: int
 

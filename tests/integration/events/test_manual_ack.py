@@ -1,4 +1,4 @@
-"""ack="manual": a handler owns the end of its delivery, which may outlive it."""
+"""ack="manual": the handler decides the outcome of its delivery, possibly after it has returned."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def running(app: Millstream, group: str) -> int:
 
 
 @looped
-async def test_a_delivery_may_be_told_after_its_handler_has_ended() -> None:
+async def test_a_delivery_may_be_acknowledged_after_its_handler_has_returned() -> None:
     app, numbers = make()
     kept: list[Delivery] = []
 
@@ -51,14 +51,14 @@ async def test_a_delivery_may_be_told_after_its_handler_has_ended() -> None:
             assert (kept[3].id, kept[3].attempt) == (kept[2].id, 2)
             kept[3].ack()
             await kept[3].settled()
-            await kept[3].settled()  # it is there already
+            await kept[3].settled()  # already settled: returns immediately
             assert await running(app, "g") == 0
         (letter,) = await numbers.group("g").dead.list()
     assert (letter.id, letter.reason) == (kept[1].id, "rejected")
 
 
 @looped
-async def test_an_open_delivery_keeps_its_slot() -> None:
+async def test_an_open_delivery_occupies_its_slot() -> None:
     app, numbers = make()
     kept: list[Delivery] = []
 
@@ -78,7 +78,7 @@ async def test_an_open_delivery_keeps_its_slot() -> None:
 
 
 @looped
-async def test_a_handler_that_raises_is_reported_and_its_delivery_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_handler_that_raises_is_reported_and_its_delivery_stays_open(caplog: pytest.LogCaptureFixture) -> None:
     app, numbers = make()
     kept: list[Delivery] = []
 
@@ -98,10 +98,8 @@ async def test_a_handler_that_raises_is_reported_and_its_delivery_goes_on(caplog
 
 @looped
 @pytest.mark.parametrize("how", ["returns", "in a thread", "raises"])
-async def test_what_is_dropped_comes_back_after_the_lease_and_has_spent_an_attempt(
-    how: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.CRITICAL, "millstream.worker")  # a record that is kept keeps the frames of its error
+async def test_a_dropped_delivery_is_redelivered_and_uses_an_attempt(how: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "millstream.worker")  # captured log records keep the frames of their exceptions alive
     app, numbers = make()
     attempts: list[int] = []
 
@@ -131,7 +129,7 @@ async def test_what_is_dropped_comes_back_after_the_lease_and_has_spent_an_attem
 
 @looped
 @pytest.mark.parametrize("how", ["in a thread", "by swallowing the cancellation"])
-async def test_a_handler_that_returns_during_a_shutdown_has_said_nothing_about_its_delivery(how: str) -> None:
+async def test_a_handler_that_returns_during_a_shutdown_does_not_decide_the_outcome(how: str) -> None:
     app, numbers = make(grace=0.01)
     kept: list[Delivery] = []
     began, stopping = asyncio.Event(), threading.Event()
@@ -168,7 +166,7 @@ async def test_a_handler_that_returns_during_a_shutdown_has_said_nothing_about_i
 
 
 @looped
-async def test_after_a_lost_lease_nothing_can_be_said_and_settled_raises() -> None:
+async def test_after_a_lost_lease_a_delivery_cannot_be_acknowledged_and_settled_raises() -> None:
     app, numbers = make()
     kept: list[Delivery] = []
 
@@ -191,7 +189,7 @@ async def test_after_a_lost_lease_nothing_can_be_said_and_settled_raises() -> No
                 await one.settled()
             with pytest.raises(UsageError, match="has ended"):
                 two.ack()
-            await until(lambda: len(kept) == 4)  # they are its own again, under a new name
+            await until(lambda: len(kept) == 4)  # both are redelivered to this worker under a new consumer name
             for delivery in kept[2:]:
                 delivery.ack()
                 await delivery.settled()
@@ -199,7 +197,7 @@ async def test_after_a_lost_lease_nothing_can_be_said_and_settled_raises() -> No
 
 
 @looped
-async def test_a_handler_may_wait_for_many_acks_at_once() -> None:
+async def test_a_handler_may_wait_for_many_acknowledgements_at_the_same_time() -> None:
     app, numbers = make()
     ended: list[int] = []
 
@@ -218,7 +216,7 @@ async def test_a_handler_may_wait_for_many_acks_at_once() -> None:
 
 
 @looped
-async def test_another_thread_may_tell_it() -> None:
+async def test_a_delivery_may_be_acknowledged_from_another_thread() -> None:
     app, numbers = make()
     kept: list[Delivery] = []
     threads: list[threading.Thread] = []
@@ -242,7 +240,7 @@ async def test_another_thread_may_tell_it() -> None:
 
 
 @looped
-async def test_an_open_delivery_past_its_timeout_is_tried_again_and_cannot_be_told_any_more() -> None:
+async def test_an_open_delivery_past_its_timeout_is_retried_and_can_no_longer_be_acknowledged() -> None:
     app, numbers = make()
     kept: list[Delivery] = []
 
@@ -262,7 +260,7 @@ async def test_an_open_delivery_past_its_timeout_is_tried_again_and_cannot_be_to
 
 
 @looped
-async def test_what_is_open_when_a_worker_stops_is_handed_back() -> None:
+async def test_open_deliveries_are_released_when_a_worker_stops() -> None:
     app, numbers = make(grace=0.05)
     kept: list[Delivery] = []
 
@@ -284,7 +282,7 @@ async def test_what_is_open_when_a_worker_stops_is_handed_back() -> None:
 
 @looped
 @pytest.mark.parametrize("ack", ["manual", "on_success"])
-async def test_a_handler_may_wait_until_its_ack_is_on_the_server(ack: Any) -> None:
+async def test_a_handler_may_wait_until_the_server_has_stored_its_ack(ack: Any) -> None:
     app, numbers = make()
     seen: list[int] = []
 
@@ -314,7 +312,7 @@ async def test_a_handler_may_wait_until_its_ack_is_on_the_server(ack: Any) -> No
 
 
 @looped
-async def test_a_handler_in_a_thread_may_wait_too() -> None:
+async def test_a_handler_in_a_thread_may_wait_for_its_ack_too() -> None:
     app, numbers = make()
     seen: list[str] = []
 
@@ -337,7 +335,7 @@ async def test_a_handler_in_a_thread_may_wait_too() -> None:
     assert sorted(seen) == ["refused", "settled"]
 
 
-def test_it_needs_the_delivery_and_no_batch() -> None:
+def test_manual_ack_requires_a_delivery_parameter_and_excludes_batches() -> None:
     _, numbers = make()
     with pytest.raises(UsageError, match="its delivery"):
         numbers.subscribe("g", ack="manual")(lambda number: None)

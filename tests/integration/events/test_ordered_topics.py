@@ -1,4 +1,4 @@
-"""Ordered topics as users have them: the events of a key one at a time, in the order in which they were published."""
+"""Ordered topics: the events of a key are handled one at a time, in the order in which they were published."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def make(shards: int = 4, **options: Any) -> tuple[Millstream, Topic[Order]]:
 
 
 def beside(app: Millstream | None) -> Millstream:
-    """An app in the same place as another one, or in a new one."""
+    """Return an app in the namespace of another app, or in a new namespace."""
     name = f"test-{secrets.token_hex(6)}" if app is None else app.settings.namespace
     url = f"memory://{name}" if place.url == "memory://" else place.url
     return Millstream(url, namespace=name, retry=SOON)
@@ -52,7 +52,7 @@ def sent(events: int, customers: int) -> list[Order]:
 # -- declaring -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_topic_without_order_takes_no_option_of_order() -> None:
+def test_a_topic_without_order_by_refuses_ordering_options() -> None:
     app = new_app()
     with pytest.raises(UsageError, match=r"shards=8.*order_by"):
         app.topic("orders", Order, shards=8)
@@ -77,7 +77,7 @@ def test_a_topic_without_order_takes_no_option_of_order() -> None:
         ({"max_pending_per_key": 1.5}, "max_pending_per_key.*1.5"),
     ],
 )
-def test_options_of_order_that_make_no_sense_are_refused(options: dict[str, Any], said: str) -> None:
+def test_invalid_ordering_options_are_refused(options: dict[str, Any], said: str) -> None:
     app, orders = make()
     with pytest.raises(UsageError, match=said):
         app.topic("other", Order, order_by=by_customer, **options)
@@ -86,12 +86,12 @@ def test_options_of_order_that_make_no_sense_are_refused(options: dict[str, Any]
 
 
 @pytest.mark.parametrize("order_by", ["customer", 5, lambda: "x", lambda a, b: "x"])
-def test_what_cannot_be_a_key_function_is_refused(order_by: Any) -> None:
+def test_an_invalid_key_function_is_refused(order_by: Any) -> None:
     with pytest.raises(UsageError, match=r"order_by of topic 'orders'"):
         new_app().topic("orders", Order, order_by=order_by)
 
 
-def test_a_key_function_that_is_awaited_is_refused() -> None:
+def test_an_async_key_function_is_refused() -> None:
     async def later(order: Order) -> str:
         return order.customer
 
@@ -99,7 +99,7 @@ def test_a_key_function_that_is_awaited_is_refused() -> None:
         new_app().topic("orders", Order, order_by=later)  # type: ignore[arg-type]
 
 
-def test_a_group_overrides_what_its_topic_says() -> None:
+def test_a_group_overrides_the_ordering_options_of_its_topic() -> None:
     _, orders = make(on_failure="stop", max_pending_per_key=10)
 
     @orders.subscribe("as_said")
@@ -112,19 +112,19 @@ def test_a_group_overrides_what_its_topic_says() -> None:
     assert orders.subscriptions["other"].order == OrderRules(stop=False, max_pending=3)
 
 
-def test_a_batch_of_ordered_events_is_refused_and_says_why() -> None:
+def test_batches_on_an_ordered_topic_are_refused_with_the_reason() -> None:
     _, orders = make()
     with pytest.raises(UsageError, match="one at a time"):
         orders.subscribe("g", batch=Batch(10, wait=1))(lambda orders: None)
 
 
-def test_ordered_events_that_are_acknowledged_before_they_are_handled_are_refused() -> None:
+def test_ack_on_receive_is_refused_on_an_ordered_topic() -> None:
     _, orders = make()
     with pytest.raises(UsageError, match="at the same time"):
         orders.subscribe("g", ack="on_receive")(lambda order: None)
 
 
-def test_an_ordered_topic_declared_again_with_another_key_or_number_of_shards_is_refused() -> None:
+def test_redeclaring_an_ordered_topic_with_another_key_function_or_shard_count_is_refused() -> None:
     app, orders = make(shards=4)
     assert app.topic("orders", Order, order_by=by_customer, shards=4) is orders
     with pytest.raises(UsageError, match="already declared"):
@@ -135,7 +135,7 @@ def test_an_ordered_topic_declared_again_with_another_key_or_number_of_shards_is
         app.topic("orders", Order)
 
 
-def test_a_topic_has_eight_shards_unless_it_says_otherwise_and_each_has_a_stream() -> None:
+def test_an_ordered_topic_has_eight_shards_by_default_and_each_has_a_stream() -> None:
     app = new_app()
     orders = app.topic("orders", Order, order_by=by_customer)
     assert orders.settings.shards == 8
@@ -144,7 +144,7 @@ def test_a_topic_has_eight_shards_unless_it_says_otherwise_and_each_has_a_stream
         _ = orders.stream
 
 
-def test_a_group_by_prefix_refuses_options_that_depend_on_its_topic() -> None:
+def test_a_prefix_group_refuses_options_that_depend_on_its_topic() -> None:
     app = new_app()
     with pytest.raises(UsageError, match=r"on_failure.*prefix"):
         app.subscribe_prefix("orders", "audit", type=Order, on_failure="stop")(lambda order: None)
@@ -158,7 +158,7 @@ def test_a_group_by_prefix_refuses_options_that_depend_on_its_topic() -> None:
 
 @in_every_backend
 @looped
-async def test_each_event_goes_to_the_shard_of_its_key_and_the_ids_come_in_the_order_of_the_call() -> None:
+async def test_each_event_goes_to_the_shard_of_its_key_and_ids_are_returned_in_call_order() -> None:
     app, orders = make(shards=4)
 
     @orders.subscribe("billing")
@@ -182,7 +182,7 @@ async def test_each_event_goes_to_the_shard_of_its_key_and_the_ids_come_in_the_o
 
 @in_every_backend
 @looped
-async def test_an_event_whose_key_function_fails_is_refused_by_name_and_nothing_is_written() -> None:
+async def test_an_event_whose_key_function_fails_is_refused_and_not_written() -> None:
     app = new_app()
 
     def key(order: Order) -> Any:
@@ -207,7 +207,7 @@ async def test_an_event_whose_key_function_fails_is_refused_by_name_and_nothing_
 
 @in_every_backend
 @looped
-async def test_a_bound_event_and_one_with_options_keep_their_place_in_the_order() -> None:
+async def test_bound_events_and_events_with_options_keep_their_order() -> None:
     app, orders = make()
     got: list[int] = []
 
@@ -239,7 +239,7 @@ async def test_max_length_is_divided_among_the_shards() -> None:
 
 @in_every_backend
 @looped
-async def test_a_publish_waits_while_somebody_looks_whether_the_shards_can_change() -> None:
+async def test_a_publish_waits_while_a_shard_is_fenced_for_resharding() -> None:
     app, orders = make(shards=2)
     refused = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -265,7 +265,7 @@ async def test_a_publish_waits_while_somebody_looks_whether_the_shards_can_chang
 
 @in_every_backend
 @looped
-async def test_a_change_in_the_middle_of_many_is_told_for_each_that_was_not_sent() -> None:
+async def test_publish_many_reports_every_event_that_was_not_sent_because_of_resharding() -> None:
     app, orders = make(shards=2)
     async with app:
         await orders.publish(Order(0))
@@ -280,7 +280,7 @@ async def test_a_change_in_the_middle_of_many_is_told_for_each_that_was_not_sent
 
 @in_every_backend
 @looped
-async def test_publishing_from_two_loops_to_one_topic_works_with_sync_versions() -> None:
+async def test_sync_calls_from_another_thread_can_publish_to_an_ordered_topic() -> None:
     app, orders = make()
 
     def send() -> list[str]:
@@ -327,7 +327,7 @@ async def test_events_of_a_key_are_handled_one_at_a_time_and_in_order_through_re
 
 @in_every_backend
 @looped
-async def test_any_bytes_may_be_a_key_none_at_all_too() -> None:
+async def test_any_bytes_can_be_an_ordering_key_including_the_empty_key() -> None:
     app = beside(None)
     keys = [b"", b"\x00", b"a/b", b"a\nb", b"\xff\xfe", b"-", b"x" * 3000, "ключ".encode(), b"0", b"{x}", b"%d"]
     numbered = app.topic("numbered", int, order_by=lambda number: keys[number % len(keys)], shards=2)
@@ -364,7 +364,7 @@ async def test_any_bytes_may_be_a_key_none_at_all_too() -> None:
 
 @in_every_backend
 @looped
-async def test_a_consumer_in_the_users_own_process_takes_all_shards() -> None:
+async def test_a_consumer_in_the_users_own_process_serves_all_shards() -> None:
     app, orders = make()
     got: list[Order] = []
 
@@ -384,7 +384,7 @@ async def test_a_consumer_in_the_users_own_process_takes_all_shards() -> None:
 
 @in_every_backend
 @looped
-async def test_what_follows_a_dead_event_goes_on_if_it_is_skipped() -> None:
+async def test_with_on_failure_skip_the_key_continues_after_a_dead_event() -> None:
     app, orders = make()
     got: list[int] = []
 
@@ -406,7 +406,7 @@ async def test_what_follows_a_dead_event_goes_on_if_it_is_skipped() -> None:
 
 
 async def stop_a_key(app: Millstream, orders: Topic[Order], got: list[int]) -> list[bool]:
-    """Three of ann's events are dead, the first because it was rejected, and one of bob's was handled."""
+    """Reject the first of ann's three events so that all three are dead; bob's event is handled."""
     spoilt = [True]
 
     @orders.subscribe("billing", on_failure="stop")
@@ -430,7 +430,7 @@ async def dead_are(app: Millstream, orders: Topic[Order], count: int) -> None:
 
 @in_every_backend
 @looped
-async def test_a_stopped_key_is_shown_and_goes_on_in_order_when_it_is_cleared() -> None:
+async def test_a_stopped_key_is_listed_and_resumes_in_order_when_it_is_cleared() -> None:
     app, orders = make()
     got: list[int] = []
     async with app:
@@ -460,14 +460,14 @@ async def test_a_stopped_key_is_shown_and_goes_on_in_order_when_it_is_cleared() 
 
 @in_every_backend
 @looped
-async def test_a_key_cleared_without_replay_goes_on_with_what_is_new() -> None:
+async def test_a_key_cleared_without_replay_resumes_with_new_events() -> None:
     app, orders = make()
     got: list[int] = []
     async with app:
         await stop_a_key(app, orders, got)
         group = orders.group("billing")
         with pytest.raises(ShardsInUse, match="1 stopped keys"):
-            await orders.reshard(8)  # it would go on there
+            await orders.reshard(8)  # resharding would resume the key
         assert await group.clear(b"ann", replay=False) == 0
         await orders.publish(Order(4))
         async with app.worker():
@@ -477,7 +477,7 @@ async def test_a_key_cleared_without_replay_goes_on_with_what_is_new() -> None:
 
 @in_every_backend
 @looped
-async def test_what_waits_behind_a_retry_is_bounded_and_shown_as_blocked() -> None:
+async def test_events_blocked_behind_a_retry_are_limited_and_listed_as_blocked() -> None:
     app = new_app(retry=RetryPolicy(5, delay=60.0, jitter=False))
     orders = app.topic("orders", Order, order_by=by_customer, shards=2)
     tried = asyncio.Event()
@@ -505,7 +505,7 @@ async def test_what_waits_behind_a_retry_is_bounded_and_shown_as_blocked() -> No
 
 @in_every_backend
 @looped
-async def test_dead_letters_of_all_shards_are_listed_shown_replayed_and_purged_as_one() -> None:
+async def test_dead_letters_of_all_shards_are_listed_shown_replayed_and_purged_together() -> None:
     app, orders = make()
     spoilt = True
     got: list[int] = []
@@ -543,7 +543,7 @@ async def test_dead_letters_of_all_shards_are_listed_shown_replayed_and_purged_a
 
 @in_every_backend
 @looped
-async def test_code_handles_the_dead_letters_of_all_shards() -> None:
+async def test_on_dead_handles_the_dead_letters_of_all_shards() -> None:
     app, orders = make()
     made_dead: list[DeadEvent[Order]] = []
     replayed: list[bool] = []
@@ -574,7 +574,7 @@ async def test_code_handles_the_dead_letters_of_all_shards() -> None:
 
 @in_every_backend
 @looped
-async def test_dead_letters_of_an_ordered_topic_go_to_another_ordered_topic() -> None:
+async def test_dead_letters_of_an_ordered_topic_can_be_forwarded_to_another_ordered_topic() -> None:
     app, orders = make()
     spoilt = app.topic("spoilt", Order, order_by=by_customer, shards=2)
     got: list[tuple[int, str]] = []
@@ -599,7 +599,7 @@ async def test_dead_letters_of_an_ordered_topic_go_to_another_ordered_topic() ->
 
 @in_every_backend
 @looped
-async def test_a_broadcast_is_given_all_shards_and_each_key_in_order() -> None:
+async def test_a_broadcast_receives_all_shards_with_each_key_in_order() -> None:
     app, orders = make(shards=3)
     got: dict[str, list[int]] = defaultdict(list)
 
@@ -618,7 +618,7 @@ async def test_a_broadcast_is_given_all_shards_and_each_key_in_order() -> None:
 
 @in_every_backend
 @looped
-async def test_a_group_by_prefix_is_in_every_shard_and_keeps_the_order_of_keys() -> None:
+async def test_a_prefix_group_covers_every_shard_and_keeps_the_order_of_keys() -> None:
     app, orders = make()
     own: list[int] = []
     audited: dict[str, list[int]] = defaultdict(list)
@@ -647,12 +647,12 @@ async def test_a_group_by_prefix_is_in_every_shard_and_keeps_the_order_of_keys()
         assert numbers == [event.number for event in events if event.customer == customer]
 
 
-# -- looking after ---------------------------------------------------------------------------------------------------------
+# -- operations ------------------------------------------------------------------------------------------------------------
 
 
 @in_every_backend
 @looped
-async def test_a_group_of_all_shards_is_paused_skipped_rewound_and_removed() -> None:
+async def test_a_group_is_paused_skipped_rewound_and_removed_in_all_shards() -> None:
     app, orders = make(retention=timedelta(hours=1))
     got: list[int] = []
 
@@ -672,7 +672,7 @@ async def test_a_group_of_all_shards_is_paused_skipped_rewound_and_removed() -> 
         await orders.publish(Order(100))
         async with app.worker():
             await until(lambda: got == [100])
-            await until_idle(app, group.address)  # what is not settled yet is not given again
+            await until_idle(app, group.address)  # a rewind does not redeliver events that are not settled yet
             await group.rewind()
             await until(lambda: len(got) == 22)
             await until_idle(app, group.address)
@@ -689,7 +689,7 @@ async def test_a_group_of_all_shards_is_paused_skipped_rewound_and_removed() -> 
 
 @in_every_backend
 @looped
-async def test_the_concurrency_of_a_group_holds_for_all_its_shards_together() -> None:
+async def test_the_concurrency_of_a_group_applies_to_all_its_shards_together() -> None:
     app, orders = make(shards=8)
     most, running, done = 0, 0, 0
 
@@ -711,7 +711,7 @@ async def test_the_concurrency_of_a_group_holds_for_all_its_shards_together() ->
 
 @in_every_backend
 @looped
-async def test_the_number_of_shards_stays_while_a_group_was_moved_back() -> None:
+async def test_a_topic_cannot_be_resharded_while_a_group_is_rewound() -> None:
     app, orders = make(shards=2, retention_count=100)
     got: list[int] = []
 
@@ -736,7 +736,7 @@ async def test_the_number_of_shards_stays_while_a_group_was_moved_back() -> None
 
 @in_every_backend
 @looped
-async def test_another_number_of_shards_is_refused_for_publishers_and_workers_and_names_the_way_out() -> None:
+async def test_a_different_shard_count_is_refused_for_publishers_and_workers_with_a_fix() -> None:
     app, orders = make(shards=4)
     async with app:
         await orders.publish(Order(1))
@@ -757,12 +757,12 @@ async def test_another_number_of_shards_is_refused_for_publishers_and_workers_an
             with pytest.raises(ShardsChanged, match=r"has 4 shards.*declares 2"):
                 async with other.worker():
                     pass
-            assert (await other.inspector.topic("orders")).length == 1  # whoever looks is not kept from it
+            assert (await other.inspector.topic("orders")).length == 1  # inspecting the topic is still possible
 
 
 @in_every_backend
 @looped
-async def test_an_unordered_topic_with_something_in_it_gets_no_shards_by_declaring_them() -> None:
+async def test_declaring_shards_for_an_unordered_topic_with_events_is_refused() -> None:
     app = beside(None)
     plain = app.topic("orders", Order)
     async with app:
@@ -776,7 +776,7 @@ async def test_an_unordered_topic_with_something_in_it_gets_no_shards_by_declari
 
 @in_every_backend
 @looped
-async def test_the_number_of_shards_changes_when_nothing_is_on_its_way_and_groups_come_along() -> None:
+async def test_an_idle_topic_can_be_resharded_and_keeps_its_groups() -> None:
     app, orders = make(shards=2)
 
     @orders.subscribe("billing", start="new")
@@ -789,7 +789,7 @@ async def test_the_number_of_shards_changes_when_nothing_is_on_its_way_and_group
         with pytest.raises(ShardsInUse, match="ready"):
             await orders.reshard(4)
         assert await app.inspector.shards("orders/") == 2
-        await orders.publish(Order(10))  # a refused change leaves all as it was
+        await orders.publish(Order(10))  # a refused reshard changes nothing
         async with app.worker():
             await until(lambda: len(got) == 11)
         await orders.group("billing").pause()
@@ -802,7 +802,7 @@ async def test_the_number_of_shards_changes_when_nothing_is_on_its_way_and_group
         async with after:
             state = await after.inspector.topic("orders")
             assert (state.shards, [(group.name, group.paused) for group in state.groups]) == (4, [("billing", True)])
-            await more.publish_many(sent(10, 10))  # the group waits in the new shards, too
+            await more.publish_many(sent(10, 10))  # the group exists in the new shards too
             assert (await after.inspector.queue("orders/billing")).ready == 10
             with pytest.raises(UsageError, match="shards"):
                 await more.reshard(-1)

@@ -1,4 +1,4 @@
-"""app.subscribe_prefix: one handler for every topic whose name begins so, found while workers run."""
+"""app.subscribe_prefix: one handler for every topic whose name has a prefix, including topics found while workers run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def audited(app: Millstream, seen: list[tuple[str, int]]) -> None:
 
 
 @looped
-async def test_every_topic_whose_name_begins_so_is_handled_also_one_that_comes_later() -> None:
+async def test_a_prefix_handler_receives_every_matching_topic_including_later_ones() -> None:
     app = new_app()
     seen: list[tuple[str, int]] = []
     audited(app, seen)
@@ -45,9 +45,9 @@ async def test_every_topic_whose_name_begins_so_is_handled_also_one_that_comes_l
 
 
 @looped
-async def test_what_another_app_publishes_to_a_new_topic_before_it_is_found_is_kept_for_it() -> None:
+async def test_events_published_to_a_new_topic_before_it_is_discovered_are_kept() -> None:
     name = secrets.token_hex(6)
-    url = f"memory://{name}" if place.url == "memory://" else place.url  # one that two apps can share
+    url = f"memory://{name}" if place.url == "memory://" else place.url  # a backend that two apps can share
     app, other = Millstream(url, namespace=name), Millstream(url, namespace=name)
     seen: list[tuple[str, int]] = []
     done: list[int] = []
@@ -59,7 +59,7 @@ async def test_what_another_app_publishes_to_a_new_topic_before_it_is_found_is_k
         done.append(number)
 
     async with app, other:
-        await app.broker()  # the group is declared; no worker serves it yet
+        await app.broker()  # declares the group; no worker serves it yet
         await topic.publish_many(list(range(20)))
         async with other.worker():
             await until(lambda: len(done) == 20)
@@ -69,7 +69,7 @@ async def test_what_another_app_publishes_to_a_new_topic_before_it_is_found_is_k
 
 
 @looped
-async def test_a_topic_with_a_handler_of_its_own_for_the_group_is_left_to_it() -> None:
+async def test_a_topic_with_its_own_handler_for_the_group_is_not_served_by_the_prefix_handler() -> None:
     app = new_app()
     seen: list[tuple[str, int]] = []
     own: list[int] = []
@@ -89,9 +89,9 @@ async def test_a_topic_with_a_handler_of_its_own_for_the_group_is_left_to_it() -
 
 
 @looped
-async def test_a_handler_of_its_own_begins_where_it_says_and_not_where_the_prefix_does() -> None:
+async def test_a_topics_own_handler_uses_its_own_start_instead_of_the_start_of_the_prefix() -> None:
     name = secrets.token_hex(6)
-    url = f"memory://{name}" if place.url == "memory://" else place.url  # one that two apps can share
+    url = f"memory://{name}" if place.url == "memory://" else place.url  # a backend that two apps can share
     app, other = Millstream(url, namespace=name), Millstream(url, namespace=name)
     audited(app, [])
 
@@ -107,7 +107,7 @@ async def test_a_handler_of_its_own_begins_where_it_says_and_not_where_the_prefi
 
 
 @looped
-async def test_a_worker_may_serve_the_prefix_alone_or_one_of_its_groups() -> None:
+async def test_a_worker_may_serve_only_the_prefix_or_only_one_of_its_groups() -> None:
     app = new_app()
     seen: list[tuple[str, int]] = []
     audited(app, seen)
@@ -128,7 +128,7 @@ async def test_a_worker_may_serve_the_prefix_alone_or_one_of_its_groups() -> Non
 
 
 @looped
-async def test_batches_by_prefix_are_of_one_topic_each() -> None:
+async def test_a_batch_of_a_prefix_handler_contains_events_of_one_topic() -> None:
     app = new_app()
     batches: list[tuple[set[str], list[int]]] = []
 
@@ -145,7 +145,7 @@ async def test_batches_by_prefix_are_of_one_topic_each() -> None:
 
 
 @looped
-async def test_it_can_be_removed() -> None:
+async def test_a_prefix_group_can_be_removed() -> None:
     app = new_app()
     audited(app, [])
     async with app:
@@ -157,7 +157,7 @@ async def test_it_can_be_removed() -> None:
 
 
 @looped
-async def test_only_a_prefix_that_was_declared_can_be_removed_and_its_name_is_checked() -> None:
+async def test_only_a_declared_prefix_group_can_be_removed_and_its_name_is_checked() -> None:
     app = new_app()
     topic = app.topic("orders.eu", int)
 
@@ -174,7 +174,7 @@ async def test_only_a_prefix_that_was_declared_can_be_removed_and_its_name_is_ch
                 await app.remove_prefix(prefix, group)
 
 
-def test_what_makes_no_sense_is_refused_at_once() -> None:
+def test_invalid_prefix_declarations_are_refused_immediately() -> None:
     app = new_app()
     audited(app, [])
     with pytest.raises(UsageError, match="already has a handler"):

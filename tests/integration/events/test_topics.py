@@ -1,4 +1,4 @@
-"""Topics as users have them: every group gets every event, and handles it in its own way."""
+"""Topics: every group receives every event and handles it independently."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def make() -> tuple[Millstream, Topic[Order]]:
     return app, app.topic("orders", Order)
 
 
-# -- every group, every event ----------------------------------------------------------------------------------------------
+# -- every group receives every event --------------------------------------------------------------------------------------
 
 
 @looped
-async def test_every_group_gets_every_event_in_its_type_and_one_handler_of_a_group_gets_each() -> None:
+async def test_every_group_receives_every_event_and_one_handler_of_a_group_handles_it() -> None:
     app, orders = make()
     billed: list[Order] = []
     shipped: list[Order] = []
@@ -62,7 +62,7 @@ async def test_every_group_gets_every_event_in_its_type_and_one_handler_of_a_gro
 
 
 @looped
-async def test_what_one_group_retries_or_rejects_another_never_sees() -> None:
+async def test_retries_and_rejections_in_one_group_do_not_affect_another_group() -> None:
     app, orders = make()
     seen: list[tuple[int, int]] = []
     other: list[int] = []
@@ -95,7 +95,7 @@ async def test_what_one_group_retries_or_rejects_another_never_sees() -> None:
 
 
 @looped
-async def test_a_snooze_spends_no_attempt_and_exhausted_events_are_dead() -> None:
+async def test_a_snooze_uses_no_attempt_and_exhausted_events_are_dead() -> None:
     app, orders = make()
     attempts: list[int] = []
 
@@ -116,7 +116,7 @@ async def test_a_snooze_spends_no_attempt_and_exhausted_events_are_dead() -> Non
 
 
 @looped
-async def test_a_group_declared_by_an_app_gets_what_was_published_before_its_worker_started() -> None:
+async def test_a_group_receives_events_published_before_its_worker_started() -> None:
     publisher, orders = make()
     async with publisher:
         await orders.publish_many(Order(n) for n in range(100))
@@ -133,7 +133,7 @@ async def test_a_group_declared_by_an_app_gets_what_was_published_before_its_wor
 
 
 @looped
-async def test_a_group_may_start_with_what_is_new() -> None:
+async def test_a_group_may_start_with_new_events_only() -> None:
     app, orders = make()
     got: list[int] = []
 
@@ -144,13 +144,13 @@ async def test_a_group_may_start_with_what_is_new() -> None:
         async def new(order: Order) -> None:
             got.append(order.number)
 
-        await orders.publish(Order(2))  # the first call that knows of the group makes it
+        await orders.publish(Order(2))  # the first call after the declaration creates the group
         async with app.worker():
             await until(lambda: got == [2])
 
 
 @looped
-async def test_a_topic_may_say_where_its_groups_start() -> None:
+async def test_a_topic_may_set_the_start_of_its_groups() -> None:
     app = new_app()
     orders = app.topic("orders", Order, start="new")
     got: list[tuple[str, int]] = []
@@ -174,7 +174,7 @@ async def test_a_topic_may_say_where_its_groups_start() -> None:
 
 
 @pytest.mark.parametrize("start", ["end", "yesterday", datetime(2026, 1, 1), 5.0, None])
-def test_a_start_that_makes_no_sense_is_refused(start: Any) -> None:
+def test_an_invalid_start_is_refused(start: Any) -> None:
     app, orders = make()
     with pytest.raises(UsageError, match="start"):
         orders.subscribe("a", start=start)(lambda order: None)
@@ -182,11 +182,11 @@ def test_a_start_that_makes_no_sense_is_refused(start: Any) -> None:
         app.topic("other", Order, start=start)
 
 
-# -- what a delivery says, and is told -------------------------------------------------------------------------------------
+# -- the fields and methods of a delivery ----------------------------------------------------------------------------------
 
 
 @looped
-async def test_what_travels_with_an_event_survives_retries_and_replays() -> None:
+async def test_headers_and_metadata_of_an_event_survive_retries_and_replays() -> None:
     app, orders = make()
     seen: list[Delivery] = []
 
@@ -233,7 +233,9 @@ async def test_what_travels_with_an_event_survives_retries_and_replays() -> None
 
 
 @looped
-async def test_an_explicit_end_wins_over_what_the_handler_does_then(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_explicit_outcome_takes_precedence_over_the_handlers_return_or_exception(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     app, orders = make()
     seen: list[tuple[int, int]] = []
 
@@ -259,7 +261,7 @@ async def test_an_explicit_end_wins_over_what_the_handler_does_then(caplog: pyte
 
 
 @looped
-async def test_a_delivery_ends_once_and_settled_waits_for_the_server() -> None:
+async def test_a_delivery_has_one_outcome_and_settled_waits_for_the_server() -> None:
     app, orders = make()
     said: list[str] = []
 
@@ -283,7 +285,7 @@ async def test_a_delivery_ends_once_and_settled_waits_for_the_server() -> None:
 
 
 @looped
-async def test_on_receive_an_event_is_acknowledged_before_its_handler_and_never_tried_again(
+async def test_with_ack_on_receive_an_event_is_acknowledged_before_its_handler_and_never_retried(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     app, orders = make()
@@ -292,7 +294,7 @@ async def test_on_receive_an_event_is_acknowledged_before_its_handler_and_never_
     @orders.subscribe("lossy", ack="on_receive")
     async def lossy(order: Order, delivery: Delivery) -> None:
         held.append((await app.inspector.queue("orders/lossy")).running)
-        delivery.ack()  # does nothing here
+        delivery.ack()  # has no effect with ack="on_receive"
         raise ValueError("gone")
 
     async with app:
@@ -305,7 +307,7 @@ async def test_on_receive_an_event_is_acknowledged_before_its_handler_and_never_
 
 
 @looped
-async def test_at_most_concurrency_handlers_of_a_group_run_at_once() -> None:
+async def test_at_most_concurrency_handlers_of_a_group_run_at_the_same_time() -> None:
     app, orders = make()
     running = most = done = 0
 
@@ -329,7 +331,7 @@ async def test_at_most_concurrency_handlers_of_a_group_run_at_once() -> None:
 
 
 @looped
-async def test_a_handler_of_batches_is_given_lists_and_a_lone_event_is_not_held_for_long() -> None:
+async def test_a_batch_handler_receives_lists_and_an_incomplete_batch_does_not_wait_long() -> None:
     app, orders = make()
     batches: list[list[int]] = []
 
@@ -346,7 +348,7 @@ async def test_a_handler_of_batches_is_given_lists_and_a_lone_event_is_not_held_
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_of_a_batch_each_ends_as_it_said_and_the_rest_as_the_handler_does(plain: bool) -> None:
+def test_explicit_outcomes_in_a_batch_are_kept_and_the_rest_follow_the_handler(plain: bool) -> None:
     seen: list[list[tuple[int, int]]] = []
 
     async def main() -> None:
@@ -381,7 +383,7 @@ def test_of_a_batch_each_ends_as_it_said_and_the_rest_as_the_handler_does(plain:
 
 
 @looped
-async def test_what_was_gathered_when_a_worker_stops_is_handed_back() -> None:
+async def test_events_gathered_for_a_batch_are_released_when_the_worker_stops() -> None:
     app, orders = make()
     got: list[int] = []
 
@@ -404,7 +406,7 @@ async def test_what_was_gathered_when_a_worker_stops_is_handed_back() -> None:
 
 
 @looped
-async def test_an_id_is_published_once() -> None:
+async def test_an_event_id_is_published_once() -> None:
     app, orders = make()
     got: list[int] = []
 
@@ -422,7 +424,7 @@ async def test_an_id_is_published_once() -> None:
 
 
 @looped
-async def test_bad_ones_among_many_are_named_and_the_others_published_in_order() -> None:
+async def test_invalid_events_among_many_are_named_and_the_others_are_published_in_order() -> None:
     app, orders = make()
     got: list[int] = []
 
@@ -446,7 +448,7 @@ async def test_bad_ones_among_many_are_named_and_the_others_published_in_order()
 
 
 @looped
-async def test_a_delayed_event_comes_when_it_is_due() -> None:
+async def test_a_delayed_event_is_handled_when_it_is_due() -> None:
     app, orders = make()
     got: list[int] = []
 
@@ -473,7 +475,7 @@ async def test_an_expired_event_is_not_handled() -> None:
 
     async with app:
         await orders.publish(Order(1), expires=0.001)
-        await asyncio.sleep(0.01)  # it is its time that passes
+        await asyncio.sleep(0.01)  # lets the event expire
         await orders.publish(Order(2))
         async with app.worker():
             await until(lambda: got == [2])
@@ -488,7 +490,7 @@ async def until_settled(app: Millstream) -> None:
 
 
 @looped
-async def test_a_topic_nobody_reads_is_full_at_its_bound() -> None:
+async def test_a_topic_without_groups_is_full_at_its_max_length() -> None:
     app = new_app()
     topic = app.topic("news", str, max_length=2)
     async with app:
@@ -499,7 +501,7 @@ async def test_a_topic_nobody_reads_is_full_at_its_bound() -> None:
 
 
 @looped
-async def test_a_payload_over_the_bound_is_refused() -> None:
+async def test_an_event_over_max_payload_bytes_is_refused() -> None:
     app = new_app(max_payload_bytes=10)
     topic = app.topic("news", str)
     async with app:
@@ -508,7 +510,7 @@ async def test_a_payload_over_the_bound_is_refused() -> None:
             await topic.publish("much too long for ten bytes")
 
 
-def test_sync_versions_publish() -> None:
+def test_events_can_be_published_with_sync_calls() -> None:
     _, orders = make()
     assert orders.publish_sync(Order(1), id="one") == "one"
     assert len(orders.publish_many_sync([Order(2), Order(3)])) == 2
@@ -522,7 +524,7 @@ class Shape(msgspec.Struct):
 
 
 class Reversed:
-    """A codec of the user's own."""
+    """A user-defined codec."""
 
     def encode(self, event: str) -> bytes:
         return event[::-1].encode()
@@ -542,7 +544,7 @@ class Reversed:
         (str, Reversed(), "hello"),
     ],
 )
-def test_events_of_every_type_and_codec_come_as_they_were(kind: Any, codec: Any, event: Any) -> None:
+def test_events_of_every_type_and_codec_arrive_unchanged(kind: Any, codec: Any, event: Any) -> None:
     got: list[Any] = []
 
     async def main() -> None:
@@ -570,14 +572,14 @@ def test_events_of_every_type_and_codec_come_as_they_were(kind: Any, codec: Any,
     ("said", "kept"), [({}, 2), ({"retention": 0}, 3), ({"retention": timedelta(hours=1)}, 3), ({"retention_count": 1}, 1)]
 )
 @looped
-async def test_retention_stays_as_an_app_has_said_it_until_another_one_says_it_anew(said: dict[str, Any], kept: int) -> None:
+async def test_retention_set_by_one_app_applies_until_another_app_changes_it(said: dict[str, Any], kept: int) -> None:
     name = secrets.token_hex(6)
-    url = f"memory://{name}" if place.url == "memory://" else place.url  # one that two apps can share
+    url = f"memory://{name}" if place.url == "memory://" else place.url  # a backend that two apps can share
     app, other = Millstream(url, namespace=name), Millstream(url, namespace=name)
     app.topic("news", int, retention_count=2)
     async with app, other:
         await app.broker()
-        await other.topic("news", int, **said).publish_many(range(3))  # to no group, so it trims
+        await other.topic("news", int, **said).publish_many(range(3))  # without a group, publishing trims immediately
         assert (await app.inspector.topic("news")).length == kept
 
 
@@ -586,7 +588,7 @@ async def test_retention_stays_as_an_app_has_said_it_until_another_one_says_it_a
 
 @pytest.mark.parametrize("consumed", [True, False])
 @looped
-async def test_what_was_declared_since_the_app_is_connected_is_opened_as_it_says(consumed: bool) -> None:
+async def test_topics_and_groups_declared_after_the_app_connected_are_opened_with_their_options(consumed: bool) -> None:
     app = new_app()
     got: list[int] = []
     async with app:
@@ -616,7 +618,7 @@ async def test_topics_and_prefixes_may_be_declared_while_the_app_connects() -> N
         app.subscribe_prefix(f"prefix{number}.", "g", type=int)(_ignore)
 
     class Slow(MemoryBroker):
-        """While it opens something, more is declared."""
+        """A broker that declares more topics while it opens one."""
 
         async def open_topic(self, topic: str, groups: Any, **options: Any) -> list[str]:
             declare()
@@ -677,10 +679,10 @@ async def test_a_group_is_paused_skipped_rewound_and_removed() -> None:
             await group.rewind()
 
 
-# -- what is wrong is said at once -----------------------------------------------------------------------------------------
+# -- invalid declarations and options --------------------------------------------------------------------------------------
 
 
-def test_declarations_that_make_no_sense_are_refused() -> None:
+def test_invalid_declarations_are_refused() -> None:
     app, orders = make()
     with pytest.raises(UsageError, match="already declared"):
         app.topic("orders", str)
@@ -718,7 +720,7 @@ def test_declarations_that_make_no_sense_are_refused() -> None:
 
 
 @looped
-async def test_publish_options_that_make_no_sense_are_refused_and_nothing_is_written() -> None:
+async def test_invalid_publish_options_are_refused_and_nothing_is_written() -> None:
     app, orders = make()
     async with app:
         wrong_options: list[dict[str, Any]] = [{"delay": -1}, {"id": ""}, {"headers": {"a": 1}}, {"kind": 3}, {"prio": 1}]

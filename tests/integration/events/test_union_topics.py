@@ -1,4 +1,4 @@
-"""Topics whose events are of several types."""
+"""Topics with a union of event types."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Tagged = TypeAliasType("Tagged", Opened | Closed)
 
 
 class Own:
-    """A codec of the user's."""
+    """A user-defined codec."""
 
     def encode(self, event: Any) -> bytes:
         return b""
@@ -76,7 +76,7 @@ class Own:
     ],
 )
 @looped
-async def test_each_event_comes_as_what_it_was_published_as(type_: Any, events: list[Any]) -> None:
+async def test_each_event_arrives_in_the_type_in_which_it_was_published(type_: Any, events: list[Any]) -> None:
     app = new_app()
     topic: Any = app.topic("orders", type_)
     got: list[Any] = []
@@ -93,7 +93,7 @@ async def test_each_event_comes_as_what_it_was_published_as(type_: Any, events: 
 
 
 @looped
-async def test_what_is_of_none_of_the_types_is_refused_and_a_subclass_is_its_base() -> None:
+async def test_an_event_outside_the_union_is_refused_and_a_subclass_arrives_as_its_base() -> None:
     app = new_app()
     topic: Any = app.topic("orders", Placed | Sent)
     got: list[Any] = []
@@ -111,7 +111,7 @@ async def test_what_is_of_none_of_the_types_is_refused_and_a_subclass_is_its_bas
 
 
 @looped
-async def test_an_event_of_a_type_that_the_handler_does_not_know_is_dead_and_says_so() -> None:
+async def test_an_event_of_a_type_unknown_to_the_handler_becomes_a_dead_letter_that_names_it() -> None:
     app = new_app(retry=RetryPolicy(0))
     topic: Any = app.topic("orders", Placed | Sent)
 
@@ -138,11 +138,11 @@ async def test_an_event_of_a_type_that_the_handler_does_not_know_is_dead_and_say
         (Own(), Placed | Sent, "codec='msgpack' or 'json', not "),
     ],
 )
-def test_unions_that_cannot_travel_are_refused_at_declaration(codec: Any, type_: Any, says: str) -> None:
+def test_unions_that_cannot_be_encoded_are_refused_at_declaration(codec: Any, type_: Any, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         new_app().topic("orders", type_, codec=codec)
 
 
-def test_tagged_structs_travel_as_json_too() -> None:
+def test_tagged_structs_can_be_encoded_as_json_too() -> None:
     codec = EventCodec("orders", Opened | Closed, "json")
     assert codec.decode(codec.encode((Closed(2),), {})) == Closed(2)

@@ -1,4 +1,4 @@
-"""enqueue_many: any mix of calls, all tried, in order, lazily, in calls of bounded size."""
+"""enqueue_many: any mix of calls; every call is tried, in order, read lazily and sent in requests of limited size."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def build() -> tuple[Millstream, Any, Any]:
 
 
 @looped
-async def test_jobs_come_back_in_order_whatever_the_mix() -> None:
+async def test_jobs_are_returned_in_call_order_for_any_mix_of_calls() -> None:
     app, shrink, send = build()
     calls = [
         shrink.bind(1),
@@ -56,7 +56,7 @@ async def test_jobs_come_back_in_order_whatever_the_mix() -> None:
 
 
 @looped
-async def test_jobs_of_a_queue_run_in_the_order_given() -> None:
+async def test_jobs_of_a_queue_run_in_call_order() -> None:
     app, shrink, _ = build()
     jobs = await app.enqueue_many(shrink.bind(i) for i in range(1000))
     taken = await work(app, done())
@@ -65,7 +65,7 @@ async def test_jobs_of_a_queue_run_in_the_order_given() -> None:
 
 
 @looped
-async def test_the_bad_ones_are_named_and_the_rest_is_sent() -> None:
+async def test_invalid_calls_are_named_and_the_others_are_sent() -> None:
     app, shrink, _ = build()
     with pytest.raises(BulkError, match=r"2 of 5.*index 1: TypeError") as caught:
         await app.enqueue_many([shrink.bind(0), shrink.bind("x"), shrink.bind(2), shrink.bind(), shrink.bind(4)])
@@ -76,7 +76,7 @@ async def test_the_bad_ones_are_named_and_the_rest_is_sent() -> None:
 
 
 @looped
-async def test_asked_to_it_returns_the_refusals_in_their_places() -> None:
+async def test_with_return_exceptions_errors_are_returned_at_their_positions() -> None:
     app, shrink, _ = build()
     app.queue("small", max_length=1)
     small = shrink.options(queue="small")
@@ -102,13 +102,13 @@ async def test_a_task_of_another_app_is_refused() -> None:
 
 
 @looped
-async def test_nothing_gives_nothing() -> None:
+async def test_an_empty_iterable_returns_an_empty_list() -> None:
     app, _, _ = build()
     assert await app.enqueue_many([]) == []
 
 
 @looped
-async def test_calls_are_bounded_in_messages() -> None:
+async def test_the_number_of_messages_per_request_is_limited() -> None:
     app, shrink, _ = build()
     wire = await Wire.tap(app)
     await app.enqueue_many(shrink.bind(i) for i in range(2 * MAX_POSTS + 1))
@@ -116,7 +116,7 @@ async def test_calls_are_bounded_in_messages() -> None:
 
 
 @looped
-async def test_calls_are_bounded_in_bytes_and_a_larger_message_travels_alone() -> None:
+async def test_the_bytes_per_request_are_limited_and_a_larger_message_is_sent_alone() -> None:
     app, shrink, send = build()
     wire = await Wire.tap(app)
     sizes = [MAX_BYTES // 3] * 7 + [3 * MAX_BYTES] + [1] * 3 + [MAX_BYTES - 200] + [10] * 3
@@ -127,7 +127,7 @@ async def test_calls_are_bounded_in_bytes_and_a_larger_message_travels_alone() -
 
 
 @looped
-async def test_an_iterable_is_read_only_as_far_as_it_is_sent() -> None:
+async def test_an_iterable_is_read_only_slightly_ahead_of_what_is_sent() -> None:
     app, shrink, _ = build()
     wire = await Wire.tap(app)
     ahead: list[int] = []
@@ -142,7 +142,7 @@ async def test_an_iterable_is_read_only_as_far_as_it_is_sent() -> None:
 
 
 @looped
-async def test_numbers_arrive_in_order_though_single_jobs_come_in_between() -> None:
+async def test_serials_stay_in_order_when_single_enqueues_interleave() -> None:
     app, shrink, send = build()
     wire = await Wire.tap(app)
 
@@ -158,7 +158,7 @@ async def test_numbers_arrive_in_order_though_single_jobs_come_in_between() -> N
 
 
 @looped
-async def test_others_have_their_turn_though_everything_is_refused() -> None:
+async def test_other_tasks_of_the_event_loop_run_even_if_every_call_is_refused() -> None:
     app, shrink, _ = build()
     turns = 0
 
@@ -175,8 +175,10 @@ async def test_others_have_their_turn_though_everything_is_refused() -> None:
 
 
 @looped
-async def test_when_the_server_stays_away_the_rest_is_refused_without_waiting_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox_module, "PATIENCE_SECONDS", 1.0)  # longer than a busy machine takes to serve the other queue
+async def test_when_the_server_stays_unreachable_the_remaining_jobs_fail_without_waiting_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outbox_module, "PATIENCE_SECONDS", 1.0)  # longer than a busy machine needs to serve the other queue
     app, shrink, send = build()
     broker = await app.broker()
     publish = broker.publish
@@ -193,7 +195,7 @@ async def test_when_the_server_stays_away_the_rest_is_refused_without_waiting_fo
     assert all(isinstance(result, BrokerUnavailable) for result in refused)
     ids = [result.job_id for result in refused if isinstance(result, BrokerUnavailable)]
     assert ids[0] is not None
-    assert ids[0].endswith("-1"), "what was sent may have arrived, and says under which id"
-    assert ids[-1] is None, "what was not sent has no id to ask for"
+    assert ids[0].endswith("-1"), "a job that was sent may have arrived, so the error has its id"
+    assert ids[-1] is None, "a job that was never sent has no id"
     assert "not sent" in str(refused[-1])
-    assert not [result for result in sent if isinstance(result, Exception)], "another queue is another matter"
+    assert not [result for result in sent if isinstance(result, Exception)], "the other queue is not affected"

@@ -29,7 +29,7 @@ def build() -> tuple[Millstream, Any, Any]:
 
 
 async def make_dead() -> tuple[Millstream, Any]:
-    """Two shrinks exhausted and one rejected, one send timed out, one other task exhausted."""
+    """Two "shrink" jobs exhausted and one rejected, one "send" job timed out, one job of another task exhausted."""
     app, shrink, send = build()
 
     @app.task
@@ -66,7 +66,7 @@ async def test_a_dead_job_is_shown_with_its_reason_and_times() -> None:
 
 
 @looped
-async def test_they_are_listed_oldest_first_by_every_filter() -> None:
+async def test_dead_letters_are_listed_oldest_first_with_every_filter() -> None:
     app, _ = await make_dead()
     assert ids(await app.dead.list()) == ["s-1", "s-2", "o-1", "s-3", "m-1"]
     assert ids(await app.dead.list(queue="mail")) == ["m-1"]
@@ -78,7 +78,7 @@ async def test_they_are_listed_oldest_first_by_every_filter() -> None:
 
 
 @looped
-async def test_many_are_listed_page_by_page() -> None:
+async def test_many_dead_letters_are_listed_page_by_page() -> None:
     app, shrink, _ = build()
     await app.enqueue_many(shrink.bind(i) for i in range(450))
     await work(app, dead())
@@ -89,7 +89,7 @@ async def test_many_are_listed_page_by_page() -> None:
 
 
 @looped
-async def test_a_replayed_job_runs_again_under_its_old_id() -> None:
+async def test_a_replayed_job_runs_again_with_its_original_id() -> None:
     app, shrink = await make_dead()
     assert await app.dead.replay("s-1") == ["s-1"]
     assert await shrink.job("s-1").status() == "ready"
@@ -99,7 +99,7 @@ async def test_a_replayed_job_runs_again_under_its_old_id() -> None:
 
 
 @looped
-async def test_one_or_many_are_replayed_by_every_filter() -> None:
+async def test_one_or_many_dead_letters_are_replayed_with_every_filter() -> None:
     app, _ = await make_dead()
     assert await app.dead.replay(["s-2", "m-1", "never"]) == ["s-2", "m-1"]
     assert await app.dead.replay(["s-1", "o-1"], task="shrink") == ["s-1"]
@@ -111,7 +111,7 @@ async def test_one_or_many_are_replayed_by_every_filter() -> None:
 
 
 @looped
-async def test_what_is_purged_is_gone() -> None:
+async def test_a_purged_dead_letter_is_deleted() -> None:
     app, _ = await make_dead()
     assert await app.dead.purge("s-1") == ["s-1"]
     assert await app.dead.purge(task="shrink", reason="rejected") == ["s-3"]
@@ -121,7 +121,7 @@ async def test_what_is_purged_is_gone() -> None:
 
 
 @looped
-async def test_all_of_them_must_be_meant() -> None:
+async def test_replay_and_purge_without_a_selection_are_refused() -> None:
     app, _ = await make_dead()
     for verb in (app.dead.replay, app.dead.purge):
         with pytest.raises(UsageError, match="needs to know which dead letters"):
@@ -131,7 +131,7 @@ async def test_all_of_them_must_be_meant() -> None:
 
 
 @looped
-async def test_what_makes_no_sense_is_refused() -> None:
+async def test_invalid_arguments_are_refused() -> None:
     app, _ = await make_dead()
     bored: Any = "bored"
     with pytest.raises(UsageError, match=r"'bored'.*exhausted"):

@@ -1,4 +1,4 @@
-"""Headers of a job: they travel with it, through retries and replays, and are inherited by nothing."""
+"""Headers of a job: kept through retries and replays, and not inherited by other jobs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_headers_reach_the_handler_in_every_attempt_and_after_a_replay() -
 
 
 @looped
-async def test_a_job_that_a_handler_enqueues_does_not_inherit_headers() -> None:
+async def test_a_job_enqueued_by_a_handler_does_not_inherit_its_headers() -> None:
     seen: list[tuple[str, int, dict[str, str]]] = []
     app, outer, _ = build(seen)
     async with app, app.worker():
@@ -61,7 +61,7 @@ async def test_a_job_that_a_handler_enqueues_does_not_inherit_headers() -> None:
 
 
 @looped
-async def test_headers_that_are_not_text_or_too_large_are_refused_at_once() -> None:
+async def test_headers_that_are_not_text_or_are_too_large_are_refused_immediately() -> None:
     app, outer, _ = build([])
     for wrong in ({"a": 1}, {1: "a"}, "a=1", {"a": "\ud800"}):
         with pytest.raises(UsageError, match="headers"):

@@ -1,4 +1,4 @@
-"""A job that is looked up by its id: where it is found, what it says of itself, and where that is."""
+"""Looking up a job by its id: where it is found, its fields, and why it has not ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ in_every_backend = pytest.mark.usefixtures("every_backend")
 
 @in_every_backend
 @looped
-async def test_a_job_is_found_by_its_id_in_whichever_queue_it_is() -> None:
+async def test_a_job_is_found_by_its_id_in_any_queue() -> None:
     app = new_app()
     app.queue("wide", shards=3)
 
@@ -39,7 +39,7 @@ async def test_a_job_is_found_by_its_id_in_whichever_queue_it_is() -> None:
 
 @in_every_backend
 @looped
-async def test_a_job_that_no_queue_knows_is_not_found() -> None:
+async def test_an_id_unknown_to_every_queue_is_not_found() -> None:
     app = new_app()
     app.queue("mail")
     async with app:
@@ -54,7 +54,7 @@ async def test_a_job_that_no_queue_knows_is_not_found() -> None:
 
 @in_every_backend
 @looped
-async def test_an_id_that_several_queues_know_needs_a_queue() -> None:
+async def test_an_id_that_exists_in_several_queues_requires_a_queue() -> None:
     app = new_app()
     app.queue("b")
 
@@ -71,14 +71,14 @@ async def test_an_id_that_several_queues_know_needs_a_queue() -> None:
         assert await app.job("x", queue="a").status() == "ready"
 
 
-def test_looking_a_job_up_does_no_io(tmp_path: Path) -> None:
+def test_creating_a_job_handle_does_no_io(tmp_path: Path) -> None:
     app = Millstream(f"unix://{tmp_path}/nobody-listens.sock")
     assert app.job("x").id == "x"
 
 
 @in_every_backend
 @looped
-async def test_a_job_tells_what_is_known_of_it() -> None:
+async def test_info_returns_all_known_fields_of_a_job() -> None:
     app = new_app()
 
     @app.task(retry=RetryPolicy(5, delay=60, jitter=False))
@@ -108,7 +108,7 @@ async def test_a_job_tells_what_is_known_of_it() -> None:
 
 @in_every_backend
 @looped
-async def test_a_running_job_names_its_worker_and_a_done_one_its_task_and_times() -> None:
+async def test_info_of_a_running_job_names_its_worker_and_of_a_done_job_its_task_and_times() -> None:
     app = new_app()
     begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -135,7 +135,7 @@ async def test_a_running_job_names_its_worker_and_a_done_one_its_task_and_times(
 
 @in_every_backend
 @looped
-async def test_an_override_of_the_time_a_result_is_kept_does_not_change_when_it_ended() -> None:
+async def test_a_result_ttl_override_does_not_change_the_end_time_of_a_job() -> None:
     app = new_app()
 
     @app.task
@@ -152,7 +152,7 @@ async def test_an_override_of_the_time_a_result_is_kept_does_not_change_when_it_
 
 @in_every_backend
 @looped
-async def test_a_worker_says_which_tasks_it_knows_and_how_many_slots_are_in_use() -> None:
+async def test_a_worker_reports_its_tasks_and_its_used_slots() -> None:
     app = new_app()
     begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -203,7 +203,7 @@ async def test_a_timeout_says_why_the_job_has_not_ended_and_where_it_is() -> Non
 
 @in_every_backend
 @looped
-async def test_looking_at_a_dead_job_whose_ending_is_not_kept_says_that_it_failed() -> None:
+async def test_a_dead_job_without_a_kept_ending_raises_job_failed_with_a_timeout_of_zero() -> None:
     app = new_app()
 
     @app.task
@@ -218,7 +218,7 @@ async def test_looking_at_a_dead_job_whose_ending_is_not_kept_says_that_it_faile
 
 @in_every_backend
 @looped
-async def test_a_dead_job_whose_letter_was_purged_still_says_why_it_died() -> None:
+async def test_a_dead_job_whose_dead_letter_was_purged_still_says_why_it_died() -> None:
     app = new_app()
 
     @app.task
@@ -233,7 +233,7 @@ async def test_a_dead_job_whose_letter_was_purged_still_says_why_it_died() -> No
         assert "no route" in info.why.text
 
 
-def test_where_holds_no_password_and_names_the_embedded_folder(tmp_path: Path, monkeypatch: Any) -> None:
+def test_where_contains_no_password_and_names_the_embedded_folder(tmp_path: Path, monkeypatch: Any) -> None:
     assert Millstream("redis://user:secret@host:7000/3").where == "redis://user:***@host:7000/3"
     assert Millstream("redis://host", namespace="shop").where == "redis://host:6379/0, namespace shop"
     monkeypatch.setenv("MILLSTREAM_HOME", str(tmp_path))
@@ -242,7 +242,7 @@ def test_where_holds_no_password_and_names_the_embedded_folder(tmp_path: Path, m
 
 @in_every_backend
 @looped
-async def test_what_is_due_in_any_shard_is_due_in_the_queue() -> None:
+async def test_due_jobs_of_all_shards_count_as_due_in_the_queue() -> None:
     app = new_app()
     app.queue("wide", shards=3)
 

@@ -1,4 +1,4 @@
-"""Ordered tasks and queues with shards: the jobs of a key one at a time, in order, and found wherever they are."""
+"""Ordered tasks and sharded queues: the jobs of a key run one at a time, in order, and are found in any shard."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ in_every_backend = pytest.mark.usefixtures("every_backend")
 
 
 def beside(app: Millstream | None = None) -> Millstream:
-    """An app in the same place as another one, or in a new one."""
+    """Return an app in the namespace of another app, or in a new namespace."""
     name = f"test-{secrets.token_hex(6)}" if app is None else app.settings.namespace
     url = f"memory://{name}" if place.url == "memory://" else place.url
     return Millstream(url, namespace=name, retry=SOON)
@@ -49,7 +49,7 @@ def make(app: Millstream, got: list[tuple[str, int]], **options: Any) -> AsyncTa
 # -- declaring -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_task_without_order_takes_no_option_of_order() -> None:
+def test_a_task_without_order_by_refuses_ordering_options() -> None:
     app = new_app()
     with pytest.raises(UsageError, match=r"on_failure='stop' of task 'send'.*order_by"):
         app.task(on_failure="stop", name="send")(lambda: None)
@@ -57,7 +57,7 @@ def test_a_task_without_order_takes_no_option_of_order() -> None:
         app.task(max_pending_per_key=5, name="send")(lambda: None)
 
 
-def test_a_key_function_must_take_the_parameters_of_its_task() -> None:
+def test_a_key_function_must_accept_the_parameters_of_its_task() -> None:
     app = new_app()
 
     def send(customer: str, number: int = 0) -> None: ...
@@ -73,7 +73,7 @@ def test_a_key_function_must_take_the_parameters_of_its_task() -> None:
     assert app.tasks["send"].settings.order == OrderRules()
 
 
-def test_ordered_tasks_of_one_queue_say_the_same_about_failures() -> None:
+def test_ordered_tasks_of_one_queue_must_have_the_same_on_failure() -> None:
     app = new_app()
 
     @app.task(queue="mail", order_by=lambda to: to, on_failure="stop")
@@ -101,7 +101,7 @@ def test_ordered_tasks_of_one_queue_say_the_same_about_failures() -> None:
 
 @in_every_backend
 @looped
-async def test_a_key_function_is_given_the_parameters_by_name_with_defaults_however_they_were_passed() -> None:
+async def test_a_key_function_receives_all_parameters_by_name_including_defaults() -> None:
     app = beside()
     seen: list[dict[str, Any]] = []
 
@@ -125,7 +125,7 @@ async def test_a_key_function_is_given_the_parameters_by_name_with_defaults_howe
 
 @in_every_backend
 @looped
-async def test_a_job_whose_key_function_fails_is_refused_by_name_and_nothing_is_written() -> None:
+async def test_a_job_whose_key_function_fails_is_refused_and_not_written() -> None:
     app = beside()
 
     def key(customer: str) -> Any:
@@ -183,7 +183,7 @@ async def test_jobs_of_a_key_run_one_at_a_time_and_in_order_through_retries(shar
 
 @in_every_backend
 @looped
-async def test_a_task_without_order_is_spread_over_all_shards_and_a_given_id_is_known_in_one() -> None:
+async def test_unordered_jobs_are_spread_over_all_shards_and_an_explicit_id_exists_once() -> None:
     app = beside()
     mail = app.queue("mail", shards=4)
 
@@ -196,7 +196,7 @@ async def test_a_task_without_order_is_spread_over_all_shards_and_a_given_id_is_
         counts = [(await app.inspector.queue(f"mail:{shard}")).ready for shard in range(4)]
         assert counts == [10] * 4
         for n in range(4):
-            await send.options(delay=60).enqueue(n)  # each with options of its own
+            await send.options(delay=60).enqueue(n)  # each call has its own options object
         assert [(await app.inspector.queue(f"mail:{shard}")).scheduled for shard in range(4)] == [1] * 4
         once = send.options(id="once")
         assert [(await once.enqueue(1)).created for _ in range(5)] == [True, False, False, False, False]
@@ -212,7 +212,7 @@ async def test_a_task_without_order_is_spread_over_all_shards_and_a_given_id_is_
 
 @in_every_backend
 @looped
-async def test_a_queue_may_get_its_shards_after_its_tasks_are_declared() -> None:
+async def test_a_queue_may_be_sharded_after_its_tasks_were_declared() -> None:
     app = beside()
     got: list[tuple[str, int]] = []
     send = make(app, got)
@@ -226,7 +226,7 @@ async def test_a_queue_may_get_its_shards_after_its_tasks_are_declared() -> None
 
 @in_every_backend
 @looped
-async def test_a_call_may_go_to_another_queue_with_and_without_shards() -> None:
+async def test_a_call_may_use_another_queue_with_or_without_shards() -> None:
     app = beside()
     got: list[tuple[str, int]] = []
     send = make(app, got)
@@ -261,12 +261,12 @@ async def test_max_length_is_divided_among_the_shards() -> None:
 
 @in_every_backend
 @looped
-async def test_a_job_is_found_in_whichever_shard_it_is_with_its_status_and_result() -> None:
+async def test_a_job_is_found_in_any_shard_with_its_status_and_result() -> None:
     app = beside()
     app.queue("mail", shards=4)
     got: list[tuple[str, int]] = []
     send = make(app, got)
-    stranger = beside(app)  # knows of no queue
+    stranger = beside(app)  # this app does not declare the queue
     async with app, stranger:
         jobs = [await send.enqueue(f"c{n}", n) for n in range(8)]
         waiting = asyncio.gather(*(send.job(job.id).result(timeout=20) for job in jobs))
@@ -292,7 +292,7 @@ def job_number(job_id: str, jobs: list[Any]) -> int:
 
 @in_every_backend
 @looped
-async def test_a_job_that_no_shard_knows_is_unknown_at_once() -> None:
+async def test_a_job_unknown_to_every_shard_is_reported_as_unknown_immediately() -> None:
     app = beside()
     app.queue("mail", shards=4)
     send = make(app, [])
@@ -310,7 +310,7 @@ async def test_a_job_that_no_shard_knows_is_unknown_at_once() -> None:
 
 @in_every_backend
 @looped
-async def test_a_dead_job_of_a_shard_says_why_and_is_replayed() -> None:
+async def test_a_dead_job_of_a_sharded_queue_has_its_reason_and_can_be_replayed() -> None:
     app = beside()
     app.queue("mail", shards=4)
     spoilt = True
@@ -334,13 +334,13 @@ async def test_a_dead_job_of_a_shard_says_why_and_is_replayed() -> None:
             assert await job.result(timeout=20) == "ann"
 
 
-# -- looking after ---------------------------------------------------------------------------------------------------------
+# -- operations ------------------------------------------------------------------------------------------------------------
 
 
 @in_every_backend
 @pytest.mark.parametrize("shards", [0, 3])
 @looped
-async def test_a_stopped_key_of_a_queue_is_shown_and_goes_on_when_it_is_cleared(shards: int) -> None:
+async def test_a_stopped_key_of_a_queue_is_listed_and_resumes_when_it_is_cleared(shards: int) -> None:
     app = beside()
     mail = app.queue("mail", shards=shards or None)
     got: list[int] = []
@@ -373,7 +373,7 @@ async def test_a_stopped_key_of_a_queue_is_shown_and_goes_on_when_it_is_cleared(
 
 @in_every_backend
 @looped
-async def test_a_queue_of_shards_is_paused_and_resumed_as_one() -> None:
+async def test_a_sharded_queue_is_paused_and_resumed_in_all_shards() -> None:
     app = beside()
     mail = app.queue("mail", shards=3)
     got: list[tuple[str, int]] = []
@@ -408,7 +408,7 @@ async def test_jobs_of_all_shards_are_listed_page_by_page() -> None:
 
 @in_every_backend
 @looped
-async def test_the_shards_of_a_queue_are_changed_when_nothing_is_on_its_way() -> None:
+async def test_a_queue_can_be_resharded_only_when_it_is_idle() -> None:
     app = beside()
     mail = app.queue("mail", shards=2)
     got: list[tuple[str, int]] = []
@@ -446,7 +446,7 @@ async def test_the_shards_of_a_queue_are_changed_when_nothing_is_on_its_way() ->
 
 @in_every_backend
 @looped
-async def test_a_queue_that_has_shards_is_not_used_without_them() -> None:
+async def test_an_app_that_declares_no_shards_cannot_use_a_sharded_queue() -> None:
     app = beside()
     app.queue("mail", shards=2)
     send = make(app, [])

@@ -1,4 +1,4 @@
-"""Enqueueing one job: what comes back, and what is refused with nothing written."""
+"""Enqueueing one job: the returned job, and the calls that are refused before anything is written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def build(**options: Any) -> tuple[Millstream, Any]:
 
 
 @looped
-async def test_an_enqueued_job_is_ready_and_says_what_it_is() -> None:
+async def test_an_enqueued_job_is_ready_and_has_its_id_task_and_queue() -> None:
     _, resize = build()
     job = await resize.enqueue(42, width=100)
     assert (job.queue, job.task, job.created, await job.status()) == ("default", "resize", True, "ready")
@@ -35,7 +35,7 @@ async def test_an_enqueued_job_is_ready_and_says_what_it_is() -> None:
 
 
 @looped
-async def test_generated_ids_are_an_incarnation_and_a_counter_per_queue() -> None:
+async def test_a_generated_id_is_an_incarnation_and_a_counter_per_queue() -> None:
     app, resize = build()
     app.queue("mail")
     here = [await resize.enqueue(i) for i in range(3)]
@@ -49,7 +49,7 @@ async def test_generated_ids_are_an_incarnation_and_a_counter_per_queue() -> Non
 
 
 @looped
-async def test_the_message_carries_the_call() -> None:
+async def test_the_message_contains_the_id_task_and_arguments() -> None:
     app, resize = build()
     job = await resize.enqueue(42, width=100)
     [message] = await work(app, done())
@@ -59,7 +59,7 @@ async def test_the_message_carries_the_call() -> None:
 
 @pytest.mark.parametrize("arguments", [((), {}), (("x",), {}), ((1, 2, 3), {}), ((1,), {"hight": 3}), ((object(),), {})])
 @looped
-async def test_arguments_that_do_not_fit_are_a_type_error_and_nothing_is_written(arguments: Any) -> None:
+async def test_arguments_of_the_wrong_type_raise_type_error_and_nothing_is_written(arguments: Any) -> None:
     app, resize = build()
     args, kwargs = arguments
     with pytest.raises(TypeError, match="resize"):
@@ -68,7 +68,7 @@ async def test_arguments_that_do_not_fit_are_a_type_error_and_nothing_is_written
 
 
 @looped
-async def test_bind_only_stores_and_enqueue_checks() -> None:
+async def test_bind_checks_nothing_and_enqueue_checks_the_arguments() -> None:
     _, resize = build()
     call = resize.bind("x")
     assert repr(call) == "<call resize('x')>"
@@ -78,7 +78,7 @@ async def test_bind_only_stores_and_enqueue_checks() -> None:
 
 
 @looped
-async def test_a_payload_of_exactly_the_limit_passes_and_one_byte_more_does_not() -> None:
+async def test_a_payload_of_exactly_the_limit_is_accepted_and_one_byte_more_is_refused() -> None:
     app = new_app(max_payload_bytes=100)
 
     @app.task
@@ -100,7 +100,7 @@ async def test_a_payload_of_exactly_the_limit_passes_and_one_byte_more_does_not(
 
 
 @looped
-async def test_a_given_id_is_enqueued_once() -> None:
+async def test_an_explicit_id_is_enqueued_once() -> None:
     app, resize = build()
     first = await resize.options(id="img-42").enqueue(42)
     again = await resize.options(id="img-42").enqueue(42)
@@ -111,7 +111,7 @@ async def test_a_given_id_is_enqueued_once() -> None:
 
 
 @looped
-async def test_a_given_id_used_by_another_task_is_a_conflict() -> None:
+async def test_an_explicit_id_used_by_another_task_raises_id_conflict() -> None:
     app, resize = build()
 
     @app.task
@@ -123,7 +123,7 @@ async def test_a_given_id_used_by_another_task_is_a_conflict() -> None:
 
 
 @looped
-async def test_a_full_queue_refuses_and_says_its_bound() -> None:
+async def test_a_full_queue_refuses_jobs_and_names_its_max_length() -> None:
     app, resize = build()
     app.queue("small", max_length=2)
     small = resize.options(queue="small")
@@ -133,11 +133,11 @@ async def test_a_full_queue_refuses_and_says_its_bound() -> None:
         await small.enqueue(3)
     await work(app, done(), queue=Address("small"))
     job = await small.enqueue(4)
-    assert await job.status() == "ready", "a refused number is not taken for an accepted one"
+    assert await job.status() == "ready", "a refused serial is not mistaken for an accepted one"
 
 
 class LostReplies:
-    """A broker that accepts, and whose replies are lost."""
+    """A broker that accepts jobs but loses the replies."""
 
     def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch, *, lost: int) -> None:
         self.lost = lost
@@ -157,13 +157,13 @@ async def test_a_job_whose_reply_was_lost_is_sent_again_and_accepted_once(monkey
     app, resize = build()
     LostReplies(await app.broker(), monkeypatch, lost=2)
     job = await resize.enqueue(1)
-    assert job.created, "it is this very job"
+    assert job.created, "the retry recognises its own job"
     assert (await resize.enqueue(2)).created
     assert await published(app) == {"default": 2}
 
 
 @looped
-async def test_a_bulk_call_whose_reply_was_lost_is_accepted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bulk_request_whose_reply_was_lost_is_accepted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     app, resize = build()
     LostReplies(await app.broker(), monkeypatch, lost=1)
     jobs = await app.enqueue_many(resize.bind(i) for i in range(500))
@@ -172,7 +172,7 @@ async def test_a_bulk_call_whose_reply_was_lost_is_accepted_once(monkeypatch: py
 
 
 @looped
-async def test_a_job_of_unknown_fate_may_be_enqueued_again_under_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_that_may_have_been_accepted_can_be_enqueued_again_with_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
     app, resize = build()
     replies = LostReplies(await app.broker(), monkeypatch, lost=1000)
     with monkeypatch.context() as hasty, pytest.raises(BrokerUnavailable) as caught:
@@ -183,12 +183,12 @@ async def test_a_job_of_unknown_fate_may_be_enqueued_again_under_its_id(monkeypa
     again = await resize.options(id=caught.value.job_id).enqueue(1)
     assert (again.id, again.created) == (caught.value.job_id, False)
     await work(app, done(ttl=0))
-    assert (await resize.options(id=caught.value.job_id).enqueue(1)).created is False, "even if it has run and left nothing"
+    assert (await resize.options(id=caught.value.job_id).enqueue(1)).created is False, "even after the job has run"
     assert await published(app) == {"default": 1}
 
 
 @looped
-async def test_a_looked_up_job_needs_a_sensible_id() -> None:
+async def test_a_job_lookup_refuses_an_invalid_id_or_queue() -> None:
     app, resize = build()
     assert resize.job("img-42").created is False
     for look_up in (resize.job, app.job):
@@ -199,7 +199,7 @@ async def test_a_looked_up_job_needs_a_sensible_id() -> None:
 
 
 @looped
-async def test_a_job_that_waits_is_cancelled_once() -> None:
+async def test_a_waiting_job_is_cancelled_once() -> None:
     _, resize = build()
     for job in (await resize.enqueue(1), await resize.options(delay=60).enqueue(1)):
         assert await job.cancel() is True
@@ -208,7 +208,7 @@ async def test_a_job_that_waits_is_cancelled_once() -> None:
 
 
 @looped
-async def test_a_running_job_is_not_cancelled() -> None:
+async def test_a_running_job_cannot_be_cancelled() -> None:
     app, resize = build()
     job = await resize.enqueue(1)
     broker = await app.broker()
@@ -218,7 +218,7 @@ async def test_a_running_job_is_not_cancelled() -> None:
     assert await job.status() == "running"
 
 
-def test_a_verb_of_another_library_names_the_one_to_use() -> None:
+def test_a_method_name_of_another_library_raises_an_error_that_names_ours() -> None:
     _, resize = build()
     for name, hint in (("delay", r"use \.enqueue\(…\)"), ("apply_async", "options"), ("s", "bind")):
         with pytest.raises(AttributeError, match=hint):

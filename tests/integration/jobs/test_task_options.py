@@ -1,4 +1,4 @@
-"""What ``task.options(...)`` takes, refuses, and sends."""
+"""``task.options(...)``: the options it accepts, refuses and sends."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ NAIVE = datetime(2030, 1, 1)
         ("result_ttl", -1),
     ],
 )
-def test_an_option_that_makes_no_sense_is_refused_at_once_and_named_with_its_value(option: str, value: Any) -> None:
+def test_an_invalid_option_value_is_refused_immediately_and_named(option: str, value: Any) -> None:
     _, task = build()
     with pytest.raises(UsageError) as caught:
         task.options(**{option: value})
@@ -68,20 +68,20 @@ def test_an_option_that_makes_no_sense_is_refused_at_once_and_named_with_its_val
     assert repr(value) in str(caught.value)
 
 
-def test_an_unknown_option_is_named_with_the_nearest_one() -> None:
+def test_an_unknown_option_is_refused_and_the_closest_name_is_suggested() -> None:
     _, task = build()
     with pytest.raises(UsageError, match=r"dely=3.*did you mean 'delay'"):
         task.options(dely=3)
 
 
-def test_an_option_that_is_not_built_yet_is_absent() -> None:
+def test_unimplemented_options_are_refused() -> None:
     _, task = build()
     for option in ("priority", "after", "unique"):
         with pytest.raises(UsageError, match=option):
             task.options(**{option: 1})
 
 
-def test_delay_and_at_cannot_both_say_when() -> None:
+def test_delay_and_at_cannot_be_combined() -> None:
     _, task = build()
     with pytest.raises(UsageError, match="delay=3 and at="):
         task.options(delay=3, at=soon(3))
@@ -100,13 +100,13 @@ def test_delay_and_at_cannot_both_say_when() -> None:
         {"expires": soon(-1)},
     ],
 )
-def test_what_expires_before_it_is_due_is_refused(options: dict[str, Any]) -> None:
+def test_a_job_that_expires_before_it_is_due_is_refused(options: dict[str, Any]) -> None:
     _, task = build()
     with pytest.raises(UsageError, match="expires="):
         task.options(**options)
 
 
-def test_a_tasks_own_expiry_counts_against_a_delay() -> None:
+def test_the_expiry_of_a_task_is_checked_against_a_delay() -> None:
     app = new_app()
 
     @app.task(expires=30)
@@ -118,13 +118,13 @@ def test_a_tasks_own_expiry_counts_against_a_delay() -> None:
     assert brief.options(delay=60, expires=None)
 
 
-def test_an_unknown_queue_is_refused_with_a_way_out() -> None:
+def test_an_unknown_queue_is_refused_with_a_suggestion() -> None:
     _, task = build()
     with pytest.raises(UsageError, match=r"'mial'.*did you mean 'mail'.*app.queue"):
         task.options(queue="mial")
 
 
-def test_options_leave_the_task_as_it_was_and_add_up() -> None:
+def test_options_can_be_chained_and_do_not_change_the_task() -> None:
     _, task = build()
     changed = task.options(id="a").options(queue="mail")
     assert type(changed) is type(task)
@@ -148,7 +148,7 @@ async def test_a_job_due_in_the_past_is_ready() -> None:
 
 
 @looped
-async def test_what_a_call_changed_travels_with_it() -> None:
+async def test_options_of_a_call_are_sent_with_its_message() -> None:
     app, task = build()
     policy = RetryPolicy(1, on=(OSError,))
     await task.enqueue(1)
@@ -163,7 +163,7 @@ async def test_what_a_call_changed_travels_with_it() -> None:
 
 
 @looped
-async def test_expiry_is_told_to_the_broker() -> None:
+async def test_the_expiry_is_passed_to_the_broker() -> None:
     app, task = build()
     await task.options(expires=60).enqueue(1)
     await task.options(expires=soon(60)).enqueue(1)
@@ -175,7 +175,7 @@ async def test_expiry_is_told_to_the_broker() -> None:
 
 
 @looped
-async def test_a_job_sent_elsewhere_is_found_there() -> None:
+async def test_a_job_sent_to_another_queue_is_found_there() -> None:
     app, task = build()
     await task.options(queue="mail", id="m-1").enqueue(1)
     assert await task.options(queue="mail").job("m-1").status() == "ready"

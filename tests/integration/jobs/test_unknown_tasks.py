@@ -1,4 +1,4 @@
-"""A queue whose tasks only some of its workers know."""
+"""A queue with tasks that only some of its workers know."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_ARGUMENTS = msgspec.Raw(msgspec.msgpack.encode([]))
 
 @pytest.mark.parametrize("ends", [Retry("not now", delay=3600.0), Snooze(3600.0), ValueError("no")])
 @looped
-async def test_a_job_that_ran_is_not_unknown_any_more(ends: Exception) -> None:
+async def test_running_a_job_clears_its_unknown_task_mark(ends: Exception) -> None:
     app = new_app(retry=RetryPolicy(3, delay=3600.0))
 
     @app.task
@@ -42,7 +42,7 @@ async def nothing() -> None: ...
 
 @pytest.mark.usefixtures("every_backend")
 @looped
-async def test_one_worker_that_knows_a_task_runs_all_its_jobs_although_three_others_do_not_know_it() -> None:
+async def test_one_worker_that_knows_a_task_runs_all_its_jobs_although_three_others_do_not() -> None:
     namespace = f"test-{secrets.token_hex(6)}"
     knows = Millstream(place.url, namespace=namespace, unknown_task_grace=60)
     ran: list[int] = []

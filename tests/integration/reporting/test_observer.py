@@ -1,4 +1,4 @@
-"""Observers: each kind of problem is told, with its place, to functions that can hold up nothing and break nothing."""
+"""Observers: they receive each kind of problem with its address, and can neither block nor break anything."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SOON = RetryPolicy(2, delay=0.001, jitter=False)
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """A server of the test's own, in which its apps live."""
+    """A server for this test, used by its apps."""
     with running_server() as server:
         place.url = server.url
         yield server
@@ -56,7 +56,7 @@ def server() -> Iterator[Server]:
 
 
 class Seen:
-    """An observer that remembers."""
+    """An observer that stores the problems it receives."""
 
     def __init__(self, app: Millstream) -> None:
         self.problems: list[Problem] = []
@@ -66,7 +66,7 @@ class Seen:
         return [problem for problem in self.problems if problem.during == during]
 
     async def until(self, during: During, which: Callable[[Problem], bool] = lambda _: True) -> Problem:
-        """The first of a kind."""
+        """Return the first matching problem."""
         async with asyncio.timeout(PATIENCE):
             while not (found := [problem for problem in self.of(during) if which(problem)]):
                 await asyncio.sleep(0.002)
@@ -91,11 +91,11 @@ async def until(happened: Callable[[], object]) -> None:
             await asyncio.sleep(0.002)
 
 
-# -- who may observe -------------------------------------------------------------------------------------------------------
+# -- registering observers -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrong", [None, "print", lambda: None, lambda a, b: None])
-def test_what_cannot_be_called_with_a_problem_is_refused(wrong: Any) -> None:
+def test_an_observer_that_cannot_be_called_with_a_problem_is_refused(wrong: Any) -> None:
     with pytest.raises(UsageError, match="one argument, a Problem"):
         Millstream("memory://").on_error(wrong)
 
@@ -109,18 +109,18 @@ def _yields(problem: Problem) -> Any:
 
 
 @pytest.mark.parametrize("wrong", [_streams, _yields])
-def test_a_generator_is_refused_since_nobody_would_iterate_it(wrong: Any) -> None:
+def test_a_generator_function_is_refused_as_an_observer(wrong: Any) -> None:
     with pytest.raises(UsageError, match=f"observer .*{wrong.__name__} is a generator"):
         Millstream("memory://").on_error(wrong)
 
 
-def test_a_function_stays_what_it_is() -> None:
+def test_on_error_returns_the_function_unchanged() -> None:
     def observe(problem: Problem) -> None: ...
 
     assert Millstream("memory://").on_error(observe) is observe
 
 
-def test_a_problem_knows_its_queue_or_its_topic_and_group() -> None:
+def test_a_problem_has_a_queue_or_a_topic_and_group() -> None:
     def scope(address: str | None) -> tuple[str | None, str | None, str | None]:
         told = Problem(during="read", error=ValueError(), at=datetime.now(UTC), address=address)
         return told.queue, told.topic, told.group
@@ -131,7 +131,7 @@ def test_a_problem_knows_its_queue_or_its_topic_and_group() -> None:
     assert scope(None) == (None, None, None)
 
 
-# -- an observer holds up nothing and breaks nothing -----------------------------------------------------------------------
+# -- an observer blocks nothing and breaks nothing -------------------------------------------------------------------------
 
 
 @looped
@@ -164,7 +164,9 @@ async def test_200_jobs_end_and_the_worker_stops_while_an_observer_is_blocked() 
 
 
 @looped
-async def test_an_observer_that_raises_is_logged_once_in_a_row_and_others_are_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_observer_that_keeps_raising_is_logged_once_and_the_others_are_still_called(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     observers, told, sound = Observers(), list[Problem](), list[bool]()
 
     def sulk(problem: Problem) -> None:
@@ -184,14 +186,14 @@ async def test_an_observer_that_raises_is_logged_once_in_a_row_and_others_are_to
     observers.tell(problem())
     await observers.told()
     errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert len(errors) == 2 and "sulk failed" in errors[0], "once per row: it had worked in between"
+    assert len(errors) == 2 and "sulk failed" in errors[0], "logged once per series of failures"
 
 
 @looped
-async def test_coroutine_functions_observe_too_one_after_another_on_a_loop_that_stays(
+async def test_coroutine_observers_run_one_after_another_on_one_permanent_event_loop(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("millstream.reporting.observers.IDLE_SECONDS", 0.0)  # each problem has a thread of its own
+    monkeypatch.setattr("millstream.reporting.observers.IDLE_SECONDS", 0.0)  # each problem gets its own thread
     observers = Observers()
     seen: list[tuple[int, asyncio.AbstractEventLoop]] = []
 
@@ -218,7 +220,7 @@ async def test_coroutine_functions_observe_too_one_after_another_on_a_loop_that_
 
 
 @looped
-async def test_what_is_too_much_for_a_slow_observer_is_counted_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_problems_dropped_for_a_slow_observer_are_counted_in_the_next_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.reporting.observers.MOST_WAITING", 3)
     observers, told = Observers(), list[Problem]()
     blocked, go_on = threading.Event(), threading.Event()
@@ -241,7 +243,7 @@ async def test_what_is_too_much_for_a_slow_observer_is_counted_in_the_next(monke
 
 
 @looped
-async def test_the_thread_ends_when_there_is_nothing_to_tell_and_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_observer_thread_ends_when_idle_and_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.reporting.observers.IDLE_SECONDS", 0.01)
     observers, threads = Observers(), list[threading.Thread]()
     observers.add(lambda _: threads.append(threading.current_thread()))
@@ -252,7 +254,7 @@ async def test_the_thread_ends_when_there_is_nothing_to_tell_and_begins_again(mo
 
 
 @looped
-async def test_the_end_of_a_worker_waits_until_what_is_known_was_told() -> None:
+async def test_a_worker_stops_only_after_its_known_problems_were_reported() -> None:
     app, told = new_app(retry=0), list[Problem]()
 
     @app.on_error
@@ -294,7 +296,7 @@ async def test_an_observer_may_use_the_app(valkey_server: str) -> None:
         await until(lambda: alarms == ["no luck"])
 
 
-def test_a_forked_child_tells_its_own_problems_and_the_end_of_a_process_waits_for_it() -> None:
+def test_a_forked_child_reports_its_own_problems_and_a_process_waits_for_its_observers() -> None:
     script = """
         import os, time
         from datetime import UTC, datetime
@@ -334,7 +336,7 @@ class Order:
 
 @pytest.mark.usefixtures("every_backend")
 @looped
-async def test_each_failed_attempt_of_a_job_is_told() -> None:
+async def test_each_failed_attempt_of_a_job_is_reported() -> None:
     app = new_app(retry=SOON)
     seen = Seen(app)
 
@@ -356,7 +358,7 @@ async def test_each_failed_attempt_of_a_job_is_told() -> None:
 
 @pytest.mark.usefixtures("every_backend")
 @looped
-async def test_a_failed_handler_of_events_is_told_with_topic_and_group_and_a_batch_once() -> None:
+async def test_a_failed_event_handler_is_reported_with_topic_and_group_and_a_batch_only_once() -> None:
     app = new_app(retry=0)
     seen = Seen(app)
     orders = app.topic("orders", Order)
@@ -384,7 +386,7 @@ async def test_a_failed_handler_of_events_is_told_with_topic_and_group_and_a_bat
 
 
 @looped
-async def test_a_timeout_is_told_and_a_snooze_is_not() -> None:
+async def test_a_timeout_is_reported_and_a_snooze_is_not() -> None:
     app = new_app(retry=0)
     seen = Seen(app)
     runs: list[int] = []
@@ -408,7 +410,7 @@ async def test_a_timeout_is_told_and_a_snooze_is_not() -> None:
 
 
 @looped
-async def test_messages_that_cannot_run_are_told_as_decode(server: Server) -> None:
+async def test_messages_that_cannot_run_are_reported_as_decode_problems(server: Server) -> None:
     app = new_app(max_payload_bytes=200, unknown_task_grace=0)
     seen = Seen(app)
     orders = app.topic("orders", Order)
@@ -449,11 +451,11 @@ async def test_messages_that_cannot_run_are_told_as_decode(server: Server) -> No
     assert {p.during for p in seen.problems} == {"decode"}
 
 
-# -- a server that is away -------------------------------------------------------------------------------------------------
+# -- an unreachable server -------------------------------------------------------------------------------------------------
 
 
 @looped
-async def test_an_outage_is_told_by_all_who_miss_the_server_and_logged_once_each_way(
+async def test_an_outage_is_reported_by_every_service_and_logged_once_each_way(
     server: Server, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("millstream.worker.services.registrar.BEAT_SECONDS", 0.05)
@@ -480,7 +482,7 @@ async def test_an_outage_is_told_by_all_who_miss_the_server_and_logged_once_each
                 assert isinstance(told.error, BrokerUnavailable) and not told.crash
                 assert told.queue == (None if during == "maintenance" else "default")
                 assert told.worker == worker.id
-                assert [p.streak for p in seen.of(during)][:3] == [1, 2, 3], "a new row after it had worked"
+                assert [p.streak for p in seen.of(during)][:3] == [1, 2, 3], "a new streak starts after a success"
             server.start()
             while caplog.text.count("the server is back") < outage:
                 await asyncio.sleep(0.002)
@@ -491,7 +493,7 @@ async def test_an_outage_is_told_by_all_who_miss_the_server_and_logged_once_each
 
 
 @looped
-async def test_without_observers_a_row_is_logged_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_observers_consecutive_failures_are_logged_once(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "millstream")
     app = new_app()
 
@@ -509,7 +511,7 @@ async def test_without_observers_a_row_is_logged_once(server: Server, caplog: py
 
 
 @looped
-async def test_publishing_that_fails_is_told_and_raises_too(
+async def test_a_failed_publish_is_reported_and_raises(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("millstream.client.outbox.PATIENCE_SECONDS", 0.3)
@@ -533,14 +535,14 @@ async def test_publishing_that_fails_is_told_and_raises_too(
                 await orders.publish(Order(1))
             await seen.until("publish", lambda p: p.topic == "orders" and p.group is None)
             jobs = [p for p in seen.of("publish") if p.queue == "default"]
-            assert [p.streak for p in jobs] == list(range(1, len(jobs) + 1)), "a new row after it had worked"
+            assert [p.streak for p in jobs] == list(range(1, len(jobs) + 1)), "a new streak starts after a success"
             assert caplog.text.count("publishing to 'default' failed") == 1
             server.start()
     assert {p.during for p in seen.problems} == {"publish"}
 
 
 @looped
-async def test_a_server_that_does_not_answer_a_publish_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_publish_without_a_reply_is_reported(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.client.outbox.PATIENCE_SECONDS", 0.3)
     app = new_app()
     seen = Seen(app)
@@ -558,7 +560,7 @@ async def test_a_server_that_does_not_answer_a_publish_is_told(server: Server, m
 
 
 @looped
-async def test_a_wake_up_for_what_is_due_that_fails_is_told(server: Server) -> None:
+async def test_a_failed_wake_up_for_due_jobs_is_reported(server: Server) -> None:
     app = new_app()
     seen = Seen(app)
 
@@ -574,11 +576,11 @@ async def test_a_wake_up_for_what_is_due_that_fails_is_told(server: Server) -> N
         server.call("ACL", "SETUSER", "default", "+client|unblock")
 
 
-# -- leases, and workers that died -----------------------------------------------------------------------------------------
+# -- leases and crashed workers --------------------------------------------------------------------------------------------
 
 
 @looped
-async def test_a_lost_lease_is_told(server: Server) -> None:
+async def test_a_lost_lease_is_reported(server: Server) -> None:
     app = new_app()
     other = Millstream(server.url, namespace=app.settings.namespace)
     seen = Seen(app)
@@ -597,7 +599,9 @@ async def test_a_lost_lease_is_told(server: Server) -> None:
 
 @pytest.mark.usefixtures("every_backend")
 @looped
-async def test_a_job_whose_worker_died_is_told_as_a_crash_when_it_is_claimed_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_job_whose_worker_died_is_reported_as_a_crash_when_it_is_claimed_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     app = new_app()
     seen = Seen(app)
 
@@ -624,7 +628,7 @@ async def test_a_job_whose_worker_died_is_told_as_a_crash_when_it_is_claimed_aga
 
 
 @looped
-async def test_a_keeper_that_dies_is_told_as_a_crash_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_keeper_that_dies_is_reported_as_a_crash_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     app = new_app(lease=0.1)
     seen = Seen(app)
 
@@ -642,11 +646,11 @@ async def test_a_keeper_that_dies_is_told_as_a_crash_with_its_cause(monkeypatch:
     assert told.crash and isinstance(told.error, KeeperDied) and isinstance(told.error.__cause__, ZeroDivisionError)
 
 
-# -- what runs beside it ---------------------------------------------------------------------------------------------------
+# -- services of a worker --------------------------------------------------------------------------------------------------
 
 
 @looped
-async def test_a_service_that_raises_is_told_as_a_crash_and_logged_once_in_a_row(
+async def test_a_service_that_keeps_raising_is_reported_as_a_crash_and_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = new_app()
@@ -667,7 +671,7 @@ async def test_a_service_that_raises_is_told_as_a_crash_and_logged_once_in_a_row
 
 
 @looped
-async def test_a_queue_that_a_worker_cannot_read_is_told_and_heals(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unreadable_queue_is_reported_and_recovers(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     app = new_app()
     seen = Seen(app)
 
@@ -688,7 +692,7 @@ async def test_a_queue_that_a_worker_cannot_read_is_told_and_heals(server: Serve
 
 
 @looped
-async def test_a_worker_that_cannot_start_is_told() -> None:
+async def test_a_worker_that_cannot_start_is_reported() -> None:
     app = new_app()
     seen = Seen(app)
 
@@ -705,10 +709,10 @@ async def test_a_worker_that_cannot_start_is_told() -> None:
     assert [type(p.error) for p in seen.problems][:1] == [ZeroDivisionError]
 
 
-# -- what was never closed -------------------------------------------------------------------------------------------------
+# -- apps and workers that were never closed -------------------------------------------------------------------------------
 
 
-def test_an_app_that_was_entered_and_never_left_is_told() -> None:
+def test_an_app_that_was_entered_and_never_left_is_reported() -> None:
     told: list[Problem] = []
 
     async def enter() -> None:
@@ -723,7 +727,7 @@ def test_an_app_that_was_entered_and_never_left_is_told() -> None:
     assert told[0].during == "unclosed" and "never left" in str(told[0].error)
 
 
-def test_a_worker_that_was_entered_and_dropped_is_told() -> None:
+def test_a_worker_that_was_entered_and_dropped_is_reported() -> None:
     async def main() -> None:
         app = new_app()
         seen = Seen(app)
@@ -742,11 +746,11 @@ def test_a_worker_that_was_entered_and_dropped_is_told() -> None:
     asyncio.run(main())
 
 
-# -- the supervisor's problems ---------------------------------------------------------------------------------------------
+# -- problems of the supervisor --------------------------------------------------------------------------------------------
 
 
 class Pipe:
-    """The supervisor's end."""
+    """The supervisor's end of the pipe."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
@@ -758,7 +762,7 @@ class Pipe:
         self.lines.append(line)
 
 
-def test_what_no_child_can_be_told_waits_for_the_next_and_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_problems_without_a_child_to_report_to_wait_for_the_next_child_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.worker.supervisor.relay.MOST_KEPT", 2)
     relay, pipe = Relay(), Pipe()
     assert not relay.listening
@@ -774,11 +778,11 @@ def test_what_no_child_can_be_told_waits_for_the_next_and_is_bounded(monkeypatch
     assert len(pipe.lines) == 3
 
 
-def test_the_kinds_are_a_closed_list() -> None:
+def test_the_kinds_of_problems_are_a_closed_list() -> None:
     assert len(get_args(During)) == 10
 
 
-def test_who_missed_the_server_just_before_it_came_back_begins_no_new_outage(
+def test_an_error_right_after_a_reconnect_does_not_start_a_new_outage(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
@@ -791,8 +795,8 @@ def test_who_missed_the_server_just_before_it_came_back_begins_no_new_outage(
     now[0] = 5.0
     reporter.reach("read", Address("a"))
     now[0] = 5.1
-    reporter.miss("read", Address("b"), away)  # it had asked before
+    reporter.miss("read", Address("b"), away)  # this request was sent before the reconnect
     reporter.reach("read", Address("b"))
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
-    reporter.miss("read", Address("b"), away)  # it is away again
+    reporter.miss("read", Address("b"), away)  # a new outage
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]

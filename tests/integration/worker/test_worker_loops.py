@@ -1,4 +1,4 @@
-"""The loops of a worker: none of them stops the others, whatever a claim brings and the server answers."""
+"""The loops of a worker: no loop stops another, whatever a claim returns and the server answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def until_lapsed(app: Millstream, address: Address) -> None:
 @pytest.mark.usefixtures("every_backend")
 @pytest.mark.parametrize("how", ["limit", "batch", "manual", "consume"])
 @looped
-async def test_a_worker_at_its_limit_still_finds_out_that_another_died(how: str) -> None:
+async def test_a_worker_at_its_limit_still_detects_that_another_worker_died(how: str) -> None:
     app = new_app()
     orders = app.topic("orders", int)
     begun, go_on = asyncio.Event(), asyncio.Event()
@@ -87,7 +87,7 @@ async def _one_that_dies(app: Millstream) -> None:
 
 @pytest.fixture
 def on_a_server(embedded_url: str) -> Iterator[None]:
-    """Where every call gives way to others, as it does not in the memory backend."""
+    """A real server, where every call yields to other tasks; calls to the memory backend do not."""
     place.url = embedded_url
     yield
     place.url = "memory://"
@@ -122,7 +122,7 @@ async def test_a_coroutine_starts_although_at_most_once_functions_before_it_wait
 
 
 @looped
-async def test_a_queue_of_coroutines_to_which_functions_are_sent_counts_on_both() -> None:
+async def test_a_coroutine_queue_that_receives_a_plain_function_also_uses_threads() -> None:
     app = new_app()
 
     @app.task(queue="elsewhere")
@@ -173,7 +173,7 @@ async def test_jobs_start_again_after_an_outage_that_ends_with_an_error(monkeypa
 
 
 @looped
-async def test_a_job_whose_result_the_server_rejects_is_done_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_whose_result_the_server_rejects_is_done_without_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     app = new_app()
 
     @app.task
@@ -190,7 +190,9 @@ async def test_a_job_whose_result_the_server_rejects_is_done_without_it(monkeypa
 
 
 @looped
-async def test_a_job_whose_retry_the_server_rejects_is_a_dead_letter_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_whose_retry_the_server_rejects_becomes_a_dead_letter_with_the_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     app = new_app(retry=RetryPolicy(1, delay=0.0))
 
     @app.task
@@ -209,7 +211,7 @@ async def test_a_job_whose_retry_the_server_rejects_is_a_dead_letter_that_says_s
 
 
 @looped
-async def test_a_settler_that_failed_settles_under_the_name_that_claimed() -> None:
+async def test_a_restarted_settler_settles_under_the_consumer_name_that_claimed() -> None:
     names: list[str] = []
 
     class Server:
@@ -226,7 +228,7 @@ async def test_a_settler_that_failed_settles_under_the_name_that_claimed() -> No
     settler.add(lane, Outcome(DONE, b"1-0", "a"))
     with pytest.raises(RuntimeError, match="a bug"):
         await settler.run()
-    lane.consumer = "worker.2"  # the lease was lost meanwhile
+    lane.consumer = "worker.2"  # the lease was lost in between
     again = asyncio.create_task(settler.run())
     await settler.drained()
     again.cancel()
@@ -234,7 +236,7 @@ async def test_a_settler_that_failed_settles_under_the_name_that_claimed() -> No
 
 
 async def two_workers_die_with_it(app: Millstream, queue: Address = DEFAULT, count: int = 1) -> None:
-    """What is ready becomes a suspect."""
+    """Make the ready messages suspects."""
     broker = await app.broker()
     for name in ("first-to-die", "second-to-die"):
         await broker.join(queue, name, 30.0)
@@ -244,7 +246,7 @@ async def two_workers_die_with_it(app: Millstream, queue: Address = DEFAULT, cou
 
 @pytest.mark.usefixtures("every_backend")
 @looped
-async def test_a_suspect_stops_new_work_for_a_moment_only_although_a_long_job_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_suspect_stops_new_work_only_briefly_although_a_long_job_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suspects, "DRAIN_SECONDS", 0.05)
     app = new_app()
     begun, go_on = asyncio.Event(), asyncio.Event()
@@ -270,7 +272,7 @@ async def test_a_suspect_stops_new_work_for_a_moment_only_although_a_long_job_ru
 
 
 @looped
-async def test_a_suspect_is_left_to_others_while_every_slot_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_suspect_is_released_to_other_workers_while_every_slot_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suspects, "DRAIN_SECONDS", 0.05)
     app = new_app()
     begun, go_on = asyncio.Event(), asyncio.Event()
@@ -302,7 +304,7 @@ async def test_a_suspect_is_left_to_others_while_every_slot_is_taken(monkeypatch
 
 @pytest.mark.usefixtures("every_backend")
 @looped
-async def test_a_suspect_needs_a_free_slot_of_its_own_kind_only(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_suspect_only_needs_a_free_slot_of_its_own_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suspects, "DRAIN_SECONDS", 0.05)
     app = new_app()
     begun, go_on = threading.Event(), threading.Event()
@@ -329,10 +331,10 @@ async def test_a_suspect_needs_a_free_slot_of_its_own_kind_only(monkeypatch: pyt
 
 
 @looped
-async def test_a_suspect_is_left_to_others_while_every_slot_of_its_kind_is_taken(
+async def test_a_suspect_is_released_while_every_slot_of_its_kind_is_in_use(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(suspects, "DRAIN_SECONDS", 10.0)  # more than half of the trusted part of this lease
+    monkeypatch.setattr(suspects, "DRAIN_SECONDS", 10.0)  # longer than half of the trusted part of this lease
     app = new_app(lease=3.0)
     begun, go_on = threading.Event(), threading.Event()
 
@@ -350,7 +352,7 @@ async def test_a_suspect_is_left_to_others_while_every_slot_of_its_kind_is_taken
         await long.enqueue()
         async with app.worker(threads=1, queues=["long"]) as busy:
             await until(begun.is_set)
-            lane = Lane(Address("default"), suspect_after=2)  # a queue of coroutines, to which a function was sent
+            lane = Lane(Address("default"), suspect_after=2)  # a queue of coroutine tasks that received a plain function
             await busy._leases.join(lane)
             assert (await (await app.broker()).claim(Address("default"), lane.consumer, 1, suspect_after=2)).suspects
             try:
@@ -365,7 +367,7 @@ async def test_a_suspect_is_left_to_others_while_every_slot_of_its_kind_is_taken
 @pytest.mark.usefixtures("every_backend")
 @pytest.mark.parametrize("batch", [None, Batch(size=2)], ids=["single", "batch"])
 @looped
-async def test_suspects_of_a_group_wait_for_its_limit_and_run_one_at_a_time(
+async def test_suspects_of_a_group_respect_its_concurrency_and_run_one_at_a_time(
     batch: Batch | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(suspects, "DRAIN_SECONDS", 0.05)

@@ -1,4 +1,4 @@
-"""Waiting between attempts to reach a server that is away."""
+"""Waiting between attempts to reach an unreachable server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import islice
 from millstream.aio.backoff import FIRST_SECONDS, LONGEST_SECONDS, PATIENT_SECONDS, pauses
 
 
-def test_pauses_double_up_to_the_longest_and_are_spread_over_their_upper_half() -> None:
+def test_pauses_double_up_to_a_maximum_and_are_randomised_over_their_upper_half() -> None:
     for longest in (LONGEST_SECONDS, PATIENT_SECONDS):
         limit = FIRST_SECONDS
         for pause in islice(pauses(longest), 50):
@@ -21,5 +21,5 @@ def test_every_outage_begins_with_the_shortest_pause() -> None:
         assert next(pauses()) <= FIRST_SECONDS
 
 
-def test_a_fleet_does_not_come_back_in_step() -> None:
+def test_many_workers_do_not_reconnect_at_the_same_moment() -> None:
     assert len({tuple(islice(pauses(), 3)) for _ in range(100)}) == 100

@@ -1,4 +1,4 @@
-"""Threads for plain functions."""
+"""Threads that run plain functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millstream.worker.hot.threads import Threads
 
 @pytest.fixture
 def hasty_switches() -> Iterator[None]:
-    """Threads change places as often as they can: races that are rare become common."""
+    """Switch threads as often as possible, so that rare races become common."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -24,7 +24,7 @@ def hasty_switches() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("hasty_switches")
-def test_of_jobs_that_finish_in_the_same_instant_none_is_overlooked() -> None:
+def test_jobs_that_finish_at_the_same_moment_are_all_reported() -> None:
     size, rounds = 8, 300
 
     async def main() -> None:
@@ -52,7 +52,7 @@ def test_of_jobs_that_finish_in_the_same_instant_none_is_overlooked() -> None:
     asyncio.run(main())
 
 
-def test_what_a_function_raises_comes_back_even_if_it_is_no_exception() -> None:
+def test_any_exception_of_a_function_is_returned_even_system_exit() -> None:
     async def main() -> None:
         back: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
 

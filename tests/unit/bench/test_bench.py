@@ -1,4 +1,4 @@
-"""What a benchmark believes: the tally of what was handled, the figures made of it, and the rows there are."""
+"""The arithmetic of the benchmark: the tally of handled jobs, the figures computed from it, and the list of rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tally(tmp_path: Path) -> Iterator[Tally]:
 
 
 def mark(tally: Tally, *numbers: int) -> None:
-    """As a worker process does."""
+    """Mark jobs as handled, as a worker process does."""
     with mapped(str(tally.folder / MARKS)) as marks:
         for number in numbers:
             marks[number] += 1
@@ -37,18 +37,18 @@ def test_a_tally_is_exact_if_every_job_was_marked_once(tally: Tally) -> None:
     assert (tally.complete, tally.count(), tally.share, tally.wrong()) == (True, 4, 1.0, "")
 
 
-def test_a_tally_tells_what_was_lost_and_what_was_handled_twice(tally: Tally) -> None:
+def test_a_tally_reports_lost_jobs_and_jobs_handled_twice(tally: Tally) -> None:
     mark(tally, 0, 1, 1, 3)
     assert (tally.complete, tally.count()) == (False, 3)
     assert tally.wrong() == "1 never handled, 1 handled more than once"
 
 
-def test_a_tally_knows_which_processes_had_a_job(tally: Tally) -> None:
+def test_a_tally_knows_which_processes_handled_jobs(tally: Tally) -> None:
     say_up(str(tally.folder))
     assert tally.processes() == [os.getpid()]
 
 
-def test_a_worker_that_ends_fails_its_row_with_its_last_words(tmp_path: Path) -> None:
+def test_a_worker_that_exits_fails_its_row_with_its_last_output(tmp_path: Path) -> None:
     with Workers([["sh", "-c", "echo no such app; exit 2"]], os.environ, tmp_path) as workers:
         for process in workers._processes:
             process.wait()
@@ -56,7 +56,7 @@ def test_a_worker_that_ends_fails_its_row_with_its_last_words(tmp_path: Path) ->
             workers.check()
 
 
-def test_workers_are_weighed_with_what_they_started_and_none_of_them_outlives_the_row(tmp_path: Path) -> None:
+def test_the_memory_of_workers_includes_their_child_processes_and_none_outlives_the_row(tmp_path: Path) -> None:
     with Workers([["sh", "-c", "echo $$; sleep 600 & echo $!; wait"]], os.environ, tmp_path) as workers:
         while len(pids := [int(word) for word in workers.said().split()]) < 2:
             workers.check()
@@ -69,24 +69,24 @@ def test_workers_are_weighed_with_what_they_started_and_none_of_them_outlives_th
 
 
 @pytest.mark.parametrize(("percent", "expected"), [(50, 50.0), (99, 99.0), (100, 100.0), (1, 1.0)])
-def test_a_percentile_is_a_value_that_so_many_do_not_exceed(percent: int, expected: float) -> None:
+def test_a_percentile_is_a_value_that_this_share_does_not_exceed(percent: int, expected: float) -> None:
     assert percentile([float(n) for n in range(1, 101)], percent) == expected
 
 
-def test_the_figure_of_a_row_is_the_median_of_its_rounds_and_what_was_wrong_in_one_is_told() -> None:
+def test_the_figure_of_a_row_is_the_median_of_its_rounds_and_errors_are_reported() -> None:
     rounds = [Measured(value, 10, 1.0, exact=not note, note=note) for value, note in ((3.0, ""), (1.0, "1 lost"), (2.0, ""))]
     found = Found(ROWS[0], rounds)
     assert (found.median(), found.wrong) == (2.0, ["1 lost"])
     assert Found(ROWS[0], failures=["no worker"]).median() is None
 
 
-def test_rows_are_chosen_by_name_or_by_its_beginning_in_their_own_order() -> None:
+def test_rows_are_selected_by_name_or_prefix_in_their_own_order() -> None:
     assert [row.name for row in select("seq, drain")] == ["drain", "sequential"]
     with pytest.raises(UsageError, match="there is no row ''"):
         select("drain,")
 
 
-def test_a_row_is_sized_by_a_probe_that_took_long_enough() -> None:
+def test_the_size_of_a_row_comes_from_a_probe_that_ran_long_enough() -> None:
     asked: list[int] = []
 
     def measure(row: Row, *, jobs: int, seconds: float) -> Measured:

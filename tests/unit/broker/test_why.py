@@ -1,4 +1,4 @@
-"""Why a job is not running: the decision, over values."""
+"""Why a job is not running: the decision, computed from values."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ def why(view: JobView | None, *workers: WorkerInfo, address: Address = MAIL, **f
     return explain(Facts(address=address, view=view, standing=standing, state=state, workers=workers, **facts))
 
 
-def test_nothing_stands_in_the_way_of_a_ready_job_with_an_idle_worker() -> None:
+def test_nothing_prevents_a_ready_job_with_an_idle_worker_from_running() -> None:
     found = why(job(), worker())
     assert (found.code, found.also) == ("ready", ())
     assert str(found) == found.text == "it is ready and waits for a worker: 3 ready in queue 'mail', 1 worker"
 
 
-def test_a_server_that_refuses_writes_comes_before_everything_else() -> None:
+def test_a_server_that_refuses_writes_takes_precedence_over_every_other_reason() -> None:
     found = why(job("scheduled", due_at=NOW + 5), trouble=READ_ONLY, paused=True)
     assert (found.code, found.also) == ("read_only", ("paused", "no_worker"))
 
 
-def test_a_server_whose_memory_is_full_does_not_hold_up_a_job_that_was_accepted() -> None:
+def test_a_full_server_does_not_hold_up_an_accepted_job() -> None:
     assert why(job(), worker(), trouble=MEMORY_FULL).code == "ready"
 
 
-def test_a_job_that_is_not_there_on_a_full_server_was_perhaps_refused() -> None:
+def test_an_unknown_job_on_a_full_server_may_have_been_refused() -> None:
     found = why(None, trouble=MEMORY_FULL)
     assert (found.code, found.also) == ("unknown", ("full",))
     assert "memory is full" in found.text
@@ -67,16 +67,16 @@ def test_a_paused_queue_names_the_command_that_resumes_it() -> None:
     assert "millstream groups resume 'new orders/bill'" in of_group.text
 
 
-def test_a_queue_that_no_worker_serves_names_those_that_are_served() -> None:
+def test_a_queue_without_workers_names_the_queues_that_are_served() -> None:
     assert why(job()).text == "no worker serves queue 'mail' (no worker is registered)"
     assert "serve default, video" in why(job(), worker(queues=["video", "default"])).text
 
 
-def test_a_shard_is_served_by_the_workers_of_its_queue() -> None:
+def test_a_shard_is_served_by_the_workers_of_its_base_queue() -> None:
     assert why(job(), worker(), address=Address("mail:3")).code == "ready"
 
 
-def test_an_overdue_job_is_explained_like_a_ready_one() -> None:
+def test_an_overdue_job_is_explained_like_a_ready_job() -> None:
     assert why(job("scheduled", due_at=NOW - 1), worker()).code == "ready"
     assert why(job("scheduled", due_at=NOW - 1)).code == "no_worker"
 
@@ -87,15 +87,15 @@ def test_a_scheduled_job_says_when_it_is_due() -> None:
     assert found.text == "it is scheduled and due at 2027-01-15 08:01:30 UTC (in 90 s)"
 
 
-def test_a_moment_past_the_year_9999_is_told_in_seconds() -> None:
+def test_a_due_time_past_the_year_9999_is_shown_in_seconds() -> None:
     assert "999999999999 (epoch seconds)" in why(job("scheduled", due_at=999_999_999_999.0), worker()).text
 
 
-def test_a_snoozed_job_says_who_put_it_off() -> None:
+def test_a_snoozed_job_says_that_its_handler_snoozed_it() -> None:
     assert "its handler snoozed it" in why(job("scheduled", {"first_received_ms": 1}, due_at=NOW + 5), worker()).text
 
 
-def test_a_retry_says_which_attempt_is_next_and_what_failed() -> None:
+def test_a_retry_shows_the_next_attempt_and_the_last_error() -> None:
     failed = {"attempt": 3, "last_error": ErrorNote("ValueError", "bad\nword " + 300 * "x")}
     found = why(job("scheduled", failed, due_at=NOW + 5), worker())
     assert found.code == "retry"
@@ -103,24 +103,24 @@ def test_a_retry_says_which_attempt_is_next_and_what_failed() -> None:
     assert found.text.startswith("it failed and waits for attempt 3, due at")
 
 
-def test_a_job_that_was_put_off_for_an_unknown_task_says_so_and_not_that_it_is_scheduled() -> None:
+def test_a_job_delayed_for_an_unknown_task_says_so_instead_of_scheduled() -> None:
     put_off = job("scheduled", {"unknown_since_ms": 1}, due_at=NOW + 5)
     assert why(put_off, worker(tasks={"other": False})).code == "unknown_task"
     knows = why(put_off, worker(), worker("old", tasks={}))
     assert knows.code == "unknown_task" and "postponed it until" in knows.text
 
 
-def test_an_unknown_task_names_the_workers_and_some_of_what_they_know() -> None:
+def test_an_unknown_task_names_the_workers_and_some_of_their_tasks() -> None:
     found = why(job(), worker("v", tasks={}), worker("w", tasks=dict.fromkeys("abcdefg", False)))
     assert (found.code, found.workers) == ("unknown_task", ("v", "w"))
     assert found.text.endswith("knows task 'send': v knows none; w knows a, b, c, d, e and 2 more")
 
 
-def test_events_have_no_task_that_could_be_unknown() -> None:
+def test_an_event_cannot_have_an_unknown_task() -> None:
     assert why(job(), worker(tasks={}, queues=["news/g"]), address=Address("news/g")).code == "ready"
 
 
-def test_workers_at_their_limit_are_named_with_what_they_run() -> None:
+def test_busy_workers_are_named_with_their_running_jobs() -> None:
     found = why(job(), worker(running=(2, 0)))
     assert (found.code, found.workers) == ("busy", ("w",))
     assert found.text.endswith("at its limit: w runs 2 of 2 coroutines")
@@ -128,11 +128,11 @@ def test_workers_at_their_limit_are_named_with_what_they_run() -> None:
     assert of_group.text.endswith("at its limit: w runs 0 of 2 coroutines and 0 of 1 threads")
 
 
-def test_a_worker_that_does_not_know_the_task_is_no_help_however_idle_it_is() -> None:
+def test_an_idle_worker_that_does_not_know_the_task_does_not_count() -> None:
     assert why(job(), worker(running=(2, 0)), worker("idle", tasks={})).code == "busy"
 
 
-def test_one_worker_with_backend_is_enough() -> None:
+def test_one_worker_with_a_free_slot_is_enough() -> None:
     assert why(job(), worker(running=(2, 0)), worker("idle")).code == "ready"
 
 
@@ -155,7 +155,7 @@ def test_a_stopped_key_names_the_command_that_clears_it() -> None:
     assert why(dead, worker()).code == "dead"
 
 
-def test_a_running_job_says_if_its_worker_is_gone() -> None:
+def test_a_running_job_says_if_its_worker_is_no_longer_registered() -> None:
     running = job("running", consumer="w.1", since=NOW)
     assert why(running, worker()).text == "it is running on worker w since 2027-01-15 08:00:00 UTC"
     assert "no longer registered" in why(running, worker("other")).text
@@ -167,7 +167,7 @@ def test_a_suspect_says_that_it_waits_to_run_alone() -> None:
 
 
 @pytest.mark.parametrize("status", ["done", "cancelled", "expired"])
-def test_an_ended_job_says_how(status: Any) -> None:
+def test_an_ended_job_says_how_it_ended(status: Any) -> None:
     assert why(job(status)).code == status
 
 
@@ -175,7 +175,7 @@ def test_every_explanation_has_a_code_of_the_closed_list() -> None:
     assert {"running", "retry", "stopped_key", "busy", "full"} < set(get_args(WhyCode))
 
 
-# -- a server's trouble, by what it says of itself -----------------------------------------------------------------------------
+# -- problems of a server, from its own report ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -191,6 +191,6 @@ def test_every_explanation_has_a_code_of_the_closed_list() -> None:
         ({}, None),
     ],
 )
-def test_a_server_says_itself_why_it_refuses_writes(info: dict[str, str], code: str | None) -> None:
+def test_the_server_state_explains_why_it_refuses_writes(info: dict[str, str], code: str | None) -> None:
     found = trouble(info)
     assert (None if found is None else found.code) == code

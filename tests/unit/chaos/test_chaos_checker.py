@@ -1,4 +1,4 @@
-"""The checker of the chaos suite sees what is planted: a lost job, a second run that nothing explains, a late recovery."""
+"""The checker of the chaos suite finds planted faults: a lost job, an unexplained second run, a late recovery."""
 
 from __future__ import annotations
 
@@ -53,71 +53,71 @@ def test_an_accepted_job_that_never_ran_is_lost() -> None:
     assert "b is lost" in breach(judged)
 
 
-def test_an_accepted_job_whose_only_run_was_cut_off_is_lost() -> None:
+def test_an_accepted_job_whose_only_run_was_interrupted_is_lost() -> None:
     judged = verdict([sent("a")], [ran("a", ONE, 1)], killed(ONE, 2))
     assert judged.lost == ["a"]
 
 
-def test_a_dead_letter_that_a_kill_explains_is_not_lost() -> None:
+def test_a_dead_letter_explained_by_a_kill_is_not_lost() -> None:
     judged = verdict([sent("once-1")], [ran("once-1", ONE, 1)], killed(ONE, 2), dead={"id-once-1": "crashed"})
     assert (judged.lost, judged.dead["crashed"], judged.breaches) == ([], 1, [])
 
 
-def test_what_may_start_once_may_be_dead_without_a_run_after_a_kill() -> None:
+def test_an_at_most_once_job_may_be_dead_without_a_run_after_a_kill() -> None:
     assert verdict([sent("once-1")], [], killed(ONE, 2), dead={"id-once-1": "crashed"}).breaches == []
     assert "nothing explains it" in breach(verdict([sent("once-1")], [], dead={"id-once-1": "crashed"}))
     assert "nothing explains it" in breach(verdict([sent("a")], [], killed(ONE, 2), dead={"id-a": "crashed"}))
 
 
 @pytest.mark.parametrize("reason", ["crashed", "exhausted"])
-def test_a_dead_letter_that_nothing_explains_is_a_breach(reason: str) -> None:
+def test_an_unexplained_dead_letter_is_a_breach(reason: str) -> None:
     judged = verdict([sent("a")], [ran("a", ONE, 1, 2, "broken")], dead={"id-a": reason})
     assert f"a is dead ({reason})" in breach(judged)
 
 
-def test_a_job_that_ended_well_and_is_dead_is_a_breach() -> None:
+def test_a_job_that_succeeded_and_is_also_dead_is_a_breach() -> None:
     judged = verdict([sent("a")], [ran("a", ONE, 1, 2)], killed(ONE, 2), dead={"id-a": "crashed"})
     assert "ended well, and is dead" in breach(judged)
 
 
-def test_what_is_left_on_the_server_is_a_breach() -> None:
+def test_jobs_left_on_the_server_are_a_breach() -> None:
     assert "3 jobs are still on the server" in breach(verdict([], [], left=3))
 
 
-def test_what_the_server_lost_itself_is_counted_apart() -> None:
+def test_jobs_lost_by_the_server_itself_are_counted_separately() -> None:
     flushed = Fault("FLUSHALL", 10, 10, loses_since=0)
     judged = verdict([sent("a", at=9), sent("b", at=12)], [], flushed)
     assert (judged.wiped, judged.lost) == (1, ["b"])
 
 
-def test_what_was_accepted_before_the_last_seconds_is_not_excused_by_a_server_that_lost_those() -> None:
+def test_a_server_that_lost_its_last_seconds_does_not_excuse_the_loss_of_older_jobs() -> None:
     judged = verdict([sent("a", at=7)], [], Fault("everysec", 10, 11, loses_since=8))
     assert (judged.wiped, judged.lost) == (0, ["a"])
 
 
-# -- what producers were told ----------------------------------------------------------------------------------------------
+# -- answers to producers --------------------------------------------------------------------------------------------------
 
 
-def test_the_last_answer_counts_and_repeats_are_counted() -> None:
+def test_the_last_answer_counts_and_repeated_sends_are_counted() -> None:
     judged = verdict([sent("a", "unknown"), sent("a", "unknown"), sent("a")], [ran("a", ONE, 1, 2)])
     assert (judged.sent, judged.accepted, judged.repeated, judged.unknown) == (1, 1, 1, 0)
 
 
 @pytest.mark.parametrize("runs", [[], [ran("a", ONE, 1, 2)]])
-def test_what_is_of_unknown_fate_may_have_run_once_or_not(runs: list[Run]) -> None:
+def test_a_job_with_an_unknown_answer_may_have_run_or_not(runs: list[Run]) -> None:
     judged = verdict([sent("a", "unknown")], runs)
     assert (judged.unknown, judged.breaches) == (1, [])
 
 
-def test_what_was_refused_and_ran_is_a_breach() -> None:
+def test_a_refused_job_that_ran_is_a_breach() -> None:
     assert "a ran although it was refused" in breach(verdict([sent("a", "refused")], [ran("a", ONE, 1, 2)]))
 
 
-def test_what_ran_and_nobody_sent_is_a_breach() -> None:
+def test_a_job_that_ran_but_was_never_sent_is_a_breach() -> None:
     assert "a ran, and nobody sent it" in breach(verdict([], [ran("a", ONE, 1, 2)]))
 
 
-def test_a_job_that_was_published_twice_is_a_second_run_that_nothing_explains() -> None:
+def test_a_job_published_twice_is_an_unexplained_second_run() -> None:
     again = ran("a", TWO, 3, 4)._replace(job_id="another-id")
     assert "nothing explains it" in breach(verdict([sent("a", "unknown"), sent("a")], [ran("a", ONE, 1, 2), again]))
 
@@ -130,63 +130,63 @@ def test_a_second_run_without_a_fault_is_a_breach() -> None:
     assert "a ran twice, and nothing explains it" in breach(judged)
 
 
-def test_a_second_run_is_explained_by_the_death_of_the_first() -> None:
+def test_a_second_run_is_explained_by_the_death_of_the_first_process() -> None:
     judged = verdict([sent("a")], [ran("a", ONE, 1), ran("a", TWO, 4, 5)], killed(ONE, 2))
     assert (judged.twice, judged.longest_recovery, judged.breaches) == ({"kill": 1}, 2, [])
 
 
-def test_a_second_run_is_not_explained_by_the_death_of_another() -> None:
+def test_a_second_run_is_not_explained_by_the_death_of_another_process() -> None:
     assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 1, 2), ran("a", TWO, 4, 5)], killed(TWO, 2)))
 
 
-def test_a_second_run_that_began_before_the_kill_is_not_explained_by_it() -> None:
+def test_a_kill_does_not_explain_a_second_run_that_began_before_it() -> None:
     assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 1), ran("a", TWO, 2, 3)], killed(ONE, 4)))
 
 
-def test_a_first_run_that_began_after_the_kill_is_not_explained_by_it() -> None:
+def test_a_kill_does_not_explain_a_first_run_that_began_after_it() -> None:
     assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 5, 6), ran("a", TWO, 7, 8)], killed(ONE, 4)))
 
 
-def test_what_was_claimed_before_the_server_forgot_it_may_begin_soon_after() -> None:
+def test_a_job_claimed_before_the_server_forgot_it_may_start_shortly_afterwards() -> None:
     forgot = Fault("NOGROUP", 3, 4, forgets=True)
     judged = verdict([sent("a")], [ran("a", ONE, 4.5, 6), ran("a", ONE, 5, 6)], forgot)
     assert (judged.twice, judged.breaches) == ({"NOGROUP": 1}, [])
     assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 9, 10), ran("a", ONE, 9.5, 10)], forgot))
 
 
-def test_an_outcome_may_die_with_its_process_just_after_the_end() -> None:
+def test_an_outcome_may_be_lost_if_its_process_dies_right_after_the_run() -> None:
     judged = verdict([sent("a")], [ran("a", ONE, 1, 2), ran("a", TWO, 4, 5)], killed(ONE, 2.1))
     assert (judged.twice.total(), judged.breaches) == (1, [])
 
 
-def test_an_outcome_that_had_time_to_be_settled_does_not_die_with_its_process() -> None:
+def test_a_kill_long_after_a_run_does_not_explain_a_second_run() -> None:
     judged = verdict([sent("a")], [ran("a", ONE, 1, 2), ran("a", TWO, 60, 61)], killed(ONE, 58))
     assert "nothing explains it" in breach(judged)
 
 
-def test_unless_the_server_was_away_in_between() -> None:
+def test_a_kill_after_an_outage_explains_a_second_run_because_the_outcome_was_not_settled() -> None:
     away = Fault("away", 2, 57, away=True)
     judged = verdict([sent("a")], [ran("a", ONE, 1, 2), ran("a", TWO, 60, 61)], killed(ONE, 58), away)
     assert (judged.twice, judged.breaches) == ({"kill": 1}, [])
 
 
-def test_an_outage_explains_no_second_run() -> None:
+def test_an_outage_alone_does_not_explain_a_second_run() -> None:
     away = Fault("away", 1, 30, away=True, restarts=True)
     assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 0, 40), ran("a", TWO, 31, 32)], away))
 
 
-def test_a_stop_beyond_the_lease_explains_a_second_run() -> None:
+def test_a_suspension_longer_than_the_lease_explains_a_second_run() -> None:
     stopped = Fault("stop", 1, 9, (ONE,), fences=True)
     judged = verdict([sent("a")], [ran("a", ONE, 0, 9.5, "broken"), ran("a", TWO, 8, 8.5, crashes=1)], stopped)
     assert (judged.twice, judged.breaches) == ({"stop": 1}, [])
 
 
-def test_a_stop_within_the_lease_explains_none() -> None:
+def test_a_suspension_shorter_than_the_lease_does_not_explain_a_second_run() -> None:
     stopped = Fault("stop", 1, 4, (ONE,), fences=True)
     assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 0, 4.5), ran("a", TWO, 4.2, 5)], stopped))
 
 
-def test_who_was_stopped_may_begin_late_what_it_was_about_to_begin_and_nothing_else() -> None:
+def test_a_suspended_process_may_only_start_the_job_it_was_about_to_start() -> None:
     stopped = Fault("stop", 1, 9, (ONE,), fences=True)
     judged = verdict([sent("a")], [ran("a", TWO, 8, 8.5, crashes=1), ran("a", ONE, 9.01, 9.05, "broken")], stopped)
     assert (judged.twice, judged.breaches) == ({"stop": 1}, [])
@@ -194,48 +194,48 @@ def test_who_was_stopped_may_begin_late_what_it_was_about_to_begin_and_nothing_e
     assert "nothing explains it" in breach(judged)
 
 
-def test_who_was_not_stopped_may_not() -> None:
+def test_a_process_that_was_not_suspended_may_not_start_a_job_late() -> None:
     stopped = Fault("stop", 1, 9, (ONE,), fences=True)
     judged = verdict([sent("a")], [ran("a", TWO, 8, 8.5, crashes=1), ran("a", THREE, 9.01, 9.05)], stopped)
     assert "nothing explains it" in breach(judged)
 
 
-def test_a_retry_is_no_second_run() -> None:
+def test_a_retry_does_not_count_as_a_second_run() -> None:
     judged = verdict([sent("a")], [ran("a", ONE, 1, 2, "failed"), ran("a", TWO, 3, 4, attempt=2)])
     assert (judged.twice.total(), judged.breaches) == (0, [])
 
 
-def test_a_retry_of_what_did_not_fail_is_one() -> None:
+def test_a_second_attempt_without_a_failure_is_a_second_run() -> None:
     assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 1, 2), ran("a", TWO, 3, 4, attempt=2)]))
 
 
-def test_a_run_that_its_handler_asked_for_later_is_no_second_run() -> None:
+def test_a_run_after_a_snooze_does_not_count_as_a_second_run() -> None:
     judged = verdict([sent("a")], [ran("a", ONE, 1, 2, "snoozed"), ran("a", TWO, 3, 4)])
     assert (judged.twice.total(), judged.breaches) == (0, [])
 
 
-def test_a_later_run_of_what_did_not_ask_for_it_is_one() -> None:
+def test_a_later_run_without_a_snooze_is_a_second_run() -> None:
     assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 1, 2, "broken"), ran("a", TWO, 3, 4)]))
 
 
-def test_deleted_leases_explain_second_runs_of_what_was_running_and_no_others() -> None:
+def test_deleted_leases_explain_second_runs_only_of_jobs_that_were_running() -> None:
     lost = Fault("lost leases", 2, 3, fences=True, forgets=True)
     judged = verdict([sent("a")], [ran("a", ONE, 1, 5), ran("a", TWO, 4, 5)], lost)
     assert (judged.twice, judged.breaches) == ({"lost leases": 1}, [])
     assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 9, 10), ran("a", TWO, 11, 12)], lost))
 
 
-def test_a_failover_explains_no_second_run() -> None:
+def test_a_failover_does_not_explain_a_second_run() -> None:
     failover = Fault("failover", 2, 3, away=True, restarts=True)
     assert "nothing explains it" in breach(verdict([sent("a")], [ran("a", ONE, 1, 5), ran("a", TWO, 4, 5)], failover))
 
 
-def test_what_may_start_once_and_started_twice_is_a_breach_even_after_a_kill() -> None:
+def test_an_at_most_once_job_that_started_twice_is_a_breach_even_after_a_kill() -> None:
     judged = verdict([sent("once-1")], [ran("once-1", ONE, 1), ran("once-1", TWO, 4, 5)], killed(ONE, 2))
     assert "may start only once" in breach(judged)
 
 
-def test_unless_the_server_lost_the_list_of_what_was_started() -> None:
+def test_two_starts_of_an_at_most_once_job_are_excused_if_the_server_forgot_the_first() -> None:
     forgot = Fault("NOGROUP", 3, 4, forgets=True, forgets_starts=True)
     leases = Fault("lost leases", 3.5, 4.5, fences=True, forgets=True)
     runs = [ran("once-1", ONE, 3.6, 6), ran("once-1", ONE, 3.7, 6)]
@@ -244,31 +244,31 @@ def test_unless_the_server_lost_the_list_of_what_was_started() -> None:
     assert "may start only once" in breach(verdict([sent("once-1")], runs, leases))
 
 
-# -- and soon --------------------------------------------------------------------------------------------------------------
+# -- recovery time ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_recovery_that_takes_more_than_the_lease_and_two_seconds_is_a_breach() -> None:
+def test_a_recovery_slower_than_the_lease_plus_two_seconds_is_a_breach() -> None:
     judged = verdict([sent("a")], [ran("a", ONE, 1), ran("a", TWO, 9.5, 10)], killed(ONE, 2))
     assert "ran 7.5 s after kill" in breach(judged)
 
 
-def test_two_leases_are_allowed_around_a_restart() -> None:
+def test_a_recovery_around_a_restart_may_take_two_leases() -> None:
     restarted = Fault("restart", 3, 4, away=True, restarts=True)
     judged = verdict([sent("a")], [ran("a", ONE, 1), ran("a", TWO, 9.5, 10)], killed(ONE, 2), restarted)
     assert (judged.longest_recovery, judged.longest_around_restart, judged.breaches) == (0, 7.5, [])
 
 
-def test_what_was_held_and_had_not_begun_must_come_back_too() -> None:
+def test_a_job_that_was_held_but_not_started_must_recover_too() -> None:
     judged = verdict([sent("a")], [ran("a", TWO, 20, 21)], killed(ONE, 2, "id-a"))
     assert "a ran 18.0 s after kill" in breach(judged)
 
 
-def test_who_took_over_and_was_killed_before_it_began_has_a_time_of_its_own() -> None:
+def test_the_recovery_time_restarts_when_the_second_process_is_killed_too() -> None:
     judged = verdict([sent("a")], [ran("a", TWO, 13, 14)], killed(ONE, 2, "id-a"), killed(THREE, 7, "id-a"))
     assert (judged.longest_recovery, judged.breaches) == (6, [])
 
 
-def test_what_was_killed_twice_runs_alone_and_a_little_later() -> None:
+def test_a_job_killed_twice_runs_alone_and_may_recover_later() -> None:
     twice = [ran("a", ONE, 1), ran("a", TWO, 3, crashes=1), ran("a", THREE, 12, 13, crashes=2)]
     judged = verdict([sent("a")], twice, killed(ONE, 2), killed(TWO, 4))
     assert (judged.longest_recovery, judged.longest_alone, judged.breaches) == (1, 8, [])

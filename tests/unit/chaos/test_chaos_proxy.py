@@ -1,4 +1,4 @@
-"""The proxy of the chaos suite misbehaves as it says, and not otherwise."""
+"""The proxy of the chaos suite injects exactly the requested faults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def looped(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 class Echo:
-    """A proxy before a server that sends back what it gets, and those who speak through it."""
+    """A proxy in front of an echo server, with its client connections."""
 
     def __init__(self, path: str) -> None:
         self.proxy = Proxy(path, random.Random(1))
@@ -59,7 +59,7 @@ class Echo:
         for writer in self._writers:
             writer.transport.abort()
         self._server.close()
-        await asyncio.sleep(0)  # transports let go of their sockets on the next turn of the loop
+        await asyncio.sleep(0)  # transports close their sockets in the next iteration of the event loop
 
     async def _echo(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.append(writer)
@@ -70,7 +70,7 @@ class Echo:
 
 
 async def said(connection: socket.socket, what: bytes) -> bytes:
-    """What comes back, or what came before the end."""
+    """Send bytes and return the reply, or its part that arrived before the connection ended."""
     loop = asyncio.get_running_loop()
     answer = b""
     with contextlib.suppress(ConnectionError):
@@ -81,14 +81,14 @@ async def said(connection: socket.socket, what: bytes) -> bytes:
 
 
 @looped
-async def test_it_passes_everything_on(path: str) -> None:
+async def test_without_faults_the_proxy_forwards_everything(path: str) -> None:
     async with Echo(path) as echo:
         connection = await echo.connect()
         assert await said(connection, b"x" * 200_000) == b"x" * 200_000
 
 
 @looped
-async def test_a_cut_resets_what_is_there_and_what_comes_until_it_is_over(path: str) -> None:
+async def test_a_cut_resets_existing_and_new_connections_until_it_ends(path: str) -> None:
     async with Echo(path) as echo:
         before = await echo.connect()
         assert await said(before, b"hello") == b"hello"
@@ -99,7 +99,7 @@ async def test_a_cut_resets_what_is_there_and_what_comes_until_it_is_over(path: 
 
 
 @looped
-async def test_a_connection_that_lost_bytes_is_half_open_for_good(path: str) -> None:
+async def test_a_connection_that_lost_bytes_stays_half_open(path: str) -> None:
     async with Echo(path) as echo:
         spoke, was_quiet = await echo.connect(), await echo.connect()
         assert await said(spoke, b"hello") == await said(was_quiet, b"hello") == b"hello"
@@ -114,7 +114,7 @@ async def test_a_connection_that_lost_bytes_is_half_open_for_good(path: str) -> 
 
 
 @looped
-async def test_what_was_stalled_arrives(path: str) -> None:
+async def test_stalled_bytes_arrive_later(path: str) -> None:
     async with Echo(path) as echo:
         connection = await echo.connect()
         with echo.proxy.stalled():
@@ -125,7 +125,7 @@ async def test_what_was_stalled_arrives(path: str) -> None:
 
 @pytest.mark.parametrize(("how", "arrives"), [("lose", b""), ("tear", b"01234")])
 @looped
-async def test_a_reply_is_lost_or_torn_and_its_connection_reset(path: str, how: Any, arrives: bytes) -> None:
+async def test_a_reply_is_lost_or_truncated_and_its_connection_reset(path: str, how: Any, arrives: bytes) -> None:
     async with Echo(path) as echo:
         connection = await echo.connect()
         with echo.proxy.broken(how, 1.0):
@@ -135,7 +135,7 @@ async def test_a_reply_is_lost_or_torn_and_its_connection_reset(path: str, how: 
 
 @pytest.mark.parametrize(("side", "arrived"), [("request", b""), ("reply", b"two")])
 @looped
-async def test_one_call_is_lost_on_either_side_and_only_that_one(path: str, side: Any, arrived: bytes) -> None:
+async def test_exactly_one_call_is_lost_as_a_request_or_as_a_reply(path: str, side: Any, arrived: bytes) -> None:
     async with Echo(path) as echo:
         connection = await echo.connect()
         with echo.proxy.losing(side, 2) as loss:
@@ -148,7 +148,7 @@ async def test_one_call_is_lost_on_either_side_and_only_that_one(path: str, side
 
 
 @looped
-async def test_a_call_that_does_not_come_is_not_lost(path: str) -> None:
+async def test_a_loss_that_was_not_reached_does_not_happen(path: str) -> None:
     async with Echo(path) as echo:
         connection = await echo.connect()
         with echo.proxy.losing("reply", 2) as loss:
@@ -158,7 +158,7 @@ async def test_a_call_that_does_not_come_is_not_lost(path: str) -> None:
 
 
 @looped
-async def test_connections_that_are_forgotten_stay_open_and_lose_what_is_said(path: str) -> None:
+async def test_forgotten_connections_stay_open_and_lose_everything_sent(path: str) -> None:
     async with Echo(path) as echo:
         before = await echo.connect()
         assert await said(before, b"hello") == b"hello"
@@ -171,7 +171,7 @@ async def test_connections_that_are_forgotten_stay_open_and_lose_what_is_said(pa
 
 
 @looped
-async def test_only_a_connection_that_was_idle_is_forgotten(path: str) -> None:
+async def test_only_idle_connections_are_forgotten(path: str) -> None:
     async with Echo(path) as echo:
         busy, idle = await echo.connect(), await echo.connect()
         assert await said(busy, b"hello") == await said(idle, b"hello") == b"hello"
@@ -186,7 +186,7 @@ async def test_only_a_connection_that_was_idle_is_forgotten(path: str) -> None:
 
 
 @looped
-async def test_a_new_address_holds_for_new_connections(path: str) -> None:
+async def test_a_new_target_address_applies_to_new_connections(path: str) -> None:
     async with Echo(path) as echo, Echo(f"{path}-2") as other:
         before = await echo.connect()
         assert await said(before, b"one") == b"one"

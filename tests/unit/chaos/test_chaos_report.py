@@ -1,4 +1,4 @@
-"""The report of the chaos suite says what was found, and names what was broken."""
+"""The report of the chaos suite shows the results and names the breaches."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def trial(server: str, *, kept: bool = True) -> TrialResult:
     return result
 
 
-def test_an_expectation_that_is_not_kept_is_a_breach_and_is_marked() -> None:
+def test_a_failed_expectation_is_a_breach_and_is_marked() -> None:
     findings = Findings(1, trials=[trial("Valkey 9"), trial("Redis 7", kept=False)])
     assert findings.breaches == ["busy on Redis 7: it runs within 10 s: 39.0 s"]
     assert "| it runs within 10 s | 6.0 s | **broken**: 39.0 s |" in render(findings)
 
 
-def test_servers_stand_side_by_side_with_the_account_of_every_job() -> None:
+def test_the_report_shows_servers_side_by_side_and_accounts_for_every_job() -> None:
     text = render(Findings(1, trials=[trial("Valkey 9"), trial("Redis 7")]))
     assert text.count("## Survivors at their limit") == text.count("What is done.") == 1
     assert "| Valkey 9 | 3 | 3 | 0 | 0 | 0 |\n| Redis 7 | 3 | 3 | 0 | 0 | 0 |" in text

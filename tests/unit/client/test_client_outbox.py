@@ -1,4 +1,4 @@
-"""The outbox: few calls, in order, one in flight, and every waiter answered on its own."""
+"""The outbox: few requests, in order, one in flight, and a separate answer for every waiter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def away(posts: list[Post]) -> list[Receipt]:
 
 
 class Server:
-    """Answers publish calls, each when it is told how."""
+    """Answers publish requests as scripted."""
 
     def __init__(self, *replies: Reply, hold: bool = False) -> None:
         self.calls: list[list[str]] = []
@@ -55,7 +55,7 @@ class Server:
 
 
 class Sender:
-    """An outbox and short words for it."""
+    """An outbox with short helper methods."""
 
     def __init__(self, server: Server) -> None:
         self.outbox = Outbox(Address("mail"), "me", server.publish)
@@ -74,13 +74,13 @@ class Sender:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Patience runs out in a moment."""
+    """Make the patience run out almost immediately."""
     monkeypatch.setattr(outbox_module, "PATIENCE_SECONDS", 0.05)
     monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.001)
 
 
 @looped
-async def test_what_one_turn_of_the_loop_brings_leaves_in_one_call() -> None:
+async def test_jobs_of_one_loop_iteration_are_sent_in_one_request() -> None:
     server = Server()
     sender = Sender(server)
     answers = await asyncio.gather(*[sender.put() for _ in range(5)])
@@ -89,7 +89,7 @@ async def test_what_one_turn_of_the_loop_brings_leaves_in_one_call() -> None:
 
 
 @looped
-async def test_what_comes_while_a_call_is_in_flight_leaves_in_the_next_one() -> None:
+async def test_jobs_added_while_a_request_is_in_flight_are_sent_in_the_next_request() -> None:
     server = Server(hold=True)
     sender = Sender(server)
     first = sender.put()
@@ -102,7 +102,7 @@ async def test_what_comes_while_a_call_is_in_flight_leaves_in_the_next_one() -> 
 
 
 @looped
-async def test_a_call_has_at_most_so_many_messages() -> None:
+async def test_the_number_of_messages_per_request_is_limited() -> None:
     server = Server()
     sender = Sender(server)
     await asyncio.gather(*[sender.put() for _ in range(2 * MAX_POSTS + 1)])
@@ -111,7 +111,7 @@ async def test_a_call_has_at_most_so_many_messages() -> None:
 
 
 @looped
-async def test_a_call_has_at_most_so_many_bytes_and_a_larger_message_travels_alone() -> None:
+async def test_the_bytes_per_request_are_limited_and_a_larger_message_is_sent_alone() -> None:
     server = Server()
     sender = Sender(server)
     await asyncio.gather(*[sender.put(size=size) for size in (MAX_BYTES // 2, MAX_BYTES // 2, 1, 3 * MAX_BYTES, 1)])
@@ -119,7 +119,7 @@ async def test_a_call_has_at_most_so_many_bytes_and_a_larger_message_travels_alo
 
 
 @looped
-async def test_each_is_told_its_own_answer() -> None:
+async def test_each_waiter_receives_its_own_answer() -> None:
     server = Server(lambda posts: [Receipt.CREATED, Receipt.FULL, Receipt.EXISTS, Receipt.CONFLICT])
     sender = Sender(server)
     answers = await asyncio.gather(*[sender.put(count=count) for count in (1, 2, 1)])
@@ -127,7 +127,7 @@ async def test_each_is_told_its_own_answer() -> None:
 
 
 @looped
-async def test_a_waiter_that_goes_away_takes_nothing_with_it() -> None:
+async def test_cancelling_one_waiter_does_not_affect_the_request_or_other_waiters() -> None:
     server = Server(hold=True)
     sender = Sender(server)
     before, gone, after = sender.put(), sender.put(), sender.put()
@@ -140,7 +140,7 @@ async def test_a_waiter_that_goes_away_takes_nothing_with_it() -> None:
 
 
 @looped
-async def test_a_call_that_found_the_server_away_is_sent_again_as_it_was() -> None:
+async def test_a_request_that_did_not_reach_the_server_is_repeated_unchanged() -> None:
     server = Server(away, away)
     sender = Sender(server)
     answers = await asyncio.gather(*[sender.put(), sender.put()])
@@ -149,19 +149,19 @@ async def test_a_call_that_found_the_server_away_is_sent_again_as_it_was() -> No
 
 
 @looped
-async def test_out_of_patience_each_is_told_its_own_id(hasty: None) -> None:
+async def test_when_patience_runs_out_each_waiter_receives_its_own_ids(hasty: None) -> None:
     server = Server(*[away] * 1000)
     sender = Sender(server)
     answers = await asyncio.gather(sender.put(), sender.put(count=2))
     assert all(isinstance(answer, BrokerUnavailable) for answer in answers)
     assert [answer.job_ids for answer in answers if isinstance(answer, BrokerUnavailable)] == [("me-1",), ("me-2", "me-3")]
     server.replies.clear()
-    assert await sender.put() == [Receipt.CREATED], "the next one is not held up"
+    assert await sender.put() == [Receipt.CREATED], "the next job is not held up"
     assert server.calls[-1] == ["me-4"]
 
 
 @looped
-async def test_a_server_that_never_answers_is_given_up(hasty: None) -> None:
+async def test_a_server_that_never_answers_raises_after_the_patience(hasty: None) -> None:
     server = Server(hold=True)
     sender = Sender(server)
     answer = await sender.put()
@@ -170,7 +170,7 @@ async def test_a_server_that_never_answers_is_given_up(hasty: None) -> None:
 
 
 @looped
-async def test_patience_counts_from_the_first_call_that_failed_also_if_the_next_does_not_return(hasty: None) -> None:
+async def test_patience_starts_at_the_first_failed_request_even_if_the_next_one_hangs(hasty: None) -> None:
     server = Server(away)
     sender = Sender(server)
     answer = sender.put()
@@ -179,39 +179,39 @@ async def test_patience_counts_from_the_first_call_that_failed_also_if_the_next_
     server.called.clear()
     told = await answer
     assert isinstance(told, BrokerUnavailable)
-    assert "the server is away" in str(told), "why, and not only that there was no answer"
+    assert "the server is away" in str(told), "the error contains the cause, not only the missing reply"
     server.open.set()
 
 
 @looped
-async def test_patience_counts_from_when_the_server_went_not_from_how_long_one_queued(hasty: None) -> None:
+async def test_time_in_the_queue_of_a_healthy_server_does_not_use_up_patience(hasty: None) -> None:
     server = Server(hold=True)
     sender = Sender(server)
     first = sender.put()
     await server.called.wait()
     queued = sender.put()
-    # It has queued for longer than anyone's patience, while the server was well and busy with the calls before.
+    # The job has waited longer than the patience, while the server was healthy and busy with earlier requests.
     sender.outbox._waiting[0].since -= 1000.0
     server.open.set()
     assert [await first, await queued] == [[Receipt.CREATED]] * 2
 
 
 @looped
-async def test_whoever_comes_during_an_outage_has_a_patience_of_its_own(hasty: None) -> None:
+async def test_a_job_added_during_an_outage_has_its_own_patience(hasty: None) -> None:
     server = Server(*[away] * 1000)
     sender = Sender(server)
     first = sender.put()
     await server.called.wait()
     second = sender.put()
-    sender.outbox._waiting[0].since += 1000.0  # as if it had come long after the first
+    sender.outbox._waiting[0].since += 1000.0  # simulate a job that was added long after the first
     assert isinstance(await first, BrokerUnavailable)
-    assert not second.done(), "it came later and is tried for as long"
+    assert not second.done(), "the later job is tried for the full patience"
     server.replies.clear()
     assert await second == [Receipt.CREATED]
 
 
 @looped
-async def test_a_refusal_is_told_at_once() -> None:
+async def test_a_refusal_is_raised_immediately() -> None:
     def refuse(posts: list[Post]) -> list[Receipt]:
         raise BrokerRefused("wrong password")
 
@@ -224,7 +224,7 @@ async def test_a_refusal_is_told_at_once() -> None:
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
 @looped
-async def test_eager_tasks_do_no_harm() -> None:
+async def test_the_outbox_works_with_eager_tasks() -> None:
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined, unused-ignore]
     server = Server()
     sender = Sender(server)
@@ -234,7 +234,7 @@ async def test_eager_tasks_do_no_harm() -> None:
 
 
 @looped
-async def test_flush_waits_for_what_was_put_in() -> None:
+async def test_flush_waits_for_everything_that_was_added() -> None:
     server = Server()
     sender = Sender(server)
     answer = sender.put()
@@ -243,7 +243,7 @@ async def test_flush_waits_for_what_was_put_in() -> None:
     await sender.outbox.flush()
 
 
-def test_nobody_waits_for_ever_when_the_loop_is_shut_down() -> None:
+def test_every_waiter_gets_an_error_when_the_event_loop_shuts_down() -> None:
     answers: list[asyncio.Future[Answer]] = []
 
     async def main() -> None:
@@ -260,18 +260,18 @@ def test_nobody_waits_for_ever_when_the_loop_is_shut_down() -> None:
         assert "shut down" in str(result)
 
 
-# -- one caller at a time, whose calls are made without the pump -------------------------------------------------------------
+# -- one caller at a time, sent directly without the pump --------------------------------------------------------------------
 
 
 async def alone(server: Server) -> Sender:
-    """A sender whose next call is made directly."""
+    """Return a sender whose next request is sent directly."""
     sender = Sender(server)
     assert await sender.send() == [Receipt.CREATED]
     return sender
 
 
 @looped
-async def test_one_caller_at_a_time_is_answered_call_by_call() -> None:
+async def test_a_single_caller_is_answered_request_by_request() -> None:
     server = Server()
     sender = await alone(server)
     for _ in range(3):
@@ -280,7 +280,7 @@ async def test_one_caller_at_a_time_is_answered_call_by_call() -> None:
 
 
 @looped
-async def test_whoever_comes_during_a_direct_call_leaves_after_it_in_one_call() -> None:
+async def test_jobs_added_during_a_direct_request_are_sent_after_it_in_one_request() -> None:
     server = Server()
     sender = await alone(server)
     server.open.clear()
@@ -296,7 +296,7 @@ async def test_whoever_comes_during_a_direct_call_leaves_after_it_in_one_call() 
 
 
 @looped
-async def test_a_direct_caller_that_goes_away_takes_nothing_with_it() -> None:
+async def test_cancelling_a_direct_caller_does_not_affect_other_waiters() -> None:
     server = Server()
     sender = await alone(server)
     server.open.clear()
@@ -314,7 +314,7 @@ async def test_a_direct_caller_that_goes_away_takes_nothing_with_it() -> None:
 
 
 @looped
-async def test_a_direct_call_that_found_the_server_away_is_sent_again_before_what_came_later() -> None:
+async def test_a_direct_request_that_did_not_reach_the_server_is_repeated_before_later_jobs() -> None:
     server = Server()
     sender = await alone(server)
     server.replies = [away]
@@ -330,7 +330,7 @@ async def test_a_direct_call_that_found_the_server_away_is_sent_again_before_wha
 
 
 @looped
-async def test_a_direct_caller_is_told_its_id_by_a_server_that_never_answers(hasty: None) -> None:
+async def test_a_direct_caller_receives_its_id_when_the_server_never_answers(hasty: None) -> None:
     server = Server()
     sender = await alone(server)
     server.open.clear()
@@ -345,7 +345,7 @@ async def test_a_direct_caller_is_told_its_id_by_a_server_that_never_answers(has
 
 
 @looped
-async def test_flush_waits_for_a_direct_call() -> None:
+async def test_flush_waits_for_a_direct_request() -> None:
     server = Server()
     sender = await alone(server)
     server.open.clear()

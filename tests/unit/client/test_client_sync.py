@@ -1,4 +1,4 @@
-"""Sync versions: one background loop per process, refused where they would block a loop, fit for threads and forks."""
+"""Sync calls: one background event loop per process, refused where they would block a loop, safe with threads and forks."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ def build(url: str = "memory://") -> tuple[Millstream, Any]:
     return app, shrink
 
 
-def test_every_awaited_verb_of_a_client_has_a_sync_version() -> None:
+def test_every_async_method_of_a_client_has_a_sync_version() -> None:
     for kind in (Task, Call, Job, Queue, Topic, Group, DeadLetters, ClientInspector, Millstream):
         verbs = {
             name for name, member in vars(kind).items() if inspect.iscoroutinefunction(member) and not name.startswith("_")
         }
-        # broker, run and connect_patiently are a worker's, and belong to a loop
+        # These belong to a worker or a consumer, which need a running loop.
         verbs -= {"broker", "broker_to_serve", "run", "connect_patiently", "worker", "consume"}
         assert {verb for verb in verbs if not callable(getattr(kind, f"{verb}_sync", None))} == set(), kind
 
 
-def test_a_sync_call_that_finds_no_file_for_its_event_loop_says_so_and_the_next_one_works(
+def test_a_sync_call_that_cannot_create_an_event_loop_raises_and_the_next_call_works(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def none_left() -> asyncio.AbstractEventLoop:
@@ -61,7 +61,7 @@ def test_a_sync_call_that_finds_no_file_for_its_event_loop_says_so_and_the_next_
     assert shrink.enqueue_sync(1).status_sync() == "ready"
 
 
-def test_a_sync_version_does_what_its_verb_does() -> None:
+def test_a_sync_version_behaves_like_its_async_method() -> None:
     app, shrink = build()
     job = shrink.enqueue_sync(1)
     assert job.status_sync() == "ready"
@@ -75,7 +75,7 @@ def test_a_sync_version_does_what_its_verb_does() -> None:
 
 
 @looped
-async def test_a_sync_version_inside_a_running_loop_is_refused_and_names_the_verb_to_await() -> None:
+async def test_a_sync_call_inside_a_running_loop_is_refused_and_names_the_async_method() -> None:
     app, shrink = build()
     job = await shrink.enqueue(1)
     calls: list[tuple[Any, tuple[Any, ...]]] = [
@@ -90,7 +90,7 @@ async def test_a_sync_version_inside_a_running_loop_is_refused_and_names_the_ver
     assert await published(app) == {"default": 1}
 
 
-def test_a_sync_version_has_the_name_and_signature_of_its_verb() -> None:
+def test_a_sync_version_has_the_name_and_signature_of_its_async_method() -> None:
     sync_version = vars(Job)["result_sync"]
     assert sync_version.__name__ == "result_sync"
     assert inspect.signature(sync_version) == inspect.signature(Job.result)
@@ -107,16 +107,16 @@ def test_many_threads_share_one_background_loop() -> None:
     assert app.inspector.queue_sync("default").ready == 101
 
 
-def test_one_app_serves_one_loop_after_another_and_the_background_loop() -> None:
+def test_one_app_works_in_consecutive_event_loops_and_in_the_background_loop() -> None:
     app, shrink = build()
     ids = [asyncio.run(shrink.enqueue(i)).id for i in range(3)]
     ids.append(shrink.enqueue_sync(3).id)
-    assert len({job_id.partition("-")[0] for job_id in ids}) == 4, "an incarnation each"
+    assert len({job_id.partition("-")[0] for job_id in ids}) == 4, "one incarnation per loop"
     assert app.inspector.queue_sync("default").ready == 4
 
 
 def script(folder: Path, body: str, *options: str) -> str:
-    """Run a program against an embedded server of its own."""
+    """Run a program against its own embedded server."""
     head = f"""
         import asyncio, os, sys
         from millstream import Millstream
@@ -141,8 +141,8 @@ def folder(tmp_path: Path) -> Any:
     stop_server(tmp_path / "data")
 
 
-def test_a_fork_resets_everything(folder: Path) -> None:
-    # As under `gunicorn --preload`: the parent has enqueued, then children are forked, and all go on.
+def test_a_forked_child_starts_with_fresh_connections(folder: Path) -> None:
+    # As with `gunicorn --preload`: the parent has enqueued, then forks children, and all of them continue to enqueue.
     said = script(
         folder,
         """
@@ -168,7 +168,7 @@ def test_a_fork_resets_everything(folder: Path) -> None:
     assert said.split() == ["6", "6", "7"]
 
 
-def test_a_fork_inside_a_running_loop_leaves_the_parents_connection_alone(folder: Path) -> None:
+def test_a_fork_inside_a_running_loop_does_not_affect_the_parents_connection(folder: Path) -> None:
     said = script(
         folder,
         """
@@ -192,7 +192,7 @@ def test_a_fork_inside_a_running_loop_leaves_the_parents_connection_alone(folder
     assert said.split() == ["5"]
 
 
-def test_a_short_script_leaves_no_warning_and_no_task_behind(folder: Path) -> None:
+def test_a_short_script_exits_without_warnings_or_pending_tasks(folder: Path) -> None:
     said = script(
         folder,
         """

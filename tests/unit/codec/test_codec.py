@@ -1,4 +1,4 @@
-"""What a function is called with and what it returns, as they travel."""
+"""Arguments and results of a function, and their encoded form."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def resize(image_id: int, width: int = 800) -> str:
 
 
 def taking(annotation: Any) -> ArgumentCodec:
-    """The codec of a function ``t`` with one parameter ``value`` of this annotation."""
+    """Return the argument codec of a function ``t`` with one parameter ``value`` of this annotation."""
 
     def t(value: Any) -> None: ...
 
@@ -166,7 +166,7 @@ def taking(annotation: Any) -> ArgumentCodec:
 
 
 def returning(annotation: Any) -> ResultCodec:
-    """The codec of the results of a function ``t`` with this annotation."""
+    """Return the result codec of a function ``t`` with this annotation."""
 
     def t() -> Any: ...
 
@@ -194,15 +194,17 @@ def wire(value: Any) -> bytes:
         ((), {"width": 100, "image_id": 42}, [42, 100]),
     ],
 )
-def test_positional_arguments_and_keywords_that_continue_them_are_an_array(args: Any, kwargs: Any, written: Any) -> None:
+def test_positional_arguments_and_the_keywords_that_continue_them_are_encoded_as_an_array(
+    args: Any, kwargs: Any, written: Any
+) -> None:
     assert ArgumentCodec(resize, task="resize").encode(args, kwargs) == wire(written)
 
 
-def test_one_small_argument_takes_two_bytes() -> None:
+def test_one_small_argument_is_encoded_in_two_bytes() -> None:
     assert len(ArgumentCodec(resize, task="resize").encode((42,), {})) == 2
 
 
-def test_keywords_that_remain_are_a_map_with_the_positions_under_the_empty_name() -> None:
+def test_other_keywords_are_a_map_with_the_positional_arguments_under_the_empty_name() -> None:
     def crop(image_id: int, left: int = 0, top: int = 0, *, exact: bool = False) -> None: ...
 
     codec = ArgumentCodec(crop, task="crop")
@@ -211,14 +213,14 @@ def test_keywords_that_remain_are_a_map_with_the_positions_under_the_empty_name(
     assert there_and_back(codec, 42, top=5, exact=True) == ((42,), {"top": 5, "exact": True})
 
 
-def test_defaults_are_not_sent_so_the_workers_own_apply() -> None:
+def test_defaults_are_not_sent_so_the_defaults_of_the_worker_apply() -> None:
     def later(image_id: int, width: int = 900, height: int = 600) -> None: ...
 
     payload = ArgumentCodec(resize, task="resize").encode((42,), {})
     assert ArgumentCodec(later, task="resize").decode(payload) == ((42,), {})
 
 
-def test_a_keyword_finds_its_parameter_wherever_a_later_signature_has_it() -> None:
+def test_a_keyword_still_finds_its_parameter_after_the_signature_changed() -> None:
     def before(a: int = 0, b: int = 0) -> None: ...
     def after(b: int) -> None: ...
 
@@ -227,7 +229,7 @@ def test_a_keyword_finds_its_parameter_wherever_a_later_signature_has_it() -> No
 
 
 @pytest.mark.parametrize("view", [bytes, memoryview, msgspec.Raw])
-def test_a_payload_may_be_bytes_a_view_or_raw(view: Callable[[bytes], Any]) -> None:
+def test_a_payload_may_be_bytes_a_memoryview_or_raw(view: Callable[[bytes], Any]) -> None:
     codec = ArgumentCodec(resize, task="resize")
     assert codec.decode(view(codec.encode((42,), {"width": 1}))) == ((42, 1), {})
 
@@ -235,7 +237,7 @@ def test_a_payload_may_be_bytes_a_view_or_raw(view: Callable[[bytes], Any]) -> N
 # Kinds of parameters
 
 
-def test_a_function_without_parameters_takes_an_empty_call() -> None:
+def test_a_function_without_parameters_accepts_an_empty_call() -> None:
     def nothing() -> None: ...
 
     codec = ArgumentCodec(nothing, task="nothing")
@@ -243,7 +245,7 @@ def test_a_function_without_parameters_takes_an_empty_call() -> None:
     assert there_and_back(codec) == ((), {})
 
 
-def test_positional_only_parameters_leave_their_names_to_keywords() -> None:
+def test_the_name_of_a_positional_only_parameter_may_be_used_as_a_keyword() -> None:
     def tag(image_id: int, /, note: str = "", **image: str) -> None: ...
 
     codec = ArgumentCodec(tag, task="tag")
@@ -251,7 +253,7 @@ def test_positional_only_parameters_leave_their_names_to_keywords() -> None:
     assert there_and_back(codec, 1, note="n", image_id="x") == ((1, "n"), {"image_id": "x"})
 
 
-def test_a_positional_only_parameter_is_missing_when_given_by_name() -> None:
+def test_a_positional_only_parameter_cannot_be_passed_by_name() -> None:
     def tag(image_id: int, /) -> None: ...
 
     with pytest.raises(TypeError, match="task 'tag': unexpected argument 'image_id'; it takes no keywords"):
@@ -271,7 +273,7 @@ def test_variadic_arguments_have_their_annotated_type() -> None:
         codec.encode(("hi",), {"mail": 3})
 
 
-def test_a_required_keyword_must_be_there_at_both_ends() -> None:
+def test_a_required_keyword_is_checked_when_encoding_and_when_decoding() -> None:
     def crop(image_id: int, *, width: int) -> None: ...
 
     codec = ArgumentCodec(crop, task="crop")
@@ -282,7 +284,7 @@ def test_a_required_keyword_must_be_there_at_both_ends() -> None:
         codec.decode(wire([1]))
 
 
-def test_a_wrapped_function_has_the_signature_of_what_it_wraps() -> None:
+def test_a_wrapped_function_has_the_signature_of_the_original() -> None:
     @functools.wraps(resize)
     def wrapper(*args: Any, **kwargs: Any) -> Any: ...
 
@@ -291,7 +293,7 @@ def test_a_wrapped_function_has_the_signature_of_what_it_wraps() -> None:
     assert ResultCodec(wrapper, task="resize").decode(wire("a")) == "a"
 
 
-# Refusals at enqueue
+# Calls refused at enqueue
 
 
 @pytest.mark.parametrize(
@@ -309,9 +311,7 @@ def test_a_wrapped_function_has_the_signature_of_what_it_wraps() -> None:
         ((1.5,), {}, "task 'resize': argument 'image_id' must be int: Expected `int`, got `float`; the value was 1.5"),
     ],
 )
-def test_a_call_that_does_not_fit_is_a_type_error_naming_task_argument_type_and_value(
-    args: Any, kwargs: Any, message: str
-) -> None:
+def test_an_invalid_call_raises_type_error_naming_task_argument_type_and_value(args: Any, kwargs: Any, message: str) -> None:
     with pytest.raises(TypeError) as refused:
         ArgumentCodec(resize, task="resize").encode(args, kwargs)
     assert str(refused.value) == message
@@ -325,7 +325,7 @@ def test_an_int_beyond_64_bits_is_refused_at_enqueue(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [2**64 - 1, 2**63, -(2**63)])
-def test_an_int_of_64_bits_travels(number: int) -> None:
+def test_an_int_of_64_bits_is_accepted(number: int) -> None:
     assert there_and_back(taking(int), number) == ((number,), {})
 
 
@@ -339,7 +339,7 @@ def test_an_int_of_64_bits_travels(number: int) -> None:
         (msgspec.UNSET, "a value of type UnsetType cannot be serialized"),
     ],
 )
-def test_a_value_without_wire_form_is_refused_naming_the_argument(value: Any, reason: str) -> None:
+def test_a_value_that_cannot_be_encoded_is_refused_and_the_argument_is_named(value: Any, reason: str) -> None:
     def t(first: int, second: Any, **more: Any) -> None: ...
 
     codec = ArgumentCodec(t, task="t")
@@ -356,7 +356,7 @@ def test_a_value_that_contains_itself_is_refused() -> None:
         taking(Any).encode((loop,), {})
 
 
-def test_an_error_says_where_inside_an_argument() -> None:
+def test_an_error_names_the_path_inside_an_argument() -> None:
     order = Order(UUID(int=1), [Item("a", Decimal(1)), Item("b", "much")])  # type: ignore[arg-type]
     with pytest.raises(
         TypeError, match=r"argument 'value' must be .*Order: .* - at `value.items\[1\].price`; the value was Order\("
@@ -364,14 +364,14 @@ def test_an_error_says_where_inside_an_argument() -> None:
         taking(Order).encode((order,), {})
 
 
-def test_an_error_shows_the_beginning_and_end_of_a_long_value() -> None:
+def test_an_error_shows_the_start_and_end_of_a_long_value() -> None:
     with pytest.raises(TypeError) as refused:
         taking(int).encode(("a" * 10_000 + "z",), {})
     assert len(str(refused.value)) < 200
     assert str(refused.value).endswith("aaaz'")
 
 
-def test_constraints_and_post_init_hold_at_enqueue() -> None:
+def test_constraints_and_post_init_are_checked_at_enqueue() -> None:
     with pytest.raises(TypeError, match=r"argument 'value' must be .*: Expected `int` <= 9; the value was 12"):
         taking(Small).encode((12,), {})
     bad = Positive(1)
@@ -380,7 +380,7 @@ def test_constraints_and_post_init_hold_at_enqueue() -> None:
         taking(Positive).encode((bad,), {})
 
 
-def test_an_exception_of_any_type_from_a_users_class_is_a_refusal() -> None:
+def test_any_exception_raised_by_a_users_class_refuses_the_call() -> None:
     @dataclass
     class Moody:
         fine: bool = True
@@ -397,7 +397,7 @@ def test_an_exception_of_any_type_from_a_users_class_is_a_refusal() -> None:
         taking(Moody).decode(wire([{"fine": False}]))
 
 
-# Refusals at the worker
+# Payloads refused by the worker
 
 
 @pytest.mark.parametrize(
@@ -424,7 +424,7 @@ def test_an_exception_of_any_type_from_a_users_class_is_a_refusal() -> None:
         ),
     ],
 )
-def test_a_payload_that_does_not_fit_is_invalid_arguments_saying_why(payload: bytes, message: str) -> None:
+def test_an_invalid_payload_raises_invalid_arguments_with_the_reason(payload: bytes, message: str) -> None:
     with pytest.raises(InvalidArguments) as refused:
         ArgumentCodec(resize, task="resize").decode(payload)
     assert str(refused.value).startswith(message)
@@ -432,9 +432,9 @@ def test_a_payload_that_does_not_fit_is_invalid_arguments_saying_why(payload: by
 
 @settings(deadline=None)
 @given(st.binary(max_size=40) | VALUES.map(wire))
-@example(b"\x81\xa1\x80")  # a keyword that is no UTF-8
+@example(b"\x81\xa1\x80")  # a keyword that is not UTF-8
 @example(b"\x91\xa1\x80")
-def test_no_bytes_make_decoding_raise_anything_else(payload: bytes) -> None:
+def test_decoding_any_bytes_raises_nothing_but_invalid_arguments(payload: bytes) -> None:
     for codec in (ArgumentCodec(resize, task="t"), taking(Order), taking(list[User])):
         try:
             codec.decode(payload)
@@ -486,7 +486,7 @@ OPTIONAL: Any = Optional
 
 
 def records(kind: Any) -> st.SearchStrategy[Any]:
-    """Values of the types that have fields."""
+    """Generate values of the types that have fields."""
     items = st.builds(Item, TEXT, st.decimals(allow_nan=False))
     users = st.builds(User, id=st.uuids(), name=TEXT, born=st.none() | st.dates(), tags=st.sets(TEXT))
     return {
@@ -500,7 +500,7 @@ def records(kind: Any) -> st.SearchStrategy[Any]:
 
 @st.composite
 def annotated(draw: st.DrawFn, depth: int = 2) -> tuple[Any, st.SearchStrategy[Any]]:
-    """An annotation and its values."""
+    """Generate an annotation and a strategy for its values."""
     shape = draw(st.sampled_from(["scalar", "record", "list", "tuple", "pair", "set", "frozenset", "dict", "optional"]))
     key = draw(st.sampled_from(HASHABLE))
     if depth == 0 or shape == "scalar":
@@ -526,7 +526,7 @@ def annotated(draw: st.DrawFn, depth: int = 2) -> tuple[Any, st.SearchStrategy[A
 
 @settings(deadline=None)
 @given(st.data())
-def test_an_annotated_value_comes_back_as_it_was(data: st.DataObject) -> None:
+def test_an_annotated_value_is_decoded_unchanged(data: st.DataObject) -> None:
     kind, values = data.draw(annotated())
     value = data.draw(values)
     ((back,), _) = there_and_back(taking(kind), value)
@@ -538,7 +538,9 @@ def test_an_annotated_value_comes_back_as_it_was(data: st.DataObject) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 9), max_size=5), st.dictionaries(st.sampled_from("abcde"), st.integers(0, 9), max_size=5))
-def test_a_call_that_python_accepts_travels_and_binds_alike_and_no_other(args: list[int], kwargs: dict[str, int]) -> None:
+def test_exactly_the_calls_that_python_accepts_are_encoded_and_bind_the_same_way(
+    args: list[int], kwargs: dict[str, int]
+) -> None:
     def plain(a: int, b: int, c: int = 0) -> Any: ...
     def keyword(a: int, /, b: int = 0, *, c: int = 0) -> Any: ...
     def demanding(a: int = 0, *, b: int, c: int = 0) -> Any: ...
@@ -556,20 +558,20 @@ def test_a_call_that_python_accepts_travels_and_binds_alike_and_no_other(args: l
             assert inspect.signature(fn).bind(*sent, **named) == bound
 
 
-def test_an_aware_datetime_comes_back_as_the_same_instant_in_utc() -> None:
+def test_an_aware_datetime_is_decoded_as_the_same_instant_in_utc() -> None:
     athens = datetime(2024, 6, 1, 12, tzinfo=timezone(timedelta(hours=3)))
     ((back,), _) = there_and_back(taking(datetime), athens)
     assert (back, back.tzinfo) == (athens, UTC)
 
 
-def test_a_value_of_the_same_wire_form_is_accepted() -> None:
+def test_a_value_with_the_same_encoded_form_is_accepted() -> None:
     assert there_and_back(taking(float), 3) == ((3.0,), {})
     assert there_and_back(taking(datetime), "2024-01-01T00:00:00Z") == ((datetime(2024, 1, 1, tzinfo=UTC),), {})
     assert there_and_back(taking(Item), {"name": "a", "price": "1.5"}) == ((Item("a", Decimal("1.5")),), {})
 
 
 @pytest.mark.parametrize("annotation", [Any, object, inspect.Parameter.empty])
-def test_without_an_annotation_a_value_comes_back_as_msgpack_has_it(annotation: Any) -> None:
+def test_without_an_annotation_a_value_is_decoded_as_plain_msgpack(annotation: Any) -> None:
     codec = taking(annotation)
     for sent, back in [
         (None, None),
@@ -588,7 +590,7 @@ def test_without_an_annotation_a_value_comes_back_as_msgpack_has_it(annotation: 
         assert there_and_back(codec, sent) == ((back,), {})
 
 
-def test_subclasses_of_plain_types_travel_as_what_they_are() -> None:
+def test_subclasses_of_plain_types_are_encoded_like_their_base_type() -> None:
     class Text(str): ...
 
     class Number(int): ...
@@ -620,18 +622,18 @@ def test_subclasses_of_plain_types_travel_as_what_they_are() -> None:
 
 
 @pytest.mark.parametrize("annotation", [User, list[User], dict[str, User], User | None, Team])
-def test_a_pydantic_model_travels_alone_and_inside_others(annotation: Any) -> None:
+def test_a_pydantic_model_can_be_sent_alone_and_inside_other_types(annotation: Any) -> None:
     user = User(id=UUID(int=1), name="Ada", born=date(1815, 12, 10), tags={"a"}, balance=Decimal("1.50"))
     value: Any = {list[User]: [user], dict[str, User]: {"a": user}, Team: Team(user, {"a": user})}.get(annotation, user)
     assert there_and_back(taking(annotation), value) == ((value,), {})
 
 
-def test_a_strict_model_travels_although_the_wire_has_fewer_types() -> None:
+def test_a_strict_pydantic_model_can_be_sent_although_msgpack_has_fewer_types() -> None:
     value = Strict(id=UUID(int=1), seen=(datetime(2024, 1, 1, tzinfo=UTC),))
     assert there_and_back(taking(Strict), value) == ((value,), {})
 
 
-def test_a_model_with_urls_and_paths_travels() -> None:
+def test_a_pydantic_model_with_urls_and_paths_can_be_sent() -> None:
     value = Site(url="https://example.com/a", folder="/srv")  # type: ignore[arg-type]
     assert there_and_back(taking(Site), value) == ((value,), {})
 
@@ -639,7 +641,7 @@ def test_a_model_with_urls_and_paths_travels() -> None:
 @pytest.mark.skipif(
     "by_name" not in inspect.signature(pydantic.BaseModel.model_validate).parameters, reason="pydantic before 2.11"
 )
-def test_a_model_travels_by_name_whatever_its_aliases() -> None:
+def test_a_pydantic_model_is_encoded_by_field_name_regardless_of_aliases() -> None:
     value = Aliased.model_validate({"Plain": 1, "in": 2, "outbound": 3})
     codec = taking(Aliased)
     assert there_and_back(codec, value) == ((value,), {})
@@ -650,20 +652,20 @@ def test_computed_fields_are_not_sent() -> None:
     assert there_and_back(taking(Squared), Squared(side=2)) == ((Squared(side=2),), {})
 
 
-def test_a_secret_is_refused_and_not_shown() -> None:
+def test_a_secret_value_is_refused_and_not_shown() -> None:
     with pytest.raises(TypeError, match="argument 'value' cannot be encoded: a value of type SecretStr") as refused:
         taking(Login).encode((Login(password=pydantic.SecretStr("hunter2")),), {})
     assert "hunter2" not in str(refused.value)
 
 
-def test_what_a_model_refuses_is_refused_with_its_words() -> None:
+def test_a_validation_error_of_a_model_is_passed_on() -> None:
     with pytest.raises(TypeError, match=r"argument 'value' must be .*User: (.|\n)*valid UUID"):
         taking(User).encode(({"id": "x", "name": "Ada"},), {})
     with pytest.raises(InvalidArguments, match=r"argument 'value' must be list\[.*User\]: (.|\n)*valid UUID"):
         taking(list[User]).decode(wire([[{"id": "x", "name": "Ada"}]]))
 
 
-def test_pydantic_is_not_imported_for_those_who_do_not_use_it() -> None:
+def test_pydantic_is_not_imported_unless_it_is_used() -> None:
     program = (
         "import sys, millstream.codec as c\n"
         "def f(a, b: list[int]): ...\n"
@@ -694,7 +696,7 @@ def test_pydantic_is_not_imported_for_those_who_do_not_use_it() -> None:
         (subprocess.Popen, "Popen"),
     ],
 )
-def test_an_annotation_that_cannot_travel_is_refused_at_declaration_with_the_way_out(annotation: Any, named: str) -> None:
+def test_an_unsupported_annotation_is_refused_at_declaration_with_a_fix(annotation: Any, named: str) -> None:
     says = f"task 't': parameter 'value' is annotated .*{named}.*, which cannot be serialized: .*Annotate it with plain values"
     with pytest.raises(UsageError, match=says):
         taking(annotation)
@@ -702,7 +704,7 @@ def test_an_annotation_that_cannot_travel_is_refused_at_declaration_with_the_way
         returning(annotation)
 
 
-def test_a_field_that_cannot_travel_is_refused_at_declaration_by_its_type() -> None:
+def test_an_unsupported_field_type_is_refused_at_declaration_by_name() -> None:
     @dataclass
     class Upload:
         pieces: list[Annotated[complex, "odd"]]
@@ -713,7 +715,7 @@ def test_a_field_that_cannot_travel_is_refused_at_declaration_by_its_type() -> N
         taking(Upload)
 
 
-def test_what_has_no_signature_is_refused_at_declaration() -> None:
+def test_a_callable_without_a_signature_is_refused_at_declaration() -> None:
     with pytest.raises(UsageError, match=r"task 'int' has no readable signature: .*Declare a plain function"):
         ArgumentCodec(int, task="int")
 
@@ -730,7 +732,7 @@ class Late:
     n: int
 
 
-def test_a_class_further_down_in_the_module_is_found_at_first_use() -> None:
+def test_a_class_defined_later_in_the_module_is_found_at_first_use() -> None:
     assert there_and_back(early_arguments, Late(1)) == ((Late(1),), {})
     assert early_result.decode(early_result.encode(Late(1))) == Late(1)
 
@@ -753,7 +755,7 @@ def test_local_classes_are_found_before_and_after_the_function() -> None:
     assert result.decode(wire({"n": 3})) == After(3)
 
 
-def test_a_local_class_is_found_after_its_function_returned() -> None:
+def test_a_local_class_is_found_after_its_enclosing_function_returned() -> None:
     def declare() -> tuple[Any, ArgumentCodec]:
         @dataclass
         class Local:
@@ -767,7 +769,7 @@ def test_a_local_class_is_found_after_its_function_returned() -> None:
     assert there_and_back(codec, local(1), Late(2)) == ((local(1), Late(2)), {})
 
 
-def test_a_name_that_never_exists_is_a_usage_error_at_first_use() -> None:
+def test_an_unresolvable_annotation_is_a_usage_error_at_first_use() -> None:
     def t(value: Fraction) -> None: ...
 
     codec = ArgumentCodec(t, task="t")
@@ -776,14 +778,14 @@ def test_a_name_that_never_exists_is_a_usage_error_at_first_use() -> None:
             use()
 
 
-def test_a_name_that_never_exists_does_not_hide_another_parameter_that_cannot_travel() -> None:
+def test_an_unresolvable_annotation_does_not_hide_another_unsupported_parameter() -> None:
     def t(value: Fraction, other: complex) -> None: ...
 
     with pytest.raises(UsageError, match="task 't': parameter 'other' is annotated complex"):
         ArgumentCodec(t, task="t")
 
 
-def test_a_return_type_only_for_type_checkers_does_not_spoil_the_arguments() -> None:
+def test_a_return_type_that_exists_only_for_type_checkers_does_not_affect_the_arguments() -> None:
     def t(value: int) -> Fraction:
         raise AssertionError(value)
 
@@ -797,29 +799,29 @@ def test_a_return_type_only_for_type_checkers_does_not_spoil_the_arguments() -> 
 # Results
 
 
-def test_a_result_is_its_value_alone_and_comes_back_in_its_type() -> None:
+def test_a_result_is_encoded_as_its_plain_value_and_decoded_in_its_type() -> None:
     codec = returning(Point)
     assert codec.encode(Point(1, 2)) == wire([1, 2])
     assert codec.decode(msgspec.Raw(wire([1, 2]))) == Point(1, 2)
 
 
 @pytest.mark.parametrize("annotation", [Any, object, inspect.Signature.empty])
-def test_a_result_without_annotation_is_what_msgpack_gives(annotation: Any) -> None:
+def test_a_result_without_an_annotation_is_decoded_as_plain_msgpack(annotation: Any) -> None:
     codec = returning(annotation)
     assert codec.decode(codec.encode({"a": (1, None)})) == {"a": [1, None]}
 
 
-def test_a_function_that_never_returns_has_no_result() -> None:
+def test_a_function_annotated_noreturn_has_no_result() -> None:
     assert returning(NoReturn).decode(wire(None)) is None
 
 
 @pytest.mark.parametrize(("value", "named"), [(object(), "object"), (2**64, "int"), ([1j], "list")])
-def test_a_result_that_cannot_be_encoded_is_invalid_naming_task_and_type(value: Any, named: str) -> None:
+def test_a_result_that_cannot_be_encoded_raises_invalid_result_naming_task_and_type(value: Any, named: str) -> None:
     with pytest.raises(InvalidResult, match=f"task 't': the result of type {named} cannot be encoded: "):
         returning(Any).encode(value)
 
 
-def test_a_result_is_checked_against_its_annotation_when_it_is_kept_and_when_it_is_read() -> None:
+def test_a_result_is_checked_against_its_annotation_when_stored_and_when_read() -> None:
     codec = returning(int)
     for check in (lambda: codec.encode("x"), lambda: codec.decode(returning(Any).encode("x"))):
         with pytest.raises(

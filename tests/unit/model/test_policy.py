@@ -41,7 +41,7 @@ def test_no_wait_exceeds_max_delay() -> None:
 
 
 @pytest.mark.parametrize("backoff", ["fixed", "linear", "exponential"])
-def test_the_arithmetic_saturates_at_attempt_2000(backoff: str) -> None:
+def test_the_delay_of_attempt_2000_does_not_overflow(backoff: str) -> None:
     policy = RetryPolicy(5000, delay=600, max_delay=86_400, backoff=backoff, jitter=False)  # type: ignore[arg-type]
     assert 0 < policy.wait(2000, full) <= 86_400
 
@@ -51,12 +51,12 @@ def test_jitter_spreads_over_the_upper_half() -> None:
     assert (policy.wait(1, none), policy.wait(1, full)) == (4, 8)
 
 
-def test_a_ladder_is_used_to_the_letter_and_its_last_rung_repeats() -> None:
+def test_explicit_delays_are_used_exactly_and_the_last_delay_repeats() -> None:
     policy = RetryPolicy(delays=[1, 5, 30], max_delay=2)
     assert [policy.wait(n, none) for n in (1, 2, 3, 4, 2000)] == [1, 5, 30, 30, 30]
 
 
-def test_only_what_is_in_on_and_not_in_never_on_is_retried() -> None:
+def test_only_exceptions_in_on_and_not_in_never_on_are_retried() -> None:
     policy = RetryPolicy(on=(LookupError,), never_on=(KeyError,))
     assert policy.retries(IndexError())
     assert not policy.retries(KeyError())
@@ -67,14 +67,14 @@ def test_a_raised_retry_is_always_retried() -> None:
     assert RetryPolicy(on=(LookupError,)).retries(Retry())
 
 
-def test_a_policy_that_travelled_with_a_call_matches_the_same_exceptions() -> None:
+def test_a_policy_sent_with_a_call_matches_the_same_exceptions() -> None:
     policy = RetryPolicy.from_rule(RetryPolicy(3, delay=1.5, on=(LookupError,), never_on=(KeyError,)).to_rule())
     assert (policy.max_retries, policy.delay) == (3, 1.5)
     assert policy.retries(IndexError())
     assert not policy.retries(KeyError())
 
 
-def test_a_number_changes_the_count_alone() -> None:
+def test_a_number_changes_only_the_retry_count() -> None:
     base = RetryPolicy(8, delay=7)
     assert as_policy(2, base) == RetryPolicy(2, delay=7)
 
@@ -95,7 +95,7 @@ def test_a_number_changes_the_count_alone() -> None:
         ({"never_on": 3}, "takes exception classes, not 3"),
     ],
 )
-def test_a_policy_that_makes_no_sense_is_refused_by_name(options: dict[str, object], named: str) -> None:
+def test_an_invalid_policy_is_refused_by_name(options: dict[str, object], named: str) -> None:
     with pytest.raises(UsageError, match=named):
         RetryPolicy(**options)  # type: ignore[arg-type]
 
@@ -117,14 +117,14 @@ def test_durations_may_be_timedeltas() -> None:
         RetryPolicy(max_delay=timedelta(seconds=-1))
 
 
-def test_retry_timeouts_travels_with_a_call() -> None:
+def test_retry_timeouts_is_sent_with_a_call() -> None:
     policy = RetryPolicy(retry_timeouts=False)
     assert not RetryPolicy.from_rule(policy.to_rule()).retry_timeouts
     with pytest.raises(UsageError, match="retry_timeouts"):
         RetryPolicy(retry_timeouts=cast(Any, "no"))
 
 
-def test_one_exception_needs_no_tuple_by_class_or_by_name() -> None:
+def test_a_single_exception_needs_no_tuple() -> None:
     by_class = RetryPolicy(on=KeyError)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert by_class.on == (KeyError,)
     assert RetryPolicy(on="builtins.KeyError").on == ("builtins.KeyError",)

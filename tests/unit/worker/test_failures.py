@@ -1,4 +1,4 @@
-"""What a job keeps of its failed attempts, on its way to the next one and in its dead letter."""
+"""The record of failed attempts, in a waiting job and in its dead letter."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_a_dead_letter_lists_its_last_ten_failed_attempts_oldest_first() -
 
 
 @looped
-async def test_a_job_that_waits_for_its_next_attempt_lists_those_that_failed_and_a_snooze_is_none() -> None:
+async def test_a_job_waiting_for_a_retry_lists_its_failed_attempts_without_snoozes() -> None:
     app = new_app(retry=RetryPolicy(1, delay=3600.0))
     snoozed: list[str] = []
     failed: list[str] = []
@@ -73,7 +73,7 @@ async def test_a_job_that_waits_for_its_next_attempt_lists_those_that_failed_and
 
 
 @looped
-async def test_a_worker_that_died_with_a_job_is_one_of_its_failed_attempts() -> None:
+async def test_the_crash_of_a_worker_is_listed_as_a_failed_attempt_of_its_job() -> None:
     app = new_app(retry=0, max_crashes=2)
 
     @app.task
@@ -97,7 +97,7 @@ async def test_a_worker_that_died_with_a_job_is_one_of_its_failed_attempts() -> 
 
 
 @looped
-async def test_a_replayed_job_begins_without_failed_attempts() -> None:
+async def test_a_replayed_job_starts_without_failed_attempts() -> None:
     app = new_app(retry=0)
 
     @app.task
@@ -115,7 +115,7 @@ async def test_a_replayed_job_begins_without_failed_attempts() -> None:
 
 
 @looped
-async def test_what_is_kept_of_a_long_exception_text_is_bounded_and_its_frames_stay_readable() -> None:
+async def test_a_long_exception_text_is_truncated_and_its_frames_stay_readable() -> None:
     app = new_app(retry=RetryPolicy(1, delay=0.0))
 
     @app.task
@@ -134,17 +134,17 @@ async def test_what_is_kept_of_a_long_exception_text_is_bounded_and_its_frames_s
     assert all(len(failure.error) < 400 for failure in found.failures)
 
 
-def test_a_dead_letter_written_without_failures_can_be_read() -> None:
+def test_a_dead_letter_stored_without_failures_can_be_read() -> None:
     written = msgspec.msgpack.encode(["stopped", ["OrderError", "an earlier one is dead", ""], 0, 0, 0])
     assert decode_letter(written).failures == ()
 
 
-def test_a_dead_letter_written_by_a_worker_begins_as_it_did_before_letters_had_ids() -> None:
+def test_a_stored_dead_letter_starts_with_the_fields_of_the_older_format() -> None:
     written = DeadLetter("exhausted", ErrorNote("ValueError", "no", "Traceback"), 3, 1, 17, (Attempt(1.5, "E", "no", "w", 3),))
     before = ["exhausted", ["ValueError", "no", "Traceback"], 3, 1, 17, [[1.5, "E", "no", "w", 3]]]
     assert msgspec.msgpack.decode(encode_letter(written))[:6] == before
     assert decode_letter(msgspec.msgpack.encode(before)) == written
 
 
-def test_a_failed_attempt_written_with_fewer_fields_can_be_read() -> None:
+def test_a_failed_attempt_stored_with_fewer_fields_can_be_read() -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode([1.5, "E", "no"]), type=Attempt).worker == ""

@@ -1,4 +1,4 @@
-"""What a worker process holds, and whose turn it is to claim."""
+"""The messages that a worker process holds, and the order in which its queues claim."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 
 
 def busy(hold: Hold, clock: Clock, kind: int, rate: float) -> None:
-    """As if jobs had been starting at this rate for a while."""
+    """Simulate jobs starting at this rate for a while."""
     for _ in range(20):
         clock.now += 0.1
         hold.started[kind] += int(rate * 0.1)
         hold.capacity((kind,), buffered=True)
 
 
-def test_a_fresh_worker_claims_free_slots_only() -> None:
+def test_a_new_worker_claims_only_for_free_slots() -> None:
     async def main() -> None:
         hold = Hold(32, 8, Clock())
         assert hold.capacity((ASYNC,), buffered=True) == 32
@@ -45,17 +45,17 @@ def test_a_fresh_worker_claims_free_slots_only() -> None:
     run(main())
 
 
-def test_slow_handlers_buffer_nothing() -> None:
+def test_slow_handlers_claim_nothing_ahead() -> None:
     async def main() -> None:
         clock = Clock()
         hold = Hold(4, 8, clock)
-        busy(hold, clock, ASYNC, rate=6)  # 6 jobs a second: less than one within the time the buffer looks ahead
+        busy(hold, clock, ASYNC, rate=6)  # 6 jobs a second: less than one job within the lookahead time of the buffer
         assert hold.capacity((ASYNC,), buffered=True) == 4
 
     run(main())
 
 
-def test_quick_handlers_are_claimed_ahead_of_but_never_beyond_the_bound() -> None:
+def test_fast_handlers_claim_ahead_up_to_a_limit() -> None:
     async def main() -> None:
         clock = Clock()
         hold = Hold(4, 8, clock)
@@ -69,7 +69,7 @@ def test_quick_handlers_are_claimed_ahead_of_but_never_beyond_the_bound() -> Non
     run(main())
 
 
-def test_a_queue_that_may_not_buffer_gets_free_slots_only() -> None:
+def test_a_queue_that_must_not_buffer_claims_only_for_free_slots() -> None:
     async def main() -> None:
         clock = Clock()
         hold = Hold(4, 8, clock)
@@ -79,7 +79,7 @@ def test_a_queue_that_may_not_buffer_gets_free_slots_only() -> None:
     run(main())
 
 
-def test_what_a_claim_in_flight_asks_for_is_not_promised_twice() -> None:
+def test_slots_reserved_by_a_claim_in_flight_are_not_offered_again() -> None:
     async def main() -> None:
         hold = Hold(10, 8, Clock())
         hold.ask((ASYNC,), 7)
@@ -108,7 +108,7 @@ def test_queues_of_different_kinds_do_not_wait_for_each_other() -> None:
     run(main())
 
 
-def test_turns_come_in_the_order_they_were_asked_for() -> None:
+def test_turns_are_granted_in_request_order() -> None:
     async def main() -> None:
         hold = Hold(1, 1, Clock())
         hold.free[ASYNC] = 0
@@ -133,7 +133,7 @@ def test_turns_come_in_the_order_they_were_asked_for() -> None:
     run(main())
 
 
-def test_a_turn_that_ran_out_of_patience_does_not_stand_in_the_way() -> None:
+def test_a_turn_that_timed_out_does_not_block_the_next_turn() -> None:
     async def main() -> None:
         hold = Hold(1, 1, Clock())
         hold.free[ASYNC] = 0
@@ -144,7 +144,7 @@ def test_a_turn_that_ran_out_of_patience_does_not_stand_in_the_way() -> None:
     run(main())
 
 
-def test_nobody_waits_for_a_turn_in_a_worker_that_is_stopping() -> None:
+def test_a_stopping_worker_ends_the_waits_for_a_turn() -> None:
     async def main() -> None:
         hold = Hold(1, 1, Clock())
         hold.free[ASYNC] = 0
@@ -157,7 +157,7 @@ def test_nobody_waits_for_a_turn_in_a_worker_that_is_stopping() -> None:
     run(main())
 
 
-def test_full_threads_hold_up_no_coroutines_of_a_mixed_queue_unless_what_came_last_could_not_start() -> None:
+def test_busy_threads_do_not_hold_up_coroutines_of_a_mixed_queue_unless_careful() -> None:
     async def main() -> None:
         hold = Hold(10, 2, Clock())
         hold.free[THREAD] = 0
@@ -167,7 +167,7 @@ def test_full_threads_hold_up_no_coroutines_of_a_mixed_queue_unless_what_came_la
     run(main())
 
 
-def test_a_mixed_queue_is_read_on_twice_as_far_each_time_but_not_without_end() -> None:
+def test_a_mixed_queue_reads_past_blocked_jobs_twice_as_far_each_time_up_to_a_limit() -> None:
     async def main() -> None:
         hold, job = Hold(5_000, 2, Clock()), cast(InFlight, None)
         hold.free[THREAD] = 0
@@ -176,31 +176,31 @@ def test_a_mixed_queue_is_read_on_twice_as_far_each_time_but_not_without_end() -
             hold.ready[THREAD].extend([job] * waiting)
             assert hold.capacity((ASYNC, THREAD), buffered=True) == capacity
         hold.ready[THREAD].clear()
-        assert hold.capacity((ASYNC, THREAD), buffered=True, past=40) == 40  # so many are in front that may not be buffered
+        assert hold.capacity((ASYNC, THREAD), buffered=True, past=40) == 40  # 40 jobs that must not be buffered are in front
 
     run(main())
 
 
-def test_a_queue_that_waits_for_threads_is_not_in_the_way_of_one_that_needs_coroutines() -> None:
+def test_a_queue_that_waits_for_threads_does_not_block_a_queue_of_coroutines() -> None:
     async def main() -> None:
         hold = Hold(4, 1, Clock())
         hold.free[THREAD] = 0
         threads = asyncio.create_task(hold.turn((THREAD,), True, 5.0))
         await asyncio.sleep(0)
-        assert await hold.turn((ASYNC,), True, 5.0) == 4  # at once, although someone stands in line
+        assert await hold.turn((ASYNC,), True, 5.0) == 4  # immediately, although another queue is waiting
         threads.cancel()
 
     run(main())
 
 
-def test_a_few_threads_do_not_bound_a_queue_that_is_mostly_coroutines() -> None:
+def test_a_few_threads_do_not_limit_a_queue_that_is_mostly_coroutines() -> None:
     async def main() -> None:
         hold, lane = Hold(100, 8, Clock()), Lane(Address("q"), kinds=(ASYNC, THREAD))
-        assert hold.capacity(lane.kinds, buffered=True, shares=lane.shares) == 8  # for all we know all need threads
+        assert hold.capacity(lane.kinds, buffered=True, shares=lane.shares) == 8  # at first, all jobs may need threads
         for _ in range(50):
             lane.note(0, 8)
         assert hold.capacity(lane.kinds, buffered=True, shares=lane.shares) == 100
         lane.note(8, 16)
-        assert hold.capacity(lane.kinds, buffered=True, shares=lane.shares) == 16  # half of which may need threads
+        assert hold.capacity(lane.kinds, buffered=True, shares=lane.shares) == 16  # half of the jobs may need threads
 
     run(main())

@@ -1,4 +1,4 @@
-"""The keeper renews what it was told of, whatever else goes on."""
+"""The keeper renews the leases it was given, whatever else happens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.stage import looped
 
 
 class Backend:
-    """A broker of which only the renewals are asked."""
+    """A broker that only answers renewals."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -52,7 +52,7 @@ async def test_no_queue_waits_for_the_renewal_of_another() -> None:
 
 
 @looped
-async def test_one_queue_that_cannot_be_renewed_keeps_no_other_from_it_and_is_said_once(
+async def test_a_failed_renewal_of_one_queue_does_not_stop_the_others_and_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     backend = Backend()
@@ -61,6 +61,6 @@ async def test_one_queue_that_cannot_be_renewed_keeps_no_other_from_it_and_is_sa
     for _ in range(9):
         backend.answers.release()
     await backend.until_asked(7)
-    assert sorted(backend.asked) == ["a", "a", "a", "b", "c", "c", "c"], "what is lost is not asked for again"
+    assert sorted(backend.asked) == ["a", "a", "a", "b", "c", "c", "c"], "a lost lease is not renewed again"
     running.cancel()
     assert caplog.text.count("leases cannot be renewed") == 1

@@ -1,4 +1,4 @@
-"""Shard ownership: who leaves has left, and who died is noticed when its time is over."""
+"""Shard ownership: a stopped worker stays out, and a dead worker is noticed as soon as its membership expires."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def ordered_app() -> Millstream:
 
 
 async def owned(app: Millstream) -> int:
-    """How many shards have an owner."""
+    """Return the number of shards that have an owner."""
     return (await app.inspector.queue(ADDRESS)).consumers
 
 
 @looped
-async def test_who_stops_is_not_a_member_again_however_long_that_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stopping_worker_does_not_rejoin_however_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ownership, "LOOK_SECONDS", 0.01)
     app = ordered_app()
     async with app:
@@ -40,8 +40,8 @@ async def test_who_stops_is_not_a_member_again_however_long_that_takes(monkeypat
         await worker.start()
         try:
             (looking,) = [task for task in asyncio.all_tasks() if task.get_name() == "millstream-ownership"]
-            await asyncio.sleep(0)  # it has begun, and waits for its next look
-            worker._hold.shut.add(STOPPING)  # as when it has jobs to finish: its services go on meanwhile
+            await asyncio.sleep(0)  # the ownership loop has started and waits for its next check
+            worker._hold.shut.add(STOPPING)  # simulate a worker that still has jobs to finish: its services keep running
             await worker._ownership.stop()
             await asyncio.wait([looking])
             assert (await broker.join_members(ADDRESS, "another", 30.0)).members == ["another"]
@@ -50,7 +50,7 @@ async def test_who_stops_is_not_a_member_again_however_long_that_takes(monkeypat
 
 
 @looped
-async def test_the_shards_of_one_that_died_are_sought_when_its_time_is_over_not_at_the_next_look(
+async def test_the_shards_of_a_dead_worker_are_taken_when_its_membership_expires_not_at_the_next_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ownership, "LOOK_SECONDS", 3600.0)

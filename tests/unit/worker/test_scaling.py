@@ -1,4 +1,4 @@
-"""Scaling without processes: strategies, hysteresis and cooldown, the circuit breaker, and what is measured."""
+"""Scaling without real processes: strategies, hysteresis and cooldown, the circuit breaker, and the measurements."""
 
 from __future__ import annotations
 
@@ -45,51 +45,51 @@ def load(ready: int = 0, running: int = 0, rate: float | None = None, processes:
 # -- the backlog strategy --------------------------------------------------------------------------------------------------
 
 
-def test_backlog_wants_as_many_as_the_target_time_takes_at_once() -> None:
+def test_backlog_wants_enough_processes_to_finish_within_the_target_time() -> None:
     assert Backlog(target=5.0)(metrics(1, load(ready=2000, rate=100.0))) == 4
-    assert Backlog(target=5.0)(metrics(1, load(ready=500, rate=100.0))) == 1, "it takes 5 s, which is not longer"
+    assert Backlog(target=5.0)(metrics(1, load(ready=500, rate=100.0))) == 1, "5 s is not over the target"
     assert Backlog(target=5.0)(metrics(1, load(ready=501, rate=100.0))) == 2
     assert Backlog(target=1.0)(metrics(4, load(ready=2000, rate=100.0, processes=4))) == 20
 
 
-def test_backlog_goes_by_the_rate_and_not_by_depth_alone() -> None:
+def test_backlog_uses_the_rate_and_not_only_the_depth() -> None:
     deep = 10_000
     assert Backlog()(metrics(1, load(ready=deep, rate=5_000.0))) == 1
     assert Backlog()(metrics(1, load(ready=deep, rate=1.0))) > 10
 
 
-def test_while_no_rate_is_known_a_process_is_taken_to_do_a_job_per_slot_and_second() -> None:
+def test_without_a_known_rate_one_job_per_slot_and_second_is_assumed() -> None:
     assert Backlog(target=5.0)(metrics(1, load(ready=5 * 32, rate=None))) == 1
     assert Backlog(target=5.0)(metrics(1, load(ready=3 * 5 * 32, rate=None))) == 3
     assert Backlog(target=5.0)(metrics(1, load(ready=3 * 5 * 4, rate=None, slots=4))) == 3
 
 
-def test_backlog_counts_what_is_due_and_what_runs_but_nothing_of_a_paused_address() -> None:
+def test_backlog_counts_due_and_running_jobs_but_nothing_of_a_paused_address() -> None:
     assert Backlog(target=5.0)(metrics(1, load(due=2000, rate=100.0))) == 4
     assert Backlog(target=5.0)(metrics(1, load(ready=1000, running=1000, rate=100.0))) == 4
     assert Backlog(target=5.0)(metrics(1, load(ready=2000, rate=100.0, paused=True))) == 0
 
 
-def test_backlog_starts_none_that_would_find_nothing_to_claim() -> None:
-    assert Backlog()(metrics(1, load(running=32, rate=0.01))) == 1, "all of it runs already: nobody can help"
+def test_backlog_starts_no_process_that_would_find_nothing_to_claim() -> None:
+    assert Backlog()(metrics(1, load(running=32, rate=0.01))) == 1, "all jobs are running already"
     assert Backlog()(metrics(1, load(ready=1, running=32, rate=0.01))) == 2
     assert Backlog()(metrics(1, load(ready=65, running=32, rate=0.01))) == 4
 
 
-def test_backlog_lets_processes_go_only_when_fewer_would_be_well_within_the_target() -> None:
-    assert Backlog(target=5.0)(metrics(4, load(ready=900, rate=100.0, processes=4))) == 4, "two take 4.5 s: not well within"
+def test_backlog_scales_down_only_when_fewer_processes_are_well_within_the_target() -> None:
+    assert Backlog(target=5.0)(metrics(4, load(ready=900, rate=100.0, processes=4))) == 4, "two take 4.5 s: not well within 5 s"
     assert Backlog(target=5.0)(metrics(4, load(ready=400, rate=100.0, processes=4))) == 2
     assert Backlog(target=5.0)(metrics(4, load(processes=4))) == 0
 
 
-def test_backlog_keeps_those_that_carry_what_comes_in_and_what_runs() -> None:
+def test_backlog_keeps_the_processes_needed_for_the_incoming_rate_and_the_running_jobs() -> None:
     steady = load(running=3, rate=100.0, throughput=250.0, processes=4)
     assert Backlog()(metrics(4, steady)) == 4
     assert Backlog()(metrics(4, load(running=3, rate=100.0, throughput=70.0, processes=4))) == 1
     assert Backlog()(metrics(4, load(running=65, processes=4))) == 3
 
 
-def test_backlog_adds_up_addresses_and_knows_their_ceilings() -> None:
+def test_backlog_adds_up_addresses_and_respects_their_maximum() -> None:
     two = [
         Load(Address("a"), ready=1000, rate=100.0, consumers=1, ours=1),
         Load(Address("b"), ready=1000, rate=100.0, consumers=1, ours=1),
@@ -99,13 +99,13 @@ def test_backlog_adds_up_addresses_and_knows_their_ceilings() -> None:
 
 
 def test_workers_that_share_an_address_each_take_their_share_of_it() -> None:
-    """Two workers of one and three processes: together they want what one alone would."""
+    """Two workers with one and three processes want the same total as one worker would."""
     small = Backlog(target=5.0)(metrics(1, Load(Address("q"), ready=4000, rate=100.0, consumers=4, ours=1)))
     large = Backlog(target=5.0)(metrics(3, Load(Address("q"), ready=4000, rate=100.0, consumers=4, ours=3)))
     assert (small, large) == (2, 6)
 
 
-def test_what_is_wanted_is_brought_within_the_bounds() -> None:
+def test_the_wanted_number_is_kept_within_its_bounds() -> None:
     assert [metrics(2, minimum=2, maximum=4).within(wanted) for wanted in (-1, 0, 3, 9)] == [2, 2, 3, 4]
     at_least_three = Load(Address("q"), consumers=1, ours=1, least=3)
     assert metrics(1, at_least_three).within(0) == 3
@@ -113,15 +113,15 @@ def test_what_is_wanted_is_brought_within_the_bounds() -> None:
     assert metrics(1, elsewhere_too).within(0) == 1
 
 
-# -- shove's threshold strategy ----------------------------------------------------------------------------------------------
+# -- the threshold strategy of shove -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("ready", "wanted"), [(0, 1), (31, 1), (32, 2), (128, 2), (129, 3), (100_000, 3)], ids=str)
-def test_threshold_goes_one_step_beyond_twice_and_below_half_of_what_all_run_at_once(ready: int, wanted: int) -> None:
+def test_threshold_scales_one_step_above_twice_and_below_half_of_the_capacity(ready: int, wanted: int) -> None:
     assert Threshold()(metrics(2, load(ready=ready))) == wanted
 
 
-def test_threshold_refuses_bounds_that_cross() -> None:
+def test_threshold_refuses_crossing_bounds() -> None:
     with pytest.raises(UsageError, match="down must be less than up"):
         Threshold(up=1.0, down=1.0)
 
@@ -129,7 +129,7 @@ def test_threshold_refuses_bounds_that_cross() -> None:
 # -- hysteresis and cooldown -------------------------------------------------------------------------------------------------
 
 
-def test_a_wish_must_last() -> None:
+def test_a_scaling_decision_must_persist_before_it_is_carried_out() -> None:
     clock = Clock()
     stabilizer = Stabilizer(10.0, 30.0, clock)
     assert not stabilizer.passes(1, 2)
@@ -140,7 +140,7 @@ def test_a_wish_must_last() -> None:
 
 
 @pytest.mark.parametrize("other", [2, 1], ids=["hold", "opposite"])
-def test_a_wish_that_is_not_there_for_once_begins_anew(other: int) -> None:
+def test_an_interrupted_scaling_decision_starts_over(other: int) -> None:
     clock = Clock()
     stabilizer = Stabilizer(10.0, 30.0, clock)
     stabilizer.passes(2, 3)
@@ -152,7 +152,7 @@ def test_a_wish_that_is_not_there_for_once_begins_anew(other: int) -> None:
     assert stabilizer.passes(2, 3)
 
 
-def test_after_something_was_done_nothing_is_for_a_while() -> None:
+def test_no_scaling_happens_during_the_cooldown() -> None:
     clock = Clock()
     stabilizer = Stabilizer(1.0, 30.0, clock)
     stabilizer.acted()
@@ -163,7 +163,7 @@ def test_after_something_was_done_nothing_is_for_a_while() -> None:
     assert stabilizer.passes(1, 2)
 
 
-def test_a_wish_that_ended_during_a_cooldown_does_not_count_when_it_comes_back() -> None:
+def test_a_scaling_decision_interrupted_during_the_cooldown_starts_over() -> None:
     clock = Clock()
     stabilizer = Stabilizer(10.0, 30.0, clock)
     stabilizer.acted()
@@ -178,7 +178,7 @@ def test_a_wish_that_ended_during_a_cooldown_does_not_count_when_it_comes_back()
 
 
 class Team:
-    """Processes that come and go at once, if they may."""
+    """Processes that start and stop immediately, if they are allowed to."""
 
     def __init__(self, processes: int = 1, idle: int = 100) -> None:
         self.processes, self.minimum, self.maximum = processes, 1, 4
@@ -208,7 +208,7 @@ def scaler(team: Team, wants: Callable[[], int], clock: Clock, cooldown: float =
 
 
 @looped
-async def test_what_is_decided_is_counted_and_a_refusal_begins_no_cooldown() -> None:
+async def test_decisions_are_counted_and_a_refusal_starts_no_cooldown() -> None:
     team, clock = Team(), Clock()
     scale = scaler(team, lambda: 3, clock)
     team.refuses = "they die"
@@ -218,13 +218,13 @@ async def test_what_is_decided_is_counted_and_a_refusal_begins_no_cooldown() -> 
     assert "from 1 to 3 processes is refused: they die" in scale.last
     team.refuses = ""
     await scale.once()
-    assert (team.processes, scale.decisions["up"]) == (3, 1), "the refusals did not burn the cooldown"
+    assert (team.processes, scale.decisions["up"]) == (3, 1), "the refusals did not start a cooldown"
     await scale.once()
     assert scale.decisions["hold"] == 1
 
 
 @looped
-async def test_only_idle_processes_go_and_the_rest_is_tried_again() -> None:
+async def test_only_idle_processes_are_stopped_and_the_others_later() -> None:
     team, clock = Team(processes=4, idle=1), Clock()
     scale = scaler(team, lambda: 1, clock, cooldown=0.0)
     await scale.once()
@@ -238,7 +238,7 @@ async def test_only_idle_processes_go_and_the_rest_is_tried_again() -> None:
 
 
 @looped
-async def test_what_is_set_by_hand_holds_against_the_strategy_for_a_while() -> None:
+async def test_a_manual_process_count_overrides_the_strategy_until_its_hold_ends() -> None:
     team, clock = Team(), Clock()
     scale = scaler(team, lambda: 1, clock, cooldown=0.0)
     answer = await scale.by_hand(4, hold=3600.0)
@@ -248,11 +248,11 @@ async def test_what_is_set_by_hand_holds_against_the_strategy_for_a_while() -> N
     assert scale.by_hand_until > 0
     assert (await scale.by_hand(2, hold=0.0)).text == "number of processes: 2 (before: 4)"
     await scale.once()
-    assert team.processes == 1, "without a hold the strategy goes on"
+    assert team.processes == 1, "without a hold the strategy decides again"
 
 
 @looped
-async def test_by_hand_busy_processes_end_when_they_are_idle() -> None:
+async def test_after_manual_scaling_busy_processes_stop_once_they_are_idle() -> None:
     team, clock = Team(processes=3, idle=0), Clock()
     scale = scaler(team, lambda: 3, clock)
     answer = await scale.by_hand(1, hold=3600.0)
@@ -263,7 +263,7 @@ async def test_by_hand_busy_processes_end_when_they_are_idle() -> None:
 
 
 @looped
-async def test_a_refusal_by_hand_says_why() -> None:
+async def test_a_refused_manual_scaling_says_why() -> None:
     team = Team()
     scale = scaler(team, lambda: 1, Clock())
     assert (await scale.by_hand(5, 1.0)).text == "5 is outside the bounds 1..4 of --processes"
@@ -275,7 +275,7 @@ async def test_a_refusal_by_hand_says_why() -> None:
 
 
 @looped
-async def test_what_nobody_can_mean_is_refused_by_whoever_asks_and_by_the_supervisor() -> None:
+async def test_an_impossible_process_count_or_hold_is_refused_by_the_client_and_the_supervisor() -> None:
     team = Team()
     scale = scaler(team, lambda: 1, Clock())
     for processes, hold in ((10**30, 1.0), (2, 1e18), (2, float("inf")), (2, float("nan")), (2, -1.0)):
@@ -292,7 +292,7 @@ async def test_what_nobody_can_mean_is_refused_by_whoever_asks_and_by_the_superv
 # -- on a command line -------------------------------------------------------------------------------------------------------
 
 
-def test_strategies_are_written_with_their_numbers() -> None:
+def test_strategies_are_written_with_their_parameters() -> None:
     spec = parse_spec("backlog,target=2.5,cooldown=1")
     assert (spec.strategy(), spec.poll, spec.hysteresis, spec.cooldown) == (Backlog(2.5), 1.0, 2.0, 1.0)
     spec = parse_spec("threshold, up=3, down=1")
@@ -312,7 +312,7 @@ def test_strategies_are_written_with_their_numbers() -> None:
         ("shop:Mine,target=2", "has no setting 'target'"),
     ],
 )
-def test_a_strategy_that_makes_no_sense_is_refused(text: str, why: str) -> None:
+def test_an_invalid_strategy_is_refused(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         parse_spec(text)
 
@@ -327,7 +327,7 @@ def test_processes_are_a_number_or_a_range() -> None:
 # -- the circuit breaker -----------------------------------------------------------------------------------------------------
 
 
-def test_one_that_dies_at_once_is_started_later_and_later_and_then_no_more() -> None:
+def test_a_process_that_dies_at_start_is_restarted_ever_later_and_then_not_at_all() -> None:
     circuit, pauses = Circuit(), list[float]()
     for _ in range(FRUITLESS - 1):
         assert not circuit.died(0.1, blameless=False)
@@ -337,7 +337,7 @@ def test_one_that_dies_at_once_is_started_later_and_later_and_then_no_more() -> 
     assert (circuit.is_open, circuit.pause) == (True, PROBE_SECONDS)
 
 
-def test_one_that_lived_for_a_while_begins_a_new_row() -> None:
+def test_a_process_that_lived_for_a_while_resets_the_count_of_failed_starts() -> None:
     circuit = Circuit()
     for _ in range(3 * FRUITLESS):
         for _ in range(FRUITLESS - 1):
@@ -346,14 +346,14 @@ def test_one_that_lived_for_a_while_begins_a_new_row() -> None:
         assert circuit.pause == 0.0
 
 
-def test_jobs_that_kill_their_processes_never_open_the_circuit_but_are_no_tight_loop_either() -> None:
+def test_jobs_that_kill_their_process_slow_down_restarts_but_never_open_the_circuit() -> None:
     circuit = Circuit()
     for _ in range(10 * FRUITLESS):
         assert not circuit.died(0.1, blameless=True)
     assert circuit.pause == RESTART_SECONDS[-1]
 
 
-def test_a_probe_that_dies_opens_it_again_and_one_that_serves_closes_it() -> None:
+def test_a_probe_that_dies_reopens_the_circuit_and_one_that_serves_closes_it() -> None:
     circuit = Circuit()
     while not circuit.died(0.1, blameless=False):
         pass
@@ -362,7 +362,7 @@ def test_a_probe_that_dies_opens_it_again_and_one_that_serves_closes_it() -> Non
     assert (circuit.is_open, circuit.pause) == (False, 0.0)
 
 
-# -- what is measured --------------------------------------------------------------------------------------------------------
+# -- measurements ------------------------------------------------------------------------------------------------------------
 
 
 class Floor:
@@ -396,16 +396,16 @@ def floored(test: Callable[[Floor], Awaitable[None]]) -> Callable[[], None]:
 
 
 @floored
-async def test_a_rate_is_measured_while_something_waits(floor: Floor) -> None:
+async def test_a_rate_is_measured_while_jobs_wait(floor: Floor) -> None:
     await floor.publish(100)
     assert (await floor.gauge.read([Address("q")]))[0].rate is None
-    assert (await floor.settle(10, 1.0)).rate is None, "a second is too short"
+    assert (await floor.settle(10, 1.0)).rate is None, "one second is too short"
     found = await floor.settle(10, 1.0)
     assert (found.rate, found.throughput, found.ready, found.consumers) == (10.0, 10.0, 80, 1)
 
 
 @floored
-async def test_what_is_done_while_nothing_waits_is_no_rate_but_may_show_that_one_was_too_low(floor: Floor) -> None:
+async def test_without_waiting_jobs_no_rate_is_measured_but_a_known_rate_can_rise(floor: Floor) -> None:
     await floor.publish(1)
     await floor.gauge.read([Address("q")])
     for _ in range(5):
@@ -421,7 +421,7 @@ async def test_what_is_done_while_nothing_waits_is_no_rate_but_may_show_that_one
 
 
 @floored
-async def test_if_nothing_ends_the_rate_is_not_more_than_one_in_that_time(floor: Floor) -> None:
+async def test_without_finished_jobs_the_rate_is_at_most_one_job_in_that_time(floor: Floor) -> None:
     await floor.publish(100)
     await floor.broker.claim(Address("q"), "c", 32)
     await floor.gauge.read([Address("q")])
@@ -430,7 +430,7 @@ async def test_if_nothing_ends_the_rate_is_not_more_than_one_in_that_time(floor:
 
 
 @floored
-async def test_processes_share_what_was_done(floor: Floor) -> None:
+async def test_the_measured_rate_is_divided_among_the_processes(floor: Floor) -> None:
     await floor.broker.join(Address("q"), "d", 600.0)
     await floor.publish(100)
     await floor.gauge.read([Address("q")])
@@ -438,7 +438,7 @@ async def test_processes_share_what_was_done(floor: Floor) -> None:
 
 
 @floored
-async def test_what_is_due_counts_although_nobody_has_claimed_since(floor: Floor) -> None:
+async def test_due_jobs_count_although_nothing_was_claimed_since_they_became_due(floor: Floor) -> None:
     floor.broker.set_clock(1_800_000_000.0)
     await floor.publish(3, delay=10.0)
     await floor.publish(2, delay=100.0)
@@ -449,7 +449,7 @@ async def test_what_is_due_counts_although_nobody_has_claimed_since(floor: Floor
 
 
 @floored
-async def test_what_must_run_alone_waits_for_no_process_more_but_for_one(floor: Floor) -> None:
+async def test_suspects_want_one_process_and_no_more(floor: Floor) -> None:
     await floor.publish(3)
     for life in ("x", "y", "z"):
         await floor.broker.join(Address("q"), life, 600.0)
@@ -459,7 +459,7 @@ async def test_what_must_run_alone_waits_for_no_process_more_but_for_one(floor: 
     (found,) = await floor.gauge.read([Address("q")])
     assert (found.ready, found.waiting, found.suspects) == (0, 0, 3)
     found = await floor.settle(0, 10.0)
-    assert found.rate is None, "they say nothing of how fast a process is"
+    assert found.rate is None, "suspects say nothing about the speed of a process"
     (one,) = await wanted(floor.broker.inspector, Backlog(target=5.0), window=0.0)
     assert (one.wanted, one.ready) == (1, 0)
     await floor.broker.pause(Address("q"))
@@ -468,7 +468,7 @@ async def test_what_must_run_alone_waits_for_no_process_more_but_for_one(floor: 
 
 
 @floored
-async def test_the_shards_of_an_address_are_counted_together_and_bound_its_processes(floor: Floor) -> None:
+async def test_the_shards_of_an_address_are_summed_and_limit_its_processes(floor: Floor) -> None:
     await floor.broker.note_shards(Address("many"), 3)
     for shard in range(3):
         posts = [Post(f"{shard}-{number}", b"") for number in range(shard + 1)]
@@ -480,7 +480,7 @@ async def test_the_shards_of_an_address_are_counted_together_and_bound_its_proce
 
 
 @floored
-async def test_scalers_outside_are_told_the_same_without_a_supervisor(floor: Floor) -> None:
+async def test_external_scalers_get_the_same_figures_without_a_supervisor(floor: Floor) -> None:
     await floor.broker.declare(Address("idle"))
     await floor.publish(1000)
     found = {str(each.address): each for each in await wanted(floor.broker.inspector, Backlog(target=5.0), window=0.0)}
@@ -491,7 +491,7 @@ async def test_scalers_outside_are_told_the_same_without_a_supervisor(floor: Flo
 
 
 @looped
-async def test_dead_letters_want_a_process_where_code_handles_them() -> None:
+async def test_dead_letters_want_a_process_if_code_handles_them() -> None:
     app = new_app(retry=0)
     orders = app.topic("orders", int)
 
@@ -527,11 +527,11 @@ async def test_dead_letters_want_a_process_where_code_handles_them() -> None:
 # -- summaries ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_exit_code_says_why_it_ended_or_that_something_was_interrupted() -> None:
+def test_the_exit_code_gives_the_reason_or_says_that_jobs_were_interrupted() -> None:
     assert Summary().exit_code == codes.OK
     assert Summary({"dead": 3}).exit_code == codes.OK
     assert Summary(interrupted=1).exit_code == Summary(killed=1, cut_off=1).exit_code == codes.INTERRUPTED
-    assert Summary(killed=1).exit_code == codes.OK, "it had nothing in its hands, or it was long ago"
+    assert Summary(killed=1).exit_code == codes.OK, "the killed process held no jobs, or was killed long ago"
     assert Summary(interrupted=1, reason=codes.FAILED).exit_code == codes.FAILED
     said = str(Summary({"done": 1200, "retried": 0, "dead": 1}, 2, error=ValueError("no"), crashed=1, killed=2))
     assert said == (

@@ -1,4 +1,4 @@
-"""A worker process under a supervisor: what it tells of itself, and that it goes only with empty hands."""
+"""A worker process under a supervisor: what it reports, and that it retires only when it holds no job."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.stage import looped, new_app, until
 
 
 def assigned(app: Millstream) -> Assignment:
-    """All of an app, for a process of 10 coroutines and 3 threads."""
+    """Return the assignment of a whole app, for a process with 10 coroutines and 3 threads."""
     return app.assignment(app.queues_to_serve(()), concurrency=10, threads=3)
 
 
 @looped
-async def test_a_worker_with_a_job_in_its_hands_does_not_retire_and_one_without_begins_nothing_more() -> None:
+async def test_a_worker_with_a_running_job_does_not_retire_and_an_idle_one_starts_nothing_more() -> None:
     app, gate, ran = new_app(), asyncio.Event(), list[int]()
 
     @app.task
@@ -43,7 +43,7 @@ async def test_a_worker_with_a_job_in_its_hands_does_not_retire_and_one_without_
 
 
 @looped
-async def test_what_is_said_may_be_as_long_as_it_takes_to_name_thousands_of_addresses() -> None:
+async def test_a_message_to_the_supervisor_may_name_thousands_of_addresses() -> None:
     ends = [await messages.streams(end) for end in socket.socketpair()]
     (_, writer), (reader, other) = ends
     queues = [Address(f"a-queue-with-a-name-of-some-length-{number}") for number in range(20_000)]
@@ -54,7 +54,7 @@ async def test_what_is_said_may_be_as_long_as_it_takes_to_name_thousands_of_addr
     other.close()
 
 
-def test_it_tells_how_many_jobs_of_each_address_it_runs_at_once() -> None:
+def test_a_worker_process_reports_how_many_jobs_of_each_address_it_can_run() -> None:
     app = new_app()
 
     @app.task(queue="coroutines")
@@ -89,7 +89,7 @@ def test_it_tells_how_many_jobs_of_each_address_it_runs_at_once() -> None:
     assert at_once(slots, assignment) == 13
 
 
-def test_groups_of_a_few_slots_each_add_up_to_what_there_is() -> None:
+def test_the_slots_of_small_groups_add_up_to_at_most_the_slots_of_the_process() -> None:
     app = new_app()
     app.task(name="job")(lambda: None)
     assignment = assigned(app)
@@ -99,7 +99,7 @@ def test_groups_of_a_few_slots_each_add_up_to_what_there_is() -> None:
     assert at_once(three | {"orders/d": {False: 2}}, assignment) == 11
 
 
-def test_it_tells_how_many_processes_may_serve_an_address_where_that_is_said() -> None:
+def test_a_worker_process_reports_the_declared_consumer_limits() -> None:
     app = new_app()
     app.queue("mail", consumers=(1, 4))
 

@@ -1,4 +1,4 @@
-"""A supervisor's processes as the scaler sees them."""
+"""The processes of a supervisor, as the scaler sees them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def nothing() -> None: ...
 
 
 def child(supervisor: Supervisor, orders: messages.Orders, *leases: tuple[Address, str], at_once: int = 0) -> Child:
-    """A process that serves, and holds these leases."""
+    """Return a process that serves and holds these leases."""
     made = Child(cast(Any, None), orders)
     made.hello = messages.Hello("memory://", "n", 60.0, 0.0, 0.0, [Address("q")], [], [], slots={"q": 3}, at_once=at_once)
     made.leases = set(leases)
@@ -31,7 +31,7 @@ def child(supervisor: Supervisor, orders: messages.Orders, *leases: tuple[Addres
 
 
 @looped
-async def test_a_spare_is_neither_one_of_those_that_are_scaled_nor_somebody_elses() -> None:
+async def test_a_spare_process_counts_neither_as_a_scaled_process_nor_as_another_worker() -> None:
     broker = MemoryBroker()
     await broker.open()
     supervisor = Supervisor(Plan(ORDERS, 1, 4), cast(Any, None))

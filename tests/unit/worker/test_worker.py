@@ -1,4 +1,4 @@
-"""A worker in this process, on the memory backend: what becomes of jobs."""
+"""A worker in this process, on the memory backend: the outcomes of jobs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_coroutine_and_a_thread_return_their_values() -> None:
     assert threads[0].startswith("millstream-")
 
 
-def test_retry_policy_n_makes_one_plus_n_attempts_then_the_job_is_exhausted() -> None:
+def test_retry_policy_n_makes_n_plus_one_attempts_and_then_the_job_is_exhausted() -> None:
     app = make_app()
     attempts: list[int] = []
 
@@ -84,7 +84,7 @@ def test_retry_policy_n_makes_one_plus_n_attempts_then_the_job_is_exhausted() ->
     assert attempts == [1, 2, 3]
 
 
-def test_what_is_due_starts_although_the_nudge_that_ends_the_wait_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_due_job_starts_although_the_nudge_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     app = make_app()
     nudges: list[str] = []
     awake = asyncio.Event()
@@ -116,7 +116,7 @@ def test_what_is_due_starts_although_the_nudge_that_ends_the_wait_was_lost(monke
 
 
 @pytest.mark.parametrize(("retry", "expected"), [(0, 1), (1, 2), (RetryPolicy(3, delay=0, jitter=False), 4)])
-def test_a_call_overrides_the_count_or_the_whole_policy(retry: RetryPolicy | int, expected: int) -> None:
+def test_a_call_overrides_the_retry_count_or_the_whole_policy(retry: RetryPolicy | int, expected: int) -> None:
     app = make_app()
     attempts: list[int] = []
 
@@ -134,7 +134,7 @@ def test_a_call_overrides_the_count_or_the_whole_policy(retry: RetryPolicy | int
     assert len(attempts) == expected
 
 
-def test_reject_is_dead_at_once() -> None:
+def test_a_rejected_job_is_dead_immediately() -> None:
     app = make_app()
 
     @app.task
@@ -150,7 +150,7 @@ def test_reject_is_dead_at_once() -> None:
     run(main())
 
 
-def test_never_on_is_dead_as_rejected() -> None:
+def test_an_exception_in_never_on_makes_the_job_dead_as_rejected() -> None:
     app = make_app()
 
     @app.task(retry=RetryPolicy(5, delay=0, never_on=(KeyError,)))
@@ -165,7 +165,7 @@ def test_never_on_is_dead_as_rejected() -> None:
     run(main())
 
 
-def test_snooze_spends_no_attempt_and_retry_spends_one() -> None:
+def test_snooze_uses_no_attempt_and_retry_uses_one() -> None:
     app = make_app()
     seen: list[int] = []
 
@@ -233,7 +233,7 @@ def test_a_coroutine_past_its_timeout_is_cancelled_and_dead_as_timeout() -> None
     assert cancelled == [True]
 
 
-def test_a_timeout_is_not_retried_if_the_policy_says_so_and_an_error_still_is() -> None:
+def test_a_timeout_is_not_retried_with_retry_timeouts_false_but_errors_are() -> None:
     app = make_app()
     attempts: list[str] = []
 
@@ -259,7 +259,7 @@ def test_a_timeout_is_not_retried_if_the_policy_says_so_and_an_error_still_is() 
     assert attempts == ["hangs", "hangs", "fails", "fails"]
 
 
-def test_a_timeout_is_settled_when_the_coroutine_has_really_ended_even_if_it_swallowed_the_cancellation() -> None:
+def test_a_timeout_is_settled_only_after_the_coroutine_has_really_ended() -> None:
     app = make_app()
 
     @app.task(timeout=0.01, retry=0)
@@ -280,7 +280,7 @@ def test_a_timeout_is_settled_when_the_coroutine_has_really_ended_even_if_it_swa
     run(main())
 
 
-def test_a_thread_past_its_timeout_keeps_its_slot_until_it_returns_and_never_runs_twice_at_once() -> None:
+def test_a_thread_past_its_timeout_keeps_its_slot_until_it_returns_and_never_runs_twice() -> None:
     app = make_app()
     running, most = 0, 0
     lock = threading.Lock()
@@ -307,7 +307,7 @@ def test_a_thread_past_its_timeout_keeps_its_slot_until_it_returns_and_never_run
     assert most == 1
 
 
-def test_lifespan_state_is_reachable_from_coroutines_and_threads_and_closed_at_the_end() -> None:
+def test_lifespan_state_is_available_in_coroutines_and_threads_and_closed_at_the_end() -> None:
     events: list[str] = []
 
     @asynccontextmanager
@@ -340,7 +340,7 @@ def test_current_job_outside_a_handler_is_a_usage_error() -> None:
         current_job()
 
 
-def test_at_most_concurrency_coroutines_run_at_once() -> None:
+def test_at_most_concurrency_coroutines_run_at_the_same_time() -> None:
     app = make_app()
     running, most = 0, 0
 
@@ -411,7 +411,7 @@ def test_a_job_expires_instead_of_running_late() -> None:
 
     async def main() -> None:
         job = await offer.options(expires=0.001).enqueue()
-        await asyncio.sleep(0.01)  # until it has expired; nothing waits for this
+        await asyncio.sleep(0.01)  # lets the job expire; there is nothing to wait for
         async with app.worker():
             with pytest.raises(JobExpired):
                 await job.result(PATIENCE)
@@ -468,7 +468,7 @@ def test_a_paused_queue_is_not_served_until_resumed() -> None:
     run(main())
 
 
-def test_a_result_that_cannot_be_encoded_is_dead_and_not_run_again() -> None:
+def test_a_job_whose_result_cannot_be_encoded_is_dead_and_not_run_again() -> None:
     app = make_app()
     runs: list[int] = []
 
@@ -488,7 +488,7 @@ def test_a_result_that_cannot_be_encoded_is_dead_and_not_run_again() -> None:
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_a_result_that_is_not_of_the_annotated_type_is_dead_and_not_run_again(plain: bool) -> None:
+def test_a_job_whose_result_has_the_wrong_type_is_dead_and_not_run_again(plain: bool) -> None:
     app = make_app()
     runs: list[int] = []
 
@@ -513,7 +513,7 @@ def test_a_result_that_is_not_of_the_annotated_type_is_dead_and_not_run_again(pl
     assert runs == [1]
 
 
-def test_a_result_over_max_payload_bytes_is_dead_as_invalid_result() -> None:
+def test_a_job_whose_result_exceeds_max_payload_bytes_is_dead_as_invalid_result() -> None:
     app = make_app(max_payload_bytes=100)
 
     @app.task
@@ -547,7 +547,7 @@ def test_without_a_result_ttl_no_result_is_kept_and_the_status_is_unknown() -> N
     run(main())
 
 
-def test_arguments_that_no_longer_fit_are_dead_as_invalid_arguments() -> None:
+def test_a_job_whose_arguments_no_longer_fit_is_dead_as_invalid_arguments() -> None:
     app = make_app()
     newer = make_app()
 
@@ -569,7 +569,7 @@ def test_arguments_that_no_longer_fit_are_dead_as_invalid_arguments() -> None:
     run(main())
 
 
-def test_an_unknown_task_is_put_off_then_dead_as_unknown_task(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_job_of_an_unknown_task_is_delayed_then_dead_as_unknown_task(caplog: pytest.LogCaptureFixture) -> None:
     old = make_app()
     app = make_app(unknown_task_grace=0.2)
 
@@ -612,7 +612,7 @@ def test_an_alias_serves_jobs_sent_under_the_old_name() -> None:
     run(main())
 
 
-def test_oversize_and_malformed_entries_are_dead_and_the_rest_goes_on() -> None:
+def test_oversize_and_malformed_entries_are_dead_and_the_others_run() -> None:
     app = make_app(max_payload_bytes=50)
 
     @app.task
@@ -667,7 +667,7 @@ def test_a_success_is_not_logged_at_info_and_a_failure_names_job_task_and_attemp
     assert not any("fine" in line for line in lines)
 
 
-def test_a_worker_with_nothing_to_serve_is_refused() -> None:
+def test_a_worker_without_queues_to_serve_is_refused() -> None:
     app = make_app()
 
     async def main() -> None:
@@ -696,7 +696,7 @@ def test_worker_options_are_checked(options: dict[str, Any], why: str) -> None:
     run(main())
 
 
-def test_run_ends_when_until_is_done_or_stop_is_called() -> None:
+def test_run_returns_when_until_is_done_or_stop_is_called() -> None:
     app = make_app()
 
     @app.task
@@ -713,7 +713,7 @@ def test_run_ends_when_until_is_done_or_stop_is_called() -> None:
     run(main())
 
 
-def test_shutdown_cancels_what_outlives_the_grace_and_hands_it_back_without_spending_an_attempt() -> None:
+def test_shutdown_cancels_jobs_after_the_grace_period_and_releases_them_without_an_attempt() -> None:
     app = make_app(grace=0)
     started = asyncio.Event()
     seen: list[tuple[int, int]] = []
@@ -738,7 +738,7 @@ def test_shutdown_cancels_what_outlives_the_grace_and_hands_it_back_without_spen
     assert seen == [(1, 0), (1, 0)]
 
 
-def test_a_started_at_most_once_job_that_is_interrupted_is_dead_as_crashed() -> None:
+def test_an_interrupted_at_most_once_job_is_dead_as_crashed() -> None:
     app = make_app(grace=0)
     started = asyncio.Event()
 
@@ -757,7 +757,7 @@ def test_a_started_at_most_once_job_that_is_interrupted_is_dead_as_crashed() -> 
     run(main())
 
 
-def test_workers_are_visible_while_they_run_and_gone_after_a_clean_stop() -> None:
+def test_workers_are_listed_while_they_run_and_removed_after_a_clean_stop() -> None:
     app = make_app()
 
     @app.task
@@ -772,7 +772,7 @@ def test_workers_are_visible_while_they_run_and_gone_after_a_clean_stop() -> Non
     run(main())
 
 
-def test_an_exception_that_cannot_even_be_printed_is_a_failed_attempt_like_any_other() -> None:
+def test_an_exception_whose_str_fails_is_a_failed_attempt_like_any_other() -> None:
     app = make_app()
 
     class Unprintable(Exception):
@@ -792,7 +792,7 @@ def test_an_exception_that_cannot_even_be_printed_is_a_failed_attempt_like_any_o
     run(main())
 
 
-def test_a_traceback_begins_in_the_users_code() -> None:
+def test_a_traceback_starts_in_the_users_code() -> None:
     app = make_app()
 
     @app.task(retry=0)
@@ -808,7 +808,7 @@ def test_a_traceback_begins_in_the_users_code() -> None:
     run(main())
 
 
-def test_a_lifespan_that_fails_leaves_no_worker_behind() -> None:
+def test_a_lifespan_that_fails_leaves_no_worker_registered() -> None:
     @asynccontextmanager
     async def lifespan(app: Millstream) -> AsyncIterator[None]:
         raise OSError("no database")
@@ -828,7 +828,7 @@ def test_a_lifespan_that_fails_leaves_no_worker_behind() -> None:
     run(main())
 
 
-def test_a_blocked_loop_is_reported_with_the_task_and_its_stack(
+def test_a_blocked_event_loop_is_reported_with_the_task_and_its_stack(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("millstream.worker.services.watch.BLOCKED_SECONDS", 0.2)
@@ -842,7 +842,7 @@ def test_a_blocked_loop_is_reported_with_the_task_and_its_stack(
 
     @app.task
     async def hog() -> bool:
-        return reported.wait(PATIENCE)  # blocks the loop until the report is there
+        return reported.wait(PATIENCE)  # blocks the event loop until the report arrives
 
     async def main() -> None:
         async with app.worker():
@@ -861,7 +861,7 @@ def test_a_blocked_loop_is_reported_with_the_task_and_its_stack(
     assert "reported.wait" in report
 
 
-def test_suspects_run_one_at_a_time_with_nothing_beside_them() -> None:
+def test_suspects_run_one_at_a_time_and_alone() -> None:
     app = make_app()
     beside: list[tuple[int, int]] = []
     running = 0
@@ -878,7 +878,7 @@ def test_suspects_run_one_at_a_time_with_nothing_beside_them() -> None:
     async def main() -> None:
         jobs = [await count.enqueue() for _ in range(6)]
         broker = await app.broker()
-        for n in range(2):  # two workers die while holding the first three
+        for n in range(2):  # two workers die while they hold the first three jobs
             await broker.join(Address("default"), f"dying-{n}", 30.0)
             await broker.claim(Address("default"), f"dying-{n}", 3)
             await broker.leave(Address("default"), f"dying-{n}")
@@ -891,7 +891,7 @@ def test_suspects_run_one_at_a_time_with_nothing_beside_them() -> None:
     assert [together for crashes, together in beside if crashes == 2] == [1, 1, 1]
 
 
-def test_a_worker_whose_lease_was_taken_starts_again_as_a_new_incarnation() -> None:
+def test_a_worker_that_lost_its_lease_continues_as_a_new_incarnation() -> None:
     app = make_app()
     started = asyncio.Event()
     cancelled = asyncio.Event()
@@ -915,7 +915,7 @@ def test_a_worker_whose_lease_was_taken_starts_again_as_a_new_incarnation() -> N
             await started.wait()
             (lane,) = worker._lanes
             broker = await app.broker()
-            await broker.leave(Address("default"), lane.consumer)  # as if it had lapsed
+            await broker.leave(Address("default"), lane.consumer)  # simulate a lapsed lease
             assert await job.result(PATIENCE) == "by the new incarnation"
             assert cancelled.is_set()
 
@@ -923,7 +923,7 @@ def test_a_worker_whose_lease_was_taken_starts_again_as_a_new_incarnation() -> N
     assert len(runs) == 2
 
 
-def test_bytes_that_provoke_any_error_are_malformed_and_what_was_claimed_with_them_runs() -> None:
+def test_an_entry_that_raises_any_decoding_error_is_malformed_and_the_other_jobs_run() -> None:
     app = make_app()
 
     @app.task
@@ -935,7 +935,7 @@ def test_bytes_that_provoke_any_error_are_malformed_and_what_was_claimed_with_th
 
         broker = await app.broker()
         before = await echo.enqueue(1)
-        nested = b"\x91" * 100_000  # msgspec gives up on it with a RecursionError
+        nested = b"\x91" * 100_000  # msgspec raises RecursionError for this
         await broker.publish(Address("default"), [Post("nested", nested)])
         after = await echo.enqueue(2)
         async with app.worker():
@@ -945,7 +945,7 @@ def test_bytes_that_provoke_any_error_are_malformed_and_what_was_claimed_with_th
     run(main())
 
 
-def test_an_error_text_that_is_not_utf8_is_kept_and_its_slot_comes_free() -> None:
+def test_an_error_text_that_is_not_utf8_is_stored_and_its_slot_becomes_free() -> None:
     app = make_app()
 
     @app.task(retry=0)
@@ -966,7 +966,7 @@ def test_an_error_text_that_is_not_utf8_is_kept_and_its_slot_comes_free() -> Non
     run(main())
 
 
-def test_outcomes_that_the_server_refuses_for_a_while_are_kept_and_nothing_runs_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outcomes_refused_by_the_server_for_a_while_are_kept_and_nothing_runs_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     app = make_app()
     runs: list[int] = []
 
@@ -995,7 +995,7 @@ def test_outcomes_that_the_server_refuses_for_a_while_are_kept_and_nothing_runs_
     assert sorted(runs) == [0, 1, 2]
 
 
-def test_an_outcome_that_the_server_chokes_on_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outcome_that_the_server_cannot_store_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     app = make_app()
 
     @app.task
@@ -1021,13 +1021,13 @@ def test_an_outcome_that_the_server_chokes_on_does_not_hold_up_the_others(monkey
     run(main())
 
 
-def test_a_claim_that_finds_no_slot_is_not_made_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_worker_does_not_repeat_claims_in_a_tight_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     app = make_app()
     claims = 0
 
     @app.task(result_ttl=0)
     async def nap(n: int) -> None:
-        await asyncio.sleep(0.01)  # the job's own work
+        await asyncio.sleep(0.01)  # the work of the job
 
     async def main() -> None:
         broker = await app.broker()
@@ -1045,11 +1045,11 @@ def test_a_claim_that_finds_no_slot_is_not_made_again_and_again(monkeypatch: pyt
             await worker.until_idle()
 
     run(main())
-    assert claims < 40 * 20  # it was hundreds per job
+    assert claims < 40 * 20  # without a bound it was hundreds per job
 
 
 @looped
-async def test_a_claim_that_emptied_the_queue_is_followed_by_a_waiting_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_claim_that_emptied_the_queue_is_followed_by_a_blocking_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     app = new_app()
     waits: list[float] = []
 
@@ -1074,7 +1074,7 @@ async def test_a_claim_that_emptied_the_queue_is_followed_by_a_waiting_one(monke
     assert all(waits)
 
 
-def test_a_function_whose_thread_cannot_be_started_fails_and_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_whose_thread_cannot_be_started_fails_and_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     app = make_app()
     refused: list[int] = []
     start = threading.Thread.start
@@ -1098,8 +1098,10 @@ def test_a_function_whose_thread_cannot_be_started_fails_and_is_tried_again(monk
 
 
 @looped
-async def test_what_was_claimed_long_ago_is_asked_for_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that stood still may hold what others have taken over; here each has been claimed for too long to be sure."""
+async def test_jobs_claimed_too_long_ago_are_recovered_from_the_server_before_they_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another worker may have taken over the jobs of a suspended process. Here every claim is too old to be sure."""
     app = new_app()
     ran: list[int] = []
 
@@ -1115,14 +1117,14 @@ async def test_what_was_claimed_long_ago_is_asked_for_before_it_begins(monkeypat
 
         async def count(queue: Address, consumer: str, holding: Any) -> list[Entry]:
             entries = await recover(queue, consumer, holding)
-            await asyncio.sleep(0.02)  # more becomes doubtful meanwhile
+            await asyncio.sleep(0.02)  # more jobs become doubtful during the call
             recovered.append(len(entries))
             return entries
 
         monkeypatch.setattr(broker, "recover", count)
         await app.enqueue_many(note.bind(n) for n in range(60))
         async with app.worker(concurrency=2) as worker:
-            worker._runner.trusted = 0.03  # of what waits for a slot, some is doubtful
+            worker._runner.trusted = 0.03  # some of the jobs that wait for a slot are doubtful
             await until(lambda: len(ran) == 60)
     assert sorted(ran) == list(range(60))
     assert sum(recovered) > 0

@@ -1,4 +1,4 @@
-"""What a worker writes to its log about jobs that fail."""
+"""What a worker logs about failed jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @looped
-async def test_the_first_failure_of_a_job_is_logged_with_its_traceback_and_later_ones_name_the_command(
+async def test_the_first_failure_is_logged_with_its_traceback_and_later_ones_name_the_command(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     app = new_app(retry=RetryPolicy(2, delay=0.0))
@@ -39,7 +39,7 @@ async def test_the_first_failure_of_a_job_is_logged_with_its_traceback_and_later
 
 
 @looped
-async def test_a_retry_that_a_handler_asks_for_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_retry_requested_by_a_handler_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     app = new_app(retry=RetryPolicy(1, delay=0.0))
 
     @app.task
@@ -54,7 +54,7 @@ async def test_a_retry_that_a_handler_asks_for_is_logged_in_one_line(caplog: pyt
 
 
 @looped
-async def test_an_exception_text_can_neither_forge_a_line_of_the_log_nor_control_a_terminal(
+async def test_an_exception_text_can_neither_forge_a_log_line_nor_control_a_terminal(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     app = new_app(retry=RetryPolicy(1, delay=0.0))
@@ -78,19 +78,19 @@ def record(message: str, *args: object) -> logging.LogRecord:
     return logging.LogRecord("millstream", logging.INFO, __file__, 1, message, args, None)
 
 
-def test_a_record_without_such_characters_keeps_its_message_and_values_apart() -> None:
+def test_a_record_without_control_characters_keeps_its_message_and_arguments_separate() -> None:
     plain = record("job %s has a key %r", "a", "b\n")
     assert Escaping().filter(plain)
     assert (plain.msg, plain.args) == ("job %s has a key %r", ("a", "b\n"))
 
 
-def test_a_message_of_several_lines_keeps_them() -> None:
+def test_a_log_message_of_several_lines_keeps_its_lines() -> None:
     stacks = record("stacks:\n%s", "one\ntwo\x1b")
     assert Escaping().filter(stacks)
     assert stacks.getMessage() == "stacks:\none\ntwo\\x1b"
 
 
-def test_a_handler_that_reads_the_exception_itself_finds_it() -> None:
+def test_a_log_handler_can_still_read_the_exception() -> None:
     error = ValueError("no")
     logged = logging.LogRecord("millstream", logging.INFO, __file__, 1, "it", (), (ValueError, error, None))
     assert Escaping().filter(logged)

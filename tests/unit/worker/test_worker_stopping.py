@@ -1,4 +1,4 @@
-"""Stopping a worker, and a supervisor: always to the end, whatever happens meanwhile."""
+"""Stopping a worker and a supervisor: always to the end, whatever happens."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.stage import PATIENCE, looped, new_app, until
 
 
 class Site:
-    """A lifespan that says when it was left, and by which task."""
+    """A lifespan that records when and by which task it was left."""
 
     def __init__(self, app: Millstream) -> None:
         self.tasks: list[asyncio.Task[Any] | None] = []
@@ -69,7 +69,7 @@ async def nothing_is_left(app: Millstream, site: Site) -> None:
     assert [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("millstream")] == []
 
 
-# -- the end is always reached ---------------------------------------------------------------------------------------------
+# -- stopping always completes ---------------------------------------------------------------------------------------------
 
 
 @looped
@@ -127,7 +127,7 @@ async def test_run_can_be_stopped_while_it_waits_for_its_server(
 
 
 @looped
-async def test_a_second_cancellation_ends_the_grace_period_and_nothing_else() -> None:
+async def test_a_second_cancellation_only_ends_the_grace_period() -> None:
     app = new_app(grace=600.0)
     site, started = Site(app), asyncio.Event()
     workers: list[Worker] = []
@@ -156,7 +156,7 @@ async def test_a_second_cancellation_ends_the_grace_period_and_nothing_else() ->
 
 
 @looped
-async def test_to_stop_again_is_to_wait_for_the_same_end() -> None:
+async def test_a_second_stop_waits_for_the_first() -> None:
     app = new_app()
     site = Site(app)
     app.task(name="job")(lambda: None)
@@ -170,7 +170,7 @@ async def test_to_stop_again_is_to_wait_for_the_same_end() -> None:
 @pytest.mark.parametrize("verb", ["nudge", "release", "leave", "unregister"])
 @pytest.mark.parametrize("error", [BrokerRefused("no permission"), BrokerUnavailable("away"), LookupError("a bug")], ids=repr)
 @looped
-async def test_what_fails_while_stopping_does_not_keep_the_rest_from_being_stopped(verb: str, error: Exception) -> None:
+async def test_an_error_while_stopping_does_not_prevent_the_remaining_steps(verb: str, error: Exception) -> None:
     app = new_app(grace=0.01)
     site = Site(app)
 
@@ -187,7 +187,7 @@ async def test_what_fails_while_stopping_does_not_keep_the_rest_from_being_stopp
 
 
 @looped
-async def test_a_keeper_that_died_is_what_the_worker_ends_with() -> None:
+async def test_a_worker_whose_keeper_died_ends_with_that_error() -> None:
     app = new_app(grace=0.01, lease=1.0)
     site = Site(app)
 
@@ -251,7 +251,7 @@ async def test_a_thread_that_outlasts_the_grace_period_keeps_its_lease_until_it_
             await job.enqueue()
             await asyncio.to_thread(started.wait)
         keeper = cast(Any, worker._keeper)
-        assert keeper.alive, "nobody renews the lease of a job that runs"
+        assert keeper.alive, "the lease of a running job must be renewed"
         assert [list(leases) for leases in keeper._keeper._leases.values()] == [[worker._lanes[0].consumer]]
         assert (await app.inspector.queue(Address("default"))).running == 1
         gate.set()
@@ -261,7 +261,7 @@ async def test_a_thread_that_outlasts_the_grace_period_keeps_its_lease_until_it_
     assert starts == [1]
 
 
-def test_and_so_it_does_when_its_loop_is_gone_before_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_keeps_its_lease_even_if_the_event_loop_ends_before_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.worker.worker.LAST_WORDS_SECONDS", 0.05)
     app = new_app(grace=0.0)
     started, gate = threading.Event(), threading.Event()
@@ -304,7 +304,7 @@ async def test_a_lease_that_could_not_be_given_up_is_not_dropped() -> None:
 
 
 @looped
-async def test_a_timeout_strikes_although_the_server_does_not_answer() -> None:
+async def test_a_timeout_fires_although_the_server_does_not_answer() -> None:
     app = new_app(grace=0.0)
     struck, asked, answer = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -326,7 +326,7 @@ async def test_a_timeout_strikes_although_the_server_does_not_answer() -> None:
         await until(lambda: worker._hold.running)
         patch(worker._broker, "release", stall)
         (running,) = worker._hold.running
-        worker._hold.ready[0].append(running)  # as if it had been claimed ahead of its slot, and long ago
+        worker._hold.ready[0].append(running)  # simulate a job that was claimed ahead of its slot long ago
         running.since -= 60.0
         await asked.wait()
         await struck.wait()
@@ -390,8 +390,8 @@ class Process:
 
 
 class Troupe(Supervisor):
-    """Its children do what the script says: end with a code at once, having said hello or not, stay until told to stop, or
-    cannot even be started."""
+    """A supervisor with scripted children: each ends with a code immediately, with or without a hello, stays until it is
+    told to stop, or cannot be started."""
 
     def __init__(self, script: Mapping[int, tuple[bool, int | None] | OSError], broker: object, processes: int = 1) -> None:
         orders = messages.Orders("nothing:app", [], 1, 1, burst=False)
@@ -423,7 +423,7 @@ class Troupe(Supervisor):
 
 
 class Silent:
-    """A server that answers nobody."""
+    """A server that never answers."""
 
     inspector = None
 
@@ -441,7 +441,7 @@ class Silent:
 
 
 @looped
-async def test_a_child_that_waits_for_its_supervisor_is_not_taken_for_wedged(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_child_that_waits_for_its_supervisor_is_not_mistaken_for_wedged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.worker.supervisor.wedged.LOOK_SECONDS", 0.0)
     orders = messages.Orders("nothing:app", [], 1, 1, burst=False)
     killed: list[Child] = []
@@ -475,7 +475,7 @@ async def test_a_child_that_never_served_ends_the_worker(code: int) -> None:
 
 @pytest.mark.parametrize("code", [codes.FAILED, codes.USAGE, codes.SERVER])
 @looped
-async def test_once_one_has_served_a_child_that_cannot_start_is_started_again(
+async def test_after_one_child_has_served_a_child_that_cannot_start_is_restarted(
     code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("millstream.worker.supervisor.children.circuit.RESTART_SECONDS", (0.0,))
@@ -489,7 +489,7 @@ async def test_once_one_has_served_a_child_that_cannot_start_is_started_again(
 
 @pytest.mark.parametrize(("code", "ends"), [(9, codes.CRASHING), (codes.FAILED, codes.CRASHING), (codes.SERVER, codes.SERVER)])
 @looped
-async def test_children_that_die_at_once_are_started_so_often_and_no_more(
+async def test_children_that_die_at_start_are_restarted_only_a_limited_number_of_times(
     code: int, ends: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("millstream.worker.supervisor.children.circuit.RESTART_SECONDS", (0.0,))
@@ -499,7 +499,7 @@ async def test_children_that_die_at_once_are_started_so_often_and_no_more(
 
 
 @looped
-async def test_while_others_serve_a_broken_place_is_tried_again_with_one_process_at_a_time(
+async def test_while_other_children_serve_a_broken_one_is_probed_one_process_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("millstream.worker.supervisor.children.circuit.RESTART_SECONDS", (0.0,))
@@ -531,7 +531,7 @@ FULL = OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
 
 @looped
-async def test_a_machine_that_has_no_process_left_for_a_while_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_temporary_lack_of_processes_does_not_end_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.worker.supervisor.children.circuit.RESTART_SECONDS", (0.0,))
     troupe = Troupe({0: (True, None), 1: FULL, 2: FULL, 3: (True, None)}, Silent(), 2)
     running = asyncio.create_task(troupe.run())
@@ -542,7 +542,7 @@ async def test_a_machine_that_has_no_process_left_for_a_while_ends_nothing(monke
 
 
 @looped
-async def test_a_machine_that_never_has_a_process_left_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_permanent_lack_of_processes_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.worker.supervisor.children.circuit.RESTART_SECONDS", (0.0,))
     troupe = Troupe(dict.fromkeys(range(100), FULL), Silent())
     assert (await troupe.run()).exit_code == codes.CRASHING
@@ -551,7 +551,7 @@ async def test_a_machine_that_never_has_a_process_left_is_given_up(monkeypatch: 
 
 @pytest.mark.parametrize("fate", [(False, codes.FAILED), (True, -9), FULL], ids=["cannot start", "dies", "no process left"])
 @looped
-async def test_spares_that_die_at_once_are_started_so_often_and_the_worker_goes_on(
+async def test_spares_that_die_at_start_are_restarted_a_limited_number_of_times_and_the_worker_stays(
     fate: tuple[bool, int | None] | OSError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("millstream.worker.supervisor.children.circuit.RESTART_SECONDS", (0.0,))
@@ -578,7 +578,7 @@ LEASES = {(Address("a"), "1"), (Address("b"), "2"), (Address("c"), "3")}
 
 
 @looped
-async def test_a_dead_childs_leases_are_given_up_all_at_once_and_not_for_long_when_stopping(
+async def test_the_leases_of_a_dead_child_are_given_up_concurrently_and_only_briefly_on_shutdown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("millstream.worker.supervisor.reclaimer.GIVE_UP_SECONDS", 0.05)
@@ -594,7 +594,7 @@ async def test_a_dead_childs_leases_are_given_up_all_at_once_and_not_for_long_wh
 
 
 @looped
-async def test_a_second_signal_gives_nothing_up_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_second_signal_skips_giving_up_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millstream.worker.supervisor.reclaimer.GIVE_UP_SECONDS", 600.0)
     server = Silent()
     troupe = Troupe({0: (True, -9)}, server)
