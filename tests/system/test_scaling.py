@@ -222,7 +222,8 @@ def test_starting_a_process_is_retried_while_the_others_keep_working(ledger: Led
     limits = resource.prlimit(worker.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
     os.kill(victim, signal.SIGKILL)
-    eventually(lambda: "a worker process could not be started: [Errno 24]" in worker.log, "the supervisor to run out of files")
+    text = "a worker process could not be started; trying again: [Errno 24]"
+    eventually(lambda: text in worker.log, "the supervisor to run out of files")
     resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, limits)
     worker.until_ready(2)
     assert survivor in worker.children()

@@ -97,7 +97,10 @@ class Leases:
         """Handle a lost lease: cancel the lane's jobs, drop all its messages, and join again under a new consumer name."""
         if not consumer or lane.consumer != consumer or STOPPING in self._hold.shut:
             return
-        lost = LeaseLost(f"worker {self._worker_id} lost its lease on queue {lane.queue!r}: other workers run its jobs again")
+        lost = LeaseLost(
+            f"worker {self._worker_id} lost its lease on queue {lane.queue!r}: other workers run its jobs again. "
+            "Usual cause: the process was suspended, or could not reach the server, for longer than the lease"
+        )
         log.error("%s", lost)
         self._reporter.tell("renew", lane.queue, lost)
         lane.consumer = ""

@@ -100,7 +100,7 @@ class ManagedProcess:
         try:
             return await self._launcher.start(self._orders)
         except OSError as error:
-            log.error("a worker process could not be started: %s", error)
+            log.error("a worker process could not be started; trying again: %s", error)
             return None
 
     def _died(self, lived: float, code: int, *, blameless: bool) -> None:

@@ -43,7 +43,7 @@ class Spares:
         try:
             child = await self._launcher.start(orders)
         except OSError as error:
-            log.error("a spare process could not be started: %s", error)
+            log.error("a spare process could not be started; trying again: %s", error)
             self._died(0.0)
             return
         code = await child.process.wait()
