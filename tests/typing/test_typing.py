@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
 FILES = ("use.py", "bad.py")
 Errors = dict[str, dict[int, str]]
-"""What a checker says, by file and line."""
+"""The messages of a type checker, by file and line."""
 
 
 def mypy(folder: Path) -> Errors:
@@ -59,7 +59,7 @@ def _pyright(checker: str, folder: Path) -> Errors:
 
 def _run(checker: str, *arguments: str) -> str:
     if find_spec(checker) is None:
-        pytest.skip(f"{checker} is not installed here")
+        pytest.skip(f"{checker} is not installed")
     done = subprocess.run([sys.executable, "-m", checker, *arguments], cwd=HERE, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     return done.stdout

@@ -45,11 +45,11 @@ def first_cells(page: str, heading: str) -> set[str]:
         ("workers.md", "## Stop a worker", [str(code) for name, code in vars(codes).items() if name.isupper()]),
     ],
 )
-def test_a_table_of_the_guide_lists_all_there_is(page: str, heading: str, names: Iterable[str]) -> None:
+def test_a_table_of_the_guide_lists_every_name(page: str, heading: str, names: Iterable[str]) -> None:
     assert set(names) <= first_cells(page, heading)
 
 
-def test_every_code_that_says_why_a_job_is_not_running_is_explained() -> None:
+def test_every_reason_why_a_job_is_not_running_is_explained() -> None:
     explained = first_cells("results.md", "## Why is my job not running?")
     ended_or_running = {"running", "done", "dead", "cancelled", "expired", "unknown"}
     assert explained == set(get_args(WhyCode)) - ended_or_running

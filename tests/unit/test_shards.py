@@ -27,7 +27,7 @@ VECTORS: list[tuple[Any, bytes, int, int]] = [
     (-7, b"-7", 449647517, 5),
     (1.5, b"1.5", 3896645433, 1),
 ]
-"""A key, its bytes, their hash, and its shard of 8: the same in every language, for ever."""
+"""A key, its bytes, their hash, and its shard of 8. These values are the same in every language and never change."""
 
 
 @pytest.mark.parametrize(("key", "data", "hashed", "shard"), VECTORS)

@@ -11,7 +11,7 @@ from millstream.backends.redis.keys import queue_keys
 from millstream.model.address import Address
 
 MARKED = 1e15
-"""What is taken off the time of the first look at an overdue lease, to write it as the score of that lease."""
+"""Subtracted from the time at which a lease was first seen overdue; the result is stored as the score of the lease."""
 
 
 def test_after_a_jump_of_the_server_clock_no_lease_lapses_before_it_could_be_renewed(valkey_server: str) -> None:

@@ -42,7 +42,7 @@ NqUPQSymHLvgHN4ucoXmDgIgCe2r6VgFO+0LoiV5q5I0iuBTLfPh5/M4isyWx2OH
 m3Q=
 -----END CERTIFICATE-----
 """
-"""A key and a certificate of nobody."""
+"""A self-signed key and certificate for tests."""
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:

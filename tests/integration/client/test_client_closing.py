@@ -20,7 +20,7 @@ from millstream.model.address import Address
 from tests.stage import looped, published
 
 FOREVER = 1_000.0
-"""Seconds: longer than any test runs."""
+"""Seconds. Longer than any test runs."""
 
 
 def build(url: str = "memory://") -> tuple[Millstream, Any]:

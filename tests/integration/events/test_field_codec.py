@@ -115,7 +115,7 @@ async def test_without_the_fields_codec_foreign_entries_are_malformed() -> None:
 
     @plain.subscribe("g")
     async def take(event: dict[str, str]) -> None:
-        raise AssertionError("it was handled")
+        raise AssertionError("the event was handled")
 
     async with app:
         await xadd(app, plain, "a", "b")

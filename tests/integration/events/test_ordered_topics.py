@@ -630,7 +630,7 @@ async def test_a_prefix_group_covers_every_shard_and_keeps_the_order_of_keys() -
 
     @app.subscribe_prefix("ord", "billing", type=Order)
     async def never(order: Order) -> None:
-        raise AssertionError("the topic has a handler of its own for this group")
+        raise AssertionError("the topic has its own handler for this group")
 
     @orders.subscribe("billing")
     async def bill(order: Order) -> None:

@@ -124,7 +124,7 @@ async def test_a_worker_may_serve_only_the_prefix_or_only_one_of_its_groups() ->
             await until(lambda: len(seen) == 2)
         with pytest.raises(UsageError, match="does not declare 'invoices/audit'"):
             async with app.worker(["invoices/audit"]):
-                raise AssertionError("it started")
+                raise AssertionError("the worker started")
 
 
 @looped

@@ -34,7 +34,7 @@ class Echo:
     def __init__(self, path: str) -> None:
         self.proxy = Proxy(path, random.Random(1))
         self.heard = b""
-        """What the server got."""
+        """The bytes that the server received."""
         self._path = path
         self._connections: list[socket.socket] = []
         self._writers: list[asyncio.StreamWriter] = []

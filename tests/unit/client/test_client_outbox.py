@@ -222,7 +222,7 @@ async def test_a_refusal_is_raised_immediately() -> None:
     assert len(server.calls) == 1
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks need Python 3.12")
 @looped
 async def test_the_outbox_works_with_eager_tasks() -> None:
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined, unused-ignore]

@@ -23,7 +23,7 @@ from millstream.jobs.task import Task
 from tests.stage import looped, published
 
 FORKING_THREADS_IS_MEANT = ("-W", "ignore:This process:DeprecationWarning")
-"""Python 3.12 and later warn of it."""
+"""Python 3.12 and later warn about a fork in a process with threads."""
 
 
 def build(url: str = "memory://") -> tuple[Millstream, Any]:

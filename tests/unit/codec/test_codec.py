@@ -149,7 +149,7 @@ VALUES = st.recursive(
     st.none() | st.integers(-9, 9) | TEXT | st.binary(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT | st.sampled_from(["value", "width"]), inner, max_size=3),
 )
-"""Anything msgpack can hold."""
+"""Any value that msgpack can encode."""
 
 
 def resize(image_id: int, width: int = 800) -> str:
@@ -639,7 +639,7 @@ def test_a_pydantic_model_with_urls_and_paths_can_be_sent() -> None:
 
 
 @pytest.mark.skipif(
-    "by_name" not in inspect.signature(pydantic.BaseModel.model_validate).parameters, reason="pydantic before 2.11"
+    "by_name" not in inspect.signature(pydantic.BaseModel.model_validate).parameters, reason="needs pydantic 2.11"
 )
 def test_a_pydantic_model_is_encoded_by_field_name_regardless_of_aliases() -> None:
     value = Aliased.model_validate({"Plain": 1, "in": 2, "outbound": 3})
