@@ -318,7 +318,7 @@ def test_options_of_a_url_are_checked(url: str, said: str) -> None:
         parse_url(url)
 
 
-def test_an_option_that_may_be_part_of_a_password_is_not_quoted() -> None:
+def test_an_unescaped_password_that_looks_like_an_option_is_not_quoted() -> None:
     with pytest.raises(UsageError) as caught:
         parse_url("redis://user:pa?S3cret@db/0")
     assert "S3cret" not in str(caught.value)

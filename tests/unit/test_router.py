@@ -159,7 +159,7 @@ async def test_routers_can_be_nested_and_later_declarations_reach_the_app() -> N
         assert (await (await ping.enqueue()).result(timeout=PATIENCE)) == "api"
 
 
-def test_mistakes_are_reported_where_they_are_made() -> None:
+def test_invalid_declarations_on_a_router_are_refused_immediately() -> None:
     router, _ = billing()
     numbers = router.topic("numbers", int)
 

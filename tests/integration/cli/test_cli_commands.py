@@ -115,7 +115,7 @@ def test_queues_are_listed(console: Console) -> None:
     assert rows[1] == dict(zip(QUEUE_FIELDS, ["mail", 1, 0, 0, 0, True, 1, 0, 0, 0], strict=True))
 
 
-def test_a_namespace_without_queues_lists_nothing(console: Console) -> None:
+def test_in_an_empty_namespace_lists_are_empty(console: Console) -> None:
     assert console.json("queues") == console.json("jobs") == console.json("dead") == console.json("workers") == []
     assert console("queues") == "QUEUE  READY  RUNNING  SCHEDULED  DEAD  PAUSED  WORKERS\n"
 
@@ -354,7 +354,7 @@ def test_cancelling_a_job_requires_confirmation(console: Console) -> None:
     console("jobs", "cancel", "dead", "--yes", code=1, err="job 'dead' cannot be cancelled: it has already ended (dead)")
 
 
-def test_one_job_that_cannot_be_cancelled_does_not_prevent_the_others_from_being_cancelled(console: Console) -> None:
+def test_a_job_that_cannot_be_cancelled_does_not_prevent_the_cancellation_of_others(console: Console) -> None:
     some_jobs(console)
     both = "job 'running' cannot be cancelled: it is running; it also failed for 1 more of the 3 jobs"
     assert console("jobs", "cancel", "running", "ready", "dead", "-y", code=1, err=both) == "job ready is cancelled\n"

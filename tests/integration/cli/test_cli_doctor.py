@@ -291,7 +291,7 @@ def test_a_job_with_a_missing_entry_becomes_a_dead_letter_when_a_worker_claims(e
     assert "bad" not in asyncio.run(scenario())
 
 
-def test_handled_dead_letters_are_not_reported_but_unhandled_ones_are(embedded_url: str) -> None:
+def test_dead_letters_are_a_warning_unless_a_worker_handles_them(embedded_url: str) -> None:
     async def scenario() -> list[list[tuple[str, str]]]:
         broker = RedisBroker(ensure_server(embedded_url.removeprefix("embedded://")), namespace=f"test-{secrets.token_hex(6)}")
         dead = Address("t/g").dead

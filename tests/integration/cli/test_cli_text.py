@@ -127,7 +127,7 @@ def test_a_list_without_rows_prints_only_its_header() -> None:
     assert aligned([], [Column("id"), Column("n")]) == ["ID  N"]
 
 
-def test_json_output_accepts_every_argument_value() -> None:
+def test_every_argument_value_can_be_printed_as_json() -> None:
     value = msgspec.msgpack.decode(msgspec.msgpack.encode({1: b"\x00", "when": NOON, "list": [None, 1.5]}))
     assert json.loads(json_text(value)) == {"1": "AA==", "when": "2026-07-01T12:00:00.123Z", "list": [None, 1.5]}
 

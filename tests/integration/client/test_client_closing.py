@@ -269,7 +269,7 @@ async def closed_by_the_client(connection: socket.socket) -> bool:
 
 @pytest.mark.parametrize("use", ["broker", "queues"])
 @looped
-async def test_leaving_a_backend_cancels_its_connection_attempt(
+async def test_leaving_an_override_cancels_its_connection_attempt(
     monkeypatch: pytest.MonkeyPatch, silent_server: socket.socket, use: str
 ) -> None:
     monkeypatch.setattr(connect_module, "CONNECT_TIMEOUT", FOREVER)

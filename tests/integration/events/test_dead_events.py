@@ -291,7 +291,7 @@ async def test_a_dead_letter_handler_without_a_retry_policy_uses_the_policy_of_t
 
 
 @looped
-async def test_a_dead_letter_handler_that_exceeds_its_timeout_is_retried_then_marked() -> None:
+async def test_a_dead_letter_whose_handler_times_out_is_retried_and_then_marked_unhandled() -> None:
     app, orders = make()
     fail(orders)
     ended: list[str] = []

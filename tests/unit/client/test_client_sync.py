@@ -141,7 +141,7 @@ def folder(tmp_path: Path) -> Any:
     stop_server(tmp_path / "data")
 
 
-def test_a_forked_child_starts_with_fresh_connections(folder: Path) -> None:
+def test_a_parent_and_its_forked_children_can_all_continue_to_enqueue(folder: Path) -> None:
     # As with `gunicorn --preload`: the parent has enqueued, then forks children, and all of them continue to enqueue.
     said = script(
         folder,

@@ -41,7 +41,7 @@ def test_no_wait_exceeds_max_delay() -> None:
 
 
 @pytest.mark.parametrize("backoff", ["fixed", "linear", "exponential"])
-def test_the_delay_of_attempt_2000_does_not_overflow(backoff: str) -> None:
+def test_the_wait_before_attempt_2000_does_not_exceed_max_delay(backoff: str) -> None:
     policy = RetryPolicy(5000, delay=600, max_delay=86_400, backoff=backoff, jitter=False)  # type: ignore[arg-type]
     assert 0 < policy.wait(2000, full) <= 86_400
 

@@ -50,7 +50,7 @@ async def test_a_stopping_worker_does_not_rejoin_however_long_it_takes(monkeypat
 
 
 @looped
-async def test_the_shards_of_a_dead_worker_are_taken_when_its_membership_expires_not_at_the_next_check(
+async def test_the_shards_of_a_dead_worker_are_taken_as_soon_as_its_membership_expires(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ownership, "LOOK_SECONDS", 3600.0)

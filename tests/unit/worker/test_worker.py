@@ -259,7 +259,7 @@ def test_a_timeout_is_not_retried_with_retry_timeouts_false_but_errors_are() -> 
     assert attempts == ["hangs", "hangs", "fails", "fails"]
 
 
-def test_a_timeout_is_settled_only_after_the_coroutine_has_really_ended() -> None:
+def test_a_coroutine_that_swallows_its_cancellation_still_ends_as_a_timeout() -> None:
     app = make_app()
 
     @app.task(timeout=0.01, retry=0)
@@ -280,7 +280,7 @@ def test_a_timeout_is_settled_only_after_the_coroutine_has_really_ended() -> Non
     run(main())
 
 
-def test_a_thread_past_its_timeout_keeps_its_slot_until_it_returns_and_never_runs_twice() -> None:
+def test_a_retry_of_a_thread_past_its_timeout_starts_only_after_the_thread_has_returned() -> None:
     app = make_app()
     running, most = 0, 0
     lock = threading.Lock()
