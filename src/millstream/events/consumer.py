@@ -54,8 +54,10 @@ class Consumer:
             raise error
 
     async def abort(self) -> None:
-        """Stop immediately: cancel running handlers and return their events to the group. Also ends a ``close()`` that
-        waits."""
+        """Stop immediately: cancel running handlers and return their events to the group.
+
+        A ``close()`` that is waiting for handlers ends too.
+        """
         self._heard = True
         self._service.worker.hurry()
         await self._service.stop(0.0)

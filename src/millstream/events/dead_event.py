@@ -88,8 +88,10 @@ class DeadEvent(DeadJob, Generic[T]):
         return self._read()
 
     async def replay(self) -> bool:
-        """Return the event to its group, with the same id and all attempts. Return ``False`` if it is no longer a dead
-        letter."""
+        """Replay the event in its group, under the same id and with all attempts.
+
+        Return ``True`` if it was replayed, ``False`` if it is no longer a dead letter.
+        """
         return self.id in await self._letters.replay(self.id)
 
     replay_sync = sync_version(replay)

@@ -26,7 +26,8 @@ ROUNDS_IN_FLIGHT = 2
 """One round at the server and the next one being prepared, so that Python and the server work at the same time."""
 
 WIDEST = 4
-"""Maximum size of a round over many shards, in normal rounds. Preparing a round does not yield to the event loop."""
+"""A round over many shards is at most this many times as large as a normal round, because preparing it blocks the event
+loop."""
 
 CREATED = Receipt.CREATED
 Result = Job[Any] | Exception
@@ -67,8 +68,8 @@ class Bulk:
         wide = min(max(1, shards), WIDEST)
         self._at_once, self._bytes_at_once = wide * MAX_POSTS, wide * MAX_BYTES
         self._gone: dict[Address, BrokerError] = {}
-        """Addresses that failed in this bulk call. Further calls to them are not sent, or each would wait for the timeout
-        again."""
+        """Addresses that failed in this bulk call. Nothing more is sent there, because each batch would wait for the
+        timeout."""
         self.results: list[Result] = []
         self.refused = 0
 

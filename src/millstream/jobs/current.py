@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CurrentJob:
-    """The job that is running this code. ``current_job()`` returns it."""
+    """The job that this code runs in. ``current_job()`` returns it."""
 
     __slots__ = ("_job",)
 
@@ -85,22 +85,22 @@ set_current_job = _current.set
 
 
 def current_job() -> CurrentJob:
-    """Return the job that is running this code.
+    """Return the job that this code runs in.
 
     Raises:
-        UsageError: No worker is running this code.
+        UsageError: The code does not run in a handler.
     """
     return CurrentJob(in_flight())
 
 
 def running_job() -> CurrentJob | None:
-    """Return the job that is running this code, or ``None`` outside a handler."""
+    """Return the job that this code runs in, or ``None`` outside a handler."""
     job = _current.get(None)
     return None if job is None else CurrentJob(job)
 
 
 def in_flight() -> InFlight:
-    """Return the worker's record of the job that is running this code. Raise ``UsageError`` outside a handler."""
+    """Return the worker's record of the job that this code runs in. Raise ``UsageError`` outside a handler."""
     try:
         return _current.get()
     except LookupError:
@@ -108,5 +108,5 @@ def in_flight() -> InFlight:
 
 
 def is_current(job: InFlight) -> bool:
-    """Return whether this job is running this code."""
+    """Return whether this code runs in the given job."""
     return _current.get(None) is job

@@ -129,8 +129,10 @@ class Move(Protocol):
 
 
 class DeadLetters:
-    """Lists, replays and purges dead letters: ``app.dead`` those of all queues and groups, ``group.dead`` those of one
-    group."""
+    """Lists, shows, replays and purges dead letters.
+
+    ``app.dead`` covers all queues and groups, ``group.dead`` one group.
+    """
 
     def __init__(self, clients: Clients, *, queue: str | None = None) -> None:
         """``queue``: limit everything to this queue or group."""

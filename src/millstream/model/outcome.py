@@ -24,7 +24,7 @@ DONE = Kind.DONE
 
 
 class Said(msgspec.Struct, frozen=True, gc=False):
-    """The outcome that a handler set through its delivery, before it returned or raised."""
+    """The outcome that was set with ``ack()``, ``nack()`` or ``retry()`` of a delivery."""
 
     verb: Literal["ack", "nack", "retry"]
     reason: str = ""

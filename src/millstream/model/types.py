@@ -40,7 +40,7 @@ DeadReason = Literal[
 
 - ``exhausted``: the last attempt failed
 - ``rejected``: the handler raised ``Reject`` or an exception that is not retried, or called ``nack()``
-- ``timeout``: the last attempt timed out
+- ``timeout``: the last attempt timed out, or any attempt with ``retry_timeouts=False``
 - ``crashed``: more than ``max_crashes`` workers died while running it
 - ``malformed``: the entry is not a Millstream message, or its body was lost
 - ``oversize``: it exceeds ``max_payload_bytes``
