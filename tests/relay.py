@@ -1,4 +1,4 @@
-"""A relay between a client and a server that can fall silent, as a load balancer does that forgot an idle connection."""
+"""A relay between a client and a server that can go silent, like a load balancer that has dropped an idle connection."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import cast
 
 
 class Relay:
-    """Carries bytes to the server and back. A connection that is silenced stays open on both ends and carries nothing more."""
+    """Forwards bytes in both directions. A silenced connection stays open on both ends but forwards nothing."""
 
     def __init__(self) -> None:
         self.connections = 0
         self.silent = 0
-        """How many of the connections, counted from the first, carry nothing any more."""
+        """Connections up to this number, counted from 1, are silenced."""
         self.pings: asyncio.Queue[None] = asyncio.Queue()
 
     def silence(self) -> None:
-        """Silence every connection that there is; new ones work."""
+        """Silence every existing connection. New connections work."""
         self.silent = self.connections
 
     @asynccontextmanager
     async def serve(self, url: str, *, tcp: bool = False) -> AsyncGenerator[str]:
-        """The URL that leads through this relay to the server of a unix:// URL."""
+        """Yield a URL that leads through this relay to the server of a unix:// URL."""
         path = url.removeprefix("unix://")
         through = f"{path}-{secrets.token_hex(4)}"
 

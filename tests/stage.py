@@ -1,4 +1,4 @@
-"""Short words for the tests of apps and clients: a backend and a loop per test, and a hand that plays the worker."""
+"""Helpers for the tests of apps and clients: a backend and an event loop per test, and a simulated worker."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ DEFAULT = Address("default")
 P = ParamSpec("P")
 
 PATIENCE = 30.0
-"""Seconds after which a test that waits for what never comes fails."""
+"""Seconds after which a waiting test fails."""
 
 
 @dataclass
 class Place:
-    """Where the apps of this test live."""
+    """The backend of the apps of this test."""
 
     url: str = "memory://"
 
@@ -39,7 +39,7 @@ place = Place()
 
 
 def new_app(**options: Any) -> Millstream:
-    """An app whose queues nobody else uses."""
+    """Return an app with its own namespace."""
     return Millstream(place.url, namespace=f"test-{secrets.token_hex(6)}", **options)
 
 
@@ -47,7 +47,7 @@ Settle = Callable[[Entry, Message], Outcome]
 
 
 def looped(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run an async test on a loop of its own."""
+    """Run an async test on its own event loop."""
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -57,14 +57,14 @@ def looped(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
 
 async def until(happened: Callable[[], object]) -> None:
-    """Wait for what handlers do."""
+    """Wait until a condition is true."""
     async with asyncio.timeout(PATIENCE):
         while not happened():
             await asyncio.sleep(0.001)
 
 
 async def until_idle(app: Millstream, address: Address) -> None:
-    """Wait until a group has nothing to do."""
+    """Wait until a queue or group has no ready, running, scheduled or blocked message."""
     async with asyncio.timeout(PATIENCE):
         while True:
             state = await app.inspector.queue(address)
@@ -74,7 +74,7 @@ async def until_idle(app: Millstream, address: Address) -> None:
 
 
 def done(value: Any = None, ttl: float = 600.0) -> Settle:
-    """The handler returned."""
+    """Settle a job as done with this value."""
 
     def settle(entry: Entry, message: Message) -> Outcome:
         ending = encode_ending(Ending("done", msgspec.Raw(msgspec.msgpack.encode(value))))
@@ -84,7 +84,7 @@ def done(value: Any = None, ttl: float = 600.0) -> Settle:
 
 
 def dead(reason: DeadReason = "exhausted", error: str = "no luck", ttl: float = 600.0) -> Settle:
-    """The job is dead."""
+    """Settle a job as dead."""
 
     def settle(entry: Entry, message: Message) -> Outcome:
         letter = DeadLetter(reason, ErrorNote("ValueError", error, "Traceback: …"), 3, 0, message.enqueued_ms)
@@ -104,12 +104,12 @@ def dead(reason: DeadReason = "exhausted", error: str = "no luck", ttl: float = 
 
 
 def expired(entry: Entry, message: Message) -> Outcome:
-    """The job was claimed too late."""
+    """Settle a job as expired."""
     return Outcome(Kind.EXPIRED, entry.ref, message.id, None, 600.0, message.given_id)
 
 
 async def work(app: Millstream, settle: Settle, *, queue: Address = DEFAULT) -> list[Message]:
-    """Claim all that is ready and settle it."""
+    """Claim all ready jobs, settle them, and return their messages."""
     broker = await app.broker()
     hand = f"hand-{secrets.token_hex(4)}"
     await broker.join(queue, hand, 30.0)
@@ -121,12 +121,12 @@ async def work(app: Millstream, settle: Settle, *, queue: Address = DEFAULT) -> 
 
 
 async def published(app: Millstream) -> dict[str, int]:
-    """How many jobs each queue ever accepted."""
+    """Return the number of jobs that each queue has ever accepted."""
     return {name: (await app.inspector.queue(name)).totals["published"] for name in await app.inspector.queues()}
 
 
 class Wire:
-    """Listens to what an app publishes."""
+    """Records what an app publishes."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, list[Post]]] = []
@@ -134,7 +134,7 @@ class Wire:
 
     @classmethod
     async def tap(cls, app: Millstream) -> Wire:
-        """Listen to the client of this loop."""
+        """Record the publish calls of the client of this event loop."""
         wire = cls()
         broker = await app.broker()
         publish = broker.publish
