@@ -1,4 +1,4 @@
-"""``python -m chaos``: run cases and trials, print what comes of them, and after a whole run write REPORT.md."""
+"""``python -m chaos``: run cases and trials and print their results. A full run also writes REPORT.md."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TRIALS = (
 
 def main() -> int:
     arguments = _arguments()
-    logging.getLogger("millstream").addHandler(logging.NullHandler())  # what clients here say of faults is no news
+    logging.getLogger("millstream").addHandler(logging.NullHandler())  # the clients' own log lines about faults are expected
     names = set(arguments.names)
     engines: list[Engine] = [engine for engine in get_args(Engine) if arguments.engine in (None, engine) and binary(engine)]
     findings, began = Findings(arguments.seed), time.monotonic()
@@ -46,7 +46,7 @@ def main() -> int:
 
 def _run(findings: Findings, engine: Engine, names: set[str], seed: int, *, only_what_differs: bool) -> None:
     for case in ALL:
-        # Of the embedded server there is one kind, whatever else is installed.
+        # There is only one kind of embedded server, so it runs once.
         here = case.on_all if only_what_differs else engine == "valkey" or not case.setup.embedded
         if here and _wanted(case.name, names):
             _say(f"{engine:7} {case.name:20}")
@@ -85,7 +85,7 @@ def _run(findings: Findings, engine: Engine, names: set[str], seed: int, *, only
 
 
 def _run_trials(findings: Findings, engine: Engine, names: set[str], seed: int) -> None:
-    """Those that mostly wait run at the same time, the others one after another."""
+    """Run trials that mostly wait at the same time, and the others one after another."""
 
     async def at_once() -> list[TrialResult]:
         begun: list[Coroutine[Any, Any, TrialResult]] = []
@@ -120,7 +120,7 @@ def _tell(result: Result) -> None:
     v = result.verdict
     print(
         f"{result.seconds:5.1f} s  {v.accepted:6,} accepted, {v.done:6,} done, {len(v.lost)} lost, "
-        f"{v.twice.total():3} ran twice, recovery {v.longest:.2f} s"
+        f"{v.twice.total():3} second runs, recovery {v.longest:.2f} s"
         f"{'  BROKEN' if v.breaches else ''}",
         flush=True,
     )
@@ -133,7 +133,7 @@ def _tell_trial(findings: Findings, engine: Engine, result: TrialResult) -> None
     _say(f"{engine:7} {result.name:20}")
     print(
         f"{result.seconds:5.1f} s  {v.accepted:6,} accepted, {v.done:6,} done, {len(v.lost)} lost, {kept} of "
-        f"{len(result.expectations)} expectations kept{'  BROKEN' if result.breaches else ''}",
+        f"{len(result.expectations)} expectations met{'  BROKEN' if result.breaches else ''}",
         flush=True,
     )
     _tell_breaches(result.breaches, result.logs)
@@ -144,8 +144,8 @@ def _tell_order(result: order.OrderResult) -> None:
     strikes = ", ".join(f"{count} {what}" for what, count in result.strikes.items())
     print(
         f"{result.seconds:5.1f} s  {v.published:6,} published, {v.done:6,} done, {v.dead.total()} dead, {v.cleared.total()} "
-        f"replayed of {result.keys_cleared} stopped keys, {v.retries:,} retries, {strikes}, {result.moves} moves of shards, "
-        f"unowned for {result.unowned:.2f} s at most{'  BROKEN' if result.breaches else ''}",
+        f"replayed from {result.keys_cleared} stopped keys, {v.retries:,} retries, {strikes}, {result.moves} shard moves, "
+        f"longest time without an owner {result.unowned:.2f} s{'  BROKEN' if result.breaches else ''}",
         flush=True,
     )
     _tell_breaches(result.breaches, result.logs)
@@ -154,8 +154,8 @@ def _tell_order(result: order.OrderResult) -> None:
 def _tell_ownership(result: ownership.OwnershipResult) -> None:
     v = result.verdict
     print(
-        f"{result.seconds:5.1f} s  {v.published:6,} published, {v.done:6,} done, {result.looks:,} looks, {result.moves} moves "
-        f"of shards, unowned for {max((step.unowned for step in result.steps), default=0.0):.2f} s at most"
+        f"{result.seconds:5.1f} s  {v.published:6,} published, {v.done:6,} done, {result.looks:,} samples, {result.moves} "
+        f"shard moves, longest time without an owner {max((step.unowned for step in result.steps), default=0.0):.2f} s"
         f"{'  BROKEN' if result.breaches else ''}",
         flush=True,
     )
@@ -168,19 +168,19 @@ def _tell_breaches(breaches: list[str], said: str) -> None:
     if said:
         with tempfile.NamedTemporaryFile("w", prefix="chaos-", suffix=".log", delete=False) as logs:
             logs.write(said)
-        print(f"      what the workers said is in {logs.name}", flush=True)
+        print(f"      the workers' logs are in {logs.name}", flush=True)
 
 
 def _arguments() -> argparse.Namespace:
     known = [*(case.name for case in ALL), *TRIALS]
-    parser = argparse.ArgumentParser(prog="make chaos ARGS=", description="Real workers and servers under every fault we know.")
+    parser = argparse.ArgumentParser(prog="make chaos ARGS=", description="Run workers and servers under every known fault.")
     parser.add_argument("names", nargs="*", metavar="CASE", help=f"only these: {', '.join(known)}")
-    parser.add_argument("--engine", choices=get_args(Engine), help="only on this server; default: on all that are installed")
-    parser.add_argument("--seed", type=int, default=1, help="which processes are struck, and when; default 1")
+    parser.add_argument("--engine", choices=get_args(Engine), help="run only on this server; default: all installed servers")
+    parser.add_argument("--seed", type=int, default=1, help="random seed for victims and times; default 1")
     arguments = parser.parse_args()
     unknown = sorted(set(arguments.names) - set(known))
     if unknown:
-        parser.error(f"there is no case {', '.join(unknown)}; there are {', '.join(known)}")
+        parser.error(f"unknown case {', '.join(unknown)}; the cases are {', '.join(known)}")
     return arguments
 
 

@@ -1,4 +1,4 @@
-"""What the workers of the suite run, and its producers send. The settings come from the environment, per worker."""
+"""The app that the workers of the suite run and its producers use. Each worker reads its settings from the environment."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ async def nap(key: str, seconds: float) -> str:
 
 @app.task(result_ttl=0)
 async def forgotten(key: str, seconds: float) -> None:
-    """Of which the server keeps nothing."""
+    """A task whose results the server does not keep."""
     with _entry(key):
         await asyncio.sleep(seconds)
 
 
 @app.task(retry=RetryPolicy(3, delay=0.05, backoff="fixed"))
 async def flaky(key: str, seconds: float) -> str:
-    """Fails the first time."""
+    """Fails on the first attempt."""
     with _entry(key):
         await asyncio.sleep(seconds)
         if current_job().attempt == 1:
@@ -63,7 +63,7 @@ def thread(key: str, seconds: float) -> str:
 
 @app.task(queue="once", max_crashes=0)
 async def once(key: str, seconds: float) -> str:
-    """Starts at most once, whatever happens."""
+    """An at-most-once task."""
     with _entry(key):
         await asyncio.sleep(seconds)
         return key
@@ -71,14 +71,14 @@ async def once(key: str, seconds: float) -> str:
 
 @app.task
 async def heavy(key: str, seconds: float, ballast: str) -> None:
-    """Takes much memory on the server."""
+    """A task whose jobs use much memory on the server."""
     with _entry(key):
         await asyncio.sleep(seconds)
 
 
 @app.task(max_payload_bytes=100)
 async def narrow(key: str, seconds: float, ballast: str) -> None:
-    """Refuses what is too large."""
+    """A task with a small payload limit."""
     with _entry(key):
         await asyncio.sleep(seconds)
 

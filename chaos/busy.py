@@ -1,4 +1,4 @@
-"""The app of the trial with busy survivors: one lane of each kind that has a limit, with handlers that take long."""
+"""The app of the busy-survivors trial: one queue or group of each kind that has a limit (a lane), with long handlers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMITED, BATCHED, MANUAL, CONSUMED = "limited", "batched", "manual", "consumed"
 """Topics, each with one group that handles one event, or one batch, at a time."""
 
 HURRY = "hurry"
-"""A file in the ledger's folder: once it is there, handlers end at once."""
+"""A file in the ledger's folder. Once it exists, handlers end immediately."""
 
 BATCH = Batch(2, wait=0.1)
 
@@ -35,7 +35,7 @@ LANES = {
     'a group with `ack="manual"`': Address.of_group(MANUAL, GROUP),
     "`topic.consume`": Address.of_group(CONSUMED, GROUP),
 }
-"""Addresses, by what they stand for."""
+"""The address of each kind of lane."""
 
 POLL_SECONDS = 0.05
 
@@ -46,7 +46,7 @@ def pen(folder: str) -> RunPen:
 
 
 async def work(folder: str, keys: list[str], seconds: float, ids: list[str], crashes: int) -> None:
-    """Take long, but not what runs again: that must only begin."""
+    """Take ``seconds``, or end immediately if this is a second run, which only has to begin."""
     with ExitStack() as stack:
         for key, id in zip(keys, ids, strict=True):
             stack.enter_context(pen(folder).run(key, id, 1, crashes))
@@ -56,7 +56,7 @@ async def work(folder: str, keys: list[str], seconds: float, ids: list[str], cra
 
 
 def make_app(**settings: Any) -> Millstream:
-    """An app with all lanes."""
+    """Return an app with all lanes."""
     app, folder = Millstream(**settings), os.environ.get(LEDGER, "")
 
     @app.task(name=TASK, queue=QUEUE)

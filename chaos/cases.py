@@ -1,4 +1,4 @@
-"""Every fault as a case: workers serve, a producer sends, the fault strikes, and then every job is accounted for."""
+"""Every fault as a case: workers run jobs, a producer sends them, the fault strikes, and every job is accounted for."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Strike = Callable[[Stage], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Case:
-    """One fault, and where it strikes."""
+    """One fault, and the stage it needs."""
 
     title: str
     strike: Strike
     setup: Setup = PLAIN
     strikes: int = 3
     on_all: bool = False
-    """Whether a whole run strikes on every kind of server: on the others it would show the same again."""
+    """Whether a full run strikes on every kind of server. Other cases would show the same on each."""
 
     @property
     def name(self) -> str:
@@ -36,23 +36,23 @@ class Case:
 
     @property
     def meaning(self) -> str:
-        """What is done, and what is promised."""
+        """What the fault does and what is promised, from its docstring."""
         return " ".join((self.strike.__doc__ or "").split())
 
 
 @dataclass
 class Result:
-    """What came of a case."""
+    """The result of a case."""
 
     case: Case
     server: str = ""
     verdict: Verdict = field(default_factory=Verdict)
     notes: list[str] = field(default_factory=list[str])
     logs: str = ""
-    """What the workers said, if a promise was broken."""
+    """The workers' logs, if a promise was broken."""
     seconds: float = 0.0
     skipped: str = ""
-    """Why it could not be run here."""
+    """Why the case could not run here."""
 
 
 ALL = (
@@ -64,15 +64,15 @@ ALL = (
     Case("SIGSTOP of whole workers, beyond the lease", processes.stop_worker, strikes=2),
     Case("SIGSTOP of whole workers, within the lease", processes.stop_worker_briefly),
     Case("server restarted, with its append-only file", servers.restart, on_all=True),
-    Case("server away for longer than an enqueue waits", servers.go_away, strikes=2, on_all=True),
+    Case("server unreachable for longer than an enqueue waits", servers.go_away, strikes=2, on_all=True),
     Case("server SIGKILLed, `appendfsync always`", servers.kill_always, on_all=True),
     Case("server SIGKILLed, `appendfsync everysec`", servers.kill_everysec, Setup(fsync="everysec"), on_all=True),
     Case("server stalled beyond the lease", servers.stall, strikes=2, on_all=True),
     Case("`SCRIPT FLUSH`", servers.flush_scripts, strikes=6, on_all=True),
-    Case("`NOGROUP`: the group destroyed", servers.destroy_groups, on_all=True),
+    Case("`NOGROUP`: consumer groups destroyed", servers.destroy_groups, on_all=True),
     Case("`FLUSHALL`", servers.flush_all, strikes=2, on_all=True),
     Case("`maxmemory` reached", servers.fill, strikes=2, on_all=True),
-    Case("read-only replica, and primary again", servers.demote, strikes=2, on_all=True),
+    Case("primary made a read-only replica and back", servers.demote, strikes=2, on_all=True),
     Case("failover to a replica", servers.fail_over, Setup(proxied=True, replicated=True), strikes=2, on_all=True),
     Case("lease keys deleted", servers.lose_leases, strikes=2, on_all=True),
     Case("connections cut, within the lease", network.cut_all, PROXIED),
@@ -88,7 +88,7 @@ ALL = (
 
 
 async def run(case: Case, engine: Engine, seed: int) -> Result:
-    """One case, in full, on a stage of its own."""
+    """Run one full case on its own stage."""
     try:
         return await play(case, [case] * case.strikes, engine, seed, FULL, bounded=True)
     except NotHere as why:
@@ -96,9 +96,9 @@ async def run(case: Case, engine: Engine, seed: int) -> Result:
 
 
 async def play(case: Case, strikes: Sequence[Case], engine: Engine, seed: int, scale: Scale, *, bounded: bool) -> Result:
-    """Strike after strike on one stage, set up as this case needs it, with work going on in between.
+    """Let several faults strike one after another on one stage, set up for ``case``, with work in between.
 
-    ``bounded``: recoveries that take too long are breaches. NotHere if this machine cannot have such a stage.
+    ``bounded``: recoveries that take too long are breaches. Raises NotHere if this machine cannot provide the stage.
     """
     result, began, rng = Result(case), time.monotonic(), random.Random(seed)
     async with open_stage(case.setup, scale, engine, rng) as stage:
@@ -116,7 +116,7 @@ async def play(case: Case, strikes: Sequence[Case], engine: Engine, seed: int, s
 
 
 async def _strike(stage: Stage, strikes: Sequence[Case], producer: Producer) -> None:
-    """Until all is over and the queues are empty."""
+    """Strike, and wait until every strike is over and the queues are empty."""
 
     async def strike() -> None:
         await stage.progress()
@@ -135,4 +135,4 @@ async def _strike(stage: Stage, strikes: Sequence[Case], producer: Producer) -> 
         producing.cancel()
     await stage.drained()
     if producer.nameless:
-        raise Stuck(f"{producer.nameless} enqueues raised without the id of their job: they cannot be sent again")
+        raise Stuck(f"{producer.nameless} enqueues raised without the id of their job, so they cannot be sent again")

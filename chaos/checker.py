@@ -1,11 +1,11 @@
-"""The checker: holds a history against the promises. Pure; its own tests plant lost jobs and second runs and see them named.
+"""The checker compares a history with the promises. It does no I/O. Its tests plant lost jobs and second runs.
 
-- Nothing accepted is lost: it ended well, or is a dead letter, or the server itself lost it (and a fault says so).
-- A job runs once. A second run is explained by a fault that struck the process of the first while it ran, or before its
-  outcome can have reached the server; any other is a breach.
-- What was refused never runs, and neither does what nobody sent. What may run at most once never runs twice.
-- What a killed process held runs elsewhere within a lease and 2 s; if the server began a new life meanwhile, within two leases
-  and 2 s and the time it was away. What was killed twice is a suspect and runs alone, in a process that is started for it.
+- No accepted job is lost: it succeeded, or is a dead letter, or the server lost its own data (and a fault says so).
+- A job runs once. A second run needs an explanation: a fault struck the process of the first run while it ran, or before its
+  outcome can have reached the server. Any other second run is a breach.
+- A refused job never runs, and neither does a job that was never sent. An at-most-once job never runs twice.
+- The jobs of a killed process run elsewhere within a lease and 2 s. If the server restarted in that time, within two leases,
+  2 s and the outage. A job whose processes were killed twice is a suspect and runs alone, in a process started for it.
 """
 
 from __future__ import annotations
@@ -18,56 +18,56 @@ from itertools import pairwise
 from chaos.history import Enqueue, Fault, History, Run
 
 SETTLE_SECONDS = 2.0
-"""An outcome that is older than this has reached a server that was there all the time, on any machine this runs on."""
+"""An older outcome has reached a server that was reachable all the time, on any machine that runs this suite."""
 
 BUFFER_SECONDS = 2.0
-"""What was claimed longer ago has begun, or was handed back, on any machine this runs on."""
+"""A job that was claimed longer ago has started or was released, on any machine that runs this suite."""
 
 ABOUT_TO_BEGIN_SECONDS = 0.1
-"""A process that was stopped begins so soon after what it was about to begin."""
+"""A stopped process that continues starts the job it was about to start within this time."""
 
 RECOVERY_SECONDS = 2.0
-"""Beyond the lease: until the jobs of a worker that died run elsewhere."""
+"""Time allowed beyond the lease until the jobs of a dead worker run elsewhere."""
 
 ALONE_SECONDS = 5.0
-"""Until a process is started for suspects, and has run those that came before."""
+"""Time allowed to start a process for suspects and to run the earlier ones."""
 
 HEARD_SECONDS = 1.0
-"""An answer is written down this long after the server gave it, at most."""
+"""The most time between the server's answer and its line in the ledger."""
 
 AT_MOST_ONCE = "once"
-"""How keys of jobs begin that may never start twice."""
+"""The key prefix of at-most-once jobs."""
 
 
 @dataclass
 class Verdict:
-    """What became of every job of a case."""
+    """The outcome of every job of a case."""
 
     sent: int = 0
     accepted: int = 0
     unknown: int = 0
-    """Whose last answer was that nobody knows: they may have run once, or not."""
+    """Jobs whose last answer was that their fate is unknown: they may have run once, or not at all."""
     refused: int = 0
     repeated: int = 0
-    """Accepted after an enqueue whose fate was unknown."""
+    """Jobs accepted after an enqueue whose fate was unknown."""
     done: int = 0
     dead: Counter[str] = field(default_factory=Counter[str])
     """Dead letters by reason."""
     wiped: int = 0
-    """Accepted, and lost by the server itself."""
+    """Accepted jobs that the server lost with its own data."""
     lost: list[str] = field(default_factory=list[str])
     twice: Counter[str] = field(default_factory=Counter[str])
     """Second runs by the fault that explains them."""
     longest_recovery: float = 0.0
-    """Seconds from a kill until the last of what was held ran elsewhere, the server being there all the time."""
+    """Seconds from a kill until the last job of the dead process ran elsewhere, with the server reachable all the time."""
     longest_around_restart: float = 0.0
-    """The same if the server began a new life meanwhile."""
+    """The same if the server restarted in that time."""
     longest_alone: float = 0.0
-    """The same for what was killed for the second time."""
+    """The same for jobs whose processes were killed twice."""
     longest_pause: float = 0.0
-    """Seconds from the end of an outage until a handler began."""
+    """Seconds from the end of an outage until a handler started."""
     breaches: list[str] = field(default_factory=list[str])
-    """Broken promises, in words. None: the case is passed."""
+    """Broken promises as text. Empty if the case passed."""
 
     @property
     def longest(self) -> float:
@@ -76,7 +76,7 @@ class Verdict:
 
 
 def judge(history: History, *, lease: float, dead: Mapping[str, str], left: int = 0, bounded: bool = True) -> Verdict:
-    """``dead`` has the reasons of the dead letters by job id, ``left`` is how many jobs the server still has after all is over.
+    """Judge a history. ``dead`` maps job ids to reasons; ``left`` is the number of jobs still on the server at the end.
 
     ``bounded``: a recovery that takes too long is a breach.
     """
@@ -106,7 +106,7 @@ class _Judge:
         for key, answer in fates.items():
             self._judge_fate(key, answer)
         for key in self._runs.keys() - fates.keys():
-            self._breach(f"{key} ran, and nobody sent it")
+            self._breach(f"{key} ran but was never sent")
         for key, runs in self._runs.items():
             self._judge_runs(key, runs)
         self._judge_recoveries()
@@ -152,11 +152,11 @@ class _Judge:
             if reason != "crashed" or not self._was_struck(key, runs):
                 self._breach(f"{key} is dead ({reason}), and nothing explains it: {_tale(runs)}")
             elif ended and not key.startswith(AT_MOST_ONCE):
-                self._breach(f"{key} ended well, and is dead ({reason})")
+                self._breach(f"{key} succeeded but is dead ({reason})")
 
     def _was_struck(self, key: str, runs: Sequence[Run]) -> bool:
-        """Whether a process that held it was killed or fenced. One that had not begun it leaves no trace of that, unless the
-        server said so: what may start only once is dead then, too."""
+        """Return whether a process that held the job was killed or fenced. A process that had not started the job leaves no
+        trace in the ledger. An at-most-once job without a run may therefore be dead after any such fault."""
         faults = [fault for fault in self._history.faults if fault.kills or fault.fences]
         if not runs:
             return key.startswith(AT_MOST_ONCE) and bool(faults)
@@ -167,13 +167,13 @@ class _Judge:
     def _judge_runs(self, key: str, runs: list[Run]) -> None:
         for first, second in pairwise(runs):
             if first.how == "failed" and second.attempt == first.attempt + 1:
-                continue  # a retry, as its task asks for
+                continue  # a retry, as the task's policy says
             if first.how == "snoozed" and second.attempt == first.attempt:
-                continue  # a later run, as its handler asked for
+                continue  # a later run, as the handler requested
             reasons = [fault for fault in self._latest_first() if self._explains(fault, first, second)]
             reason = reasons[0] if reasons else None
             if key.startswith(AT_MOST_ONCE) and not any(_forgot_the_start(fault) for fault in reasons):
-                self._breach(f"{key} ran twice, and may start only once: {_tale(runs)}")
+                self._breach(f"{key} ran twice but may start only once: {_tale(runs)}")
             if reason is None:
                 self._breach(f"{key} ran twice, and nothing explains it: {_tale(runs)}")
                 continue
@@ -186,13 +186,13 @@ class _Judge:
 
     def _explains(self, fault: Fault, first: Run, second: Run) -> bool:
         if fault.loses_since is not None:
-            known = first.ended or fault.ended  # until then, what became of it was not written
+            known = first.ended or fault.ended  # the outcome was not written before this
             return first.began <= fault.ended and known >= fault.loses_since and second.began >= fault.began
         if fault.fences and self._began_late(fault, first, second):
             return True
         if fault.pids and first.pid not in fault.pids:
             return False
-        # What a worker had claimed may begin after the server forgot that it had: its buffer is not on the server.
+        # A worker may start a claimed job after the server forgot the claim, because the worker's buffer is not on the server.
         latest = fault.ended + (BUFFER_SECONDS if fault.forgets else 0.0)
         if first.began > latest or second.began < fault.began or not self._unsettled(first, fault):
             return False
@@ -201,29 +201,29 @@ class _Judge:
         return fault.kills or fault.forgets
 
     def _began_late(self, fault: Fault, first: Run, second: Run) -> bool:
-        """Whether the process that was fenced came back and began what others had taken over: only what it was about to begin
-        when it was stopped. Of what it had merely claimed it asks first."""
+        """Return whether a fenced process continued and started a job that another worker had taken over. This is allowed only
+        for the job it was about to start when it was stopped. For other claimed jobs it asks the server first."""
         came_back = fault.began <= second.began <= fault.ended + ABOUT_TO_BEGIN_SECONDS
         taken_over = first.began >= fault.began + self._lease / 2 and first.crashes > second.crashes
         return (not fault.pids or second.pid in fault.pids) and came_back and taken_over
 
     def _unsettled(self, run: Run, fault: Fault) -> bool:
-        """Whether the run's outcome may not have reached the server when the fault struck."""
+        """Return whether the run's outcome may not have reached the server when the fault struck."""
         if run.ended is None or run.ended >= fault.began:
             return True
         away = sum(_overlap(outage, run.ended, fault.began) for outage in self._history.faults if outage.away)
         return fault.began - run.ended - away <= SETTLE_SECONDS
 
-    # -- and soon ----------------------------------------------------------------------------------------------------------
+    # -- recovery times ----------------------------------------------------------------------------------------------------
 
     def _judge_recoveries(self) -> None:
-        """What a killed process had claimed and not begun leaves no trace in the ledger: the server said what it was."""
+        """Include jobs that a killed process had claimed but not started. Only the server knew them, not the ledger."""
         keys = {job_id: key for key, ids in self._ids.items() for job_id in ids}
         for fault in self._history.faults:
             for job_id in fault.held:
                 key = keys.get(job_id, "")
                 after = [(run.began, run.crashes) for run in self._runs.get(key, []) if run.began >= fault.began]
-                # Another may have taken it over, and been killed before it began.
+                # Another worker may have taken the job over and been killed before it started the job.
                 after += [
                     (other.began, 0) for other in self._history.faults if other.began > fault.began and job_id in other.held
                 ]
@@ -258,12 +258,12 @@ class _Judge:
 
 
 def _forgot_the_start(fault: Fault) -> bool:
-    """Whether the server may have lost the note that a job was started."""
+    """Return whether the server may have lost the record that a job was started."""
     return fault.forgets_starts or fault.loses_since is not None
 
 
 def _took_away(fault: Fault, answer: Enqueue) -> bool:
-    """Whether the server may have lost this job itself. The producer may have heard a little later that it was accepted."""
+    """Return whether the server may have lost this job. The producer may have received its answer a little later."""
     return fault.loses_since is not None and fault.loses_since <= answer.at <= fault.ended + HEARD_SECONDS
 
 
@@ -272,12 +272,12 @@ def _overlap(fault: Fault, since: float, until: float) -> float:
 
 
 def _tale(runs: list[Run]) -> str:
-    """A job's runs, for people."""
+    """Describe the runs of a job."""
     if not runs:
-        return "and never ran"
+        return "but never ran"
     zero = runs[0].began
     return "; ".join(
-        f"process {run.pid} began it at {run.began - zero:.2f} s (crashes {run.crashes}, attempt {run.attempt}), "
+        f"process {run.pid} started it at {run.began - zero:.2f} s (crashes {run.crashes}, attempt {run.attempt}), "
         + ("cut off" if run.ended is None else f"{run.how} at {run.ended - zero:.2f} s")
         for run in runs
     )

@@ -1,4 +1,4 @@
-"""The app of the mixed fleet, in two versions: the new one has tasks that the old one does not know."""
+"""The app of the mixed-fleet trial, in two releases: the new release has tasks that the old release does not know."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from chaos.ledger import Flake, RunPen
 from millstream import Millstream, RetryPolicy, Snooze, current_job
 
 VERSION = "CHAOS_VERSION"
-"""An environment variable: which version a worker runs."""
+"""Environment variable: the release that a worker runs."""
 
 Version = Literal["old", "new", "next"]
-"""``next`` is what no worker runs yet: its last task is known to none."""
+"""No worker runs ``next``. Only ``next`` knows the last task."""
 
 QUEUE = "default"
 
@@ -35,7 +35,7 @@ def _entry(folder: str, key: str) -> Any:
 
 
 def make_app(version: Version = "next", **settings: Any) -> Millstream:
-    """The app as of this version."""
+    """Return the app of this release."""
     app, folder = Millstream(**settings), os.environ.get(LEDGER, "")
 
     @app.task
@@ -60,7 +60,7 @@ def make_app(version: Version = "next", **settings: Any) -> Millstream:
 
     @app.task
     async def snoozing(key: str, times: int) -> None:
-        """Asks for a later run so many times, counted in a file of its own: a snooze changes nothing of the job."""
+        """Requests ``times`` later runs. The count is kept in a file, because a snooze does not change the job."""
         with _entry(folder, key):
             mark = Path(folder) / f"snoozes-{key}"
             if (mark.stat().st_size if mark.exists() else 0) < times:

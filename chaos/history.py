@@ -1,19 +1,19 @@
-"""What happened, as values: enqueues, runs, faults. No I/O."""
+"""The history of a case as values: enqueues, runs, faults. No I/O."""
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
 Fate = Literal["accepted", "unknown", "refused"]
-"""What a producer was told: it exists; nobody knows, send it again under its id; it does not exist and never ran."""
+"""The producer's answer. ``unknown``: send the job again with its id. ``refused``: the job does not exist and never ran."""
 
 How = Literal["cut", "end", "failed", "snoozed", "broken"]
-"""How a run ended: not at all, as far as its process could tell; well; by an exception of its own; by asking for a later run
-of the same attempt; by being stopped."""
+"""How a run ended. ``cut``: its process recorded no end. ``end``: success. ``failed``: the handler raised on purpose.
+``snoozed``: the handler requested a later run of the same attempt. ``broken``: the run was stopped."""
 
 
 class Enqueue(NamedTuple):
-    """An answer to one enqueue. A key that was sent again has several; the last one counts."""
+    """The answer to one enqueue. A key that was sent again has several answers, and the last one counts."""
 
     key: str
     job_id: str
@@ -35,29 +35,29 @@ class Run(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Something that was done to processes or servers, and what it may lead to."""
+    """A disturbance of processes or servers, and its possible consequences."""
 
     name: str
     began: float
     ended: float
     pids: tuple[int, ...] = ()
-    """The worker processes it struck; none named: all of them."""
+    """The worker processes that were struck; empty: all of them."""
     kills: bool = False
-    """They are dead once it has ended: what they were running is run again."""
+    """The processes are dead when the fault ends, so their running jobs run again."""
     fences: bool = False
-    """Nobody could renew their leases meanwhile: if that took longer than a lease, what they were running is run again."""
+    """Nobody could renew the processes' leases during the fault. If that took longer than a lease, running jobs run again."""
     forgets: bool = False
-    """The server forgot who was running what."""
+    """The server forgot which process was running which job."""
     forgets_starts: bool = False
-    """The server also forgot what had been started at all: even what may start only once is started again."""
+    """The server also forgot which jobs were started, so even at-most-once jobs may start again."""
     loses_since: float | None = None
-    """The server lost data: what it wrote after this moment, jobs or what became of them, may be gone."""
+    """The server lost data: jobs and outcomes written after this time may be gone."""
     away: bool = False
-    """Nothing could be written meanwhile."""
+    """Nothing could be written during the fault."""
     restarts: bool = False
-    """The server began a new life."""
+    """The server restarted."""
     held: tuple[str, ...] = ()
-    """Ids of the jobs that the server says the killed processes held."""
+    """Ids of the jobs that the killed processes held, according to the server."""
 
 
 class History(NamedTuple):

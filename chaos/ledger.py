@@ -1,8 +1,8 @@
-"""The ledger: what was promised to producers and what handlers did, on disk, outside of the server. Lines are only ever added.
+"""The ledger: the answers that producers received and what handlers did, in append-only files outside the server.
 
-Three files in one folder, one line of JSON per event, each written by one call to a file opened with O_APPEND: lines of many
-processes never mix, and a SIGKILL loses none that was written. Times are ``time.monotonic()``, one clock for all processes of
-a machine, whatever their wall clocks say.
+One folder has three files with one line of JSON per event. Each line is written by one call to a file opened with O_APPEND, so
+lines of several processes never mix, and a SIGKILL loses no written line. Times are ``time.monotonic()``: one clock for all
+processes of a machine, independent of their wall clocks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Pen:
-    """Adds lines to one file."""
+    """Appends lines to one file."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -38,7 +38,7 @@ class Pen:
 
 
 class RunLine(NamedTuple):
-    """What a handler writes."""
+    """One line that a handler writes."""
 
     what: Literal["start"] | How
     key: str
@@ -51,18 +51,18 @@ class RunLine(NamedTuple):
 
 
 class Flake(Exception):
-    """What a handler raises on purpose, so that its job is retried."""
+    """Raised by a handler on purpose, so that its job is retried."""
 
 
 class RunPen:
-    """In a worker: a line when a handler begins, and one when it ends."""
+    """In a worker: writes a line when a handler starts, and a line when it ends."""
 
     def __init__(self, folder: Path) -> None:
         self._pen = Pen(folder / RUNS)
 
     @contextmanager
     def run(self, key: str, job_id: str, attempt: int, crashes: int) -> Iterator[None]:
-        """``end``; or ``failed`` by a Flake, ``snoozed`` by a Snooze, ``broken`` by anything else: a cancellation, an exit."""
+        """Record ``end``, ``failed`` after a Flake, ``snoozed`` after a Snooze, or ``broken`` after any other exception."""
         began = time.monotonic()
         line = RunLine("start", key, job_id, os.getpid(), attempt, crashes, began, began)
         self._pen.write(line)
@@ -81,7 +81,7 @@ class RunPen:
 
 
 class Ledger:
-    """In the suite: writes down enqueues and faults, reads everything."""
+    """In the suite: records enqueues and faults, and reads everything."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -89,7 +89,7 @@ class Ledger:
         self._tail = Tail(folder / RUNS, RunLine)
         self.starts: list[RunLine] = []
         self.ends: list[RunLine] = []
-        """Of runs that ended well."""
+        """Runs that succeeded."""
 
     def enqueue(self, key: str, job_id: str, fate: Fate) -> None:
         self._enqueues.write(Enqueue(key, job_id, fate, time.monotonic()))
@@ -118,7 +118,7 @@ class Ledger:
 
 
 class Tail(Generic[T]):
-    """Reads what was added to a file since the last look."""
+    """Reads the lines that were appended to a file since the last read."""
 
     def __init__(self, path: Path, kind: type[T]) -> None:
         self._path = path

@@ -1,12 +1,12 @@
-"""Order per key, judged: what handlers did, held against what was published. Pure; its own tests plant what must be seen.
+"""Judges order per key: compares what handlers did with what was published. It does no I/O. Its tests plant violations.
 
-- Per key, an event is begun only when the one before it was done, or is dead: so first successes are in publish order.
-- Nothing is lost: each event was handled with success, or is dead, with a reason.
-- Two handlings of a key never overlap, but for what a process does that was stopped, and was replaced meanwhile. What a killed
-  process was doing ended when it was killed.
-- Nothing that was done is done again, unless the process that did it was struck before its outcome can have reached the server.
-- Where a death stops its key, nothing later of the key is begun, and all of it dies as ``stopped``, until the key is cleared.
-- Who owns a shard later has the larger epoch.
+- Per key, an event starts only when the previous event is done or dead. So first successes are in publish order.
+- No event is lost: each was handled successfully or is a dead letter with a reason.
+- Two handlings of a key never overlap. Handlings of a process that was stopped and replaced do not count, and handlings of a
+  killed process ended with the kill.
+- A done event is not handled again, unless its process was struck before the outcome can have reached the server.
+- If a death stops its key, no later event of the key starts, and all of them die as ``stopped``, until the key is cleared.
+- A later owner of a shard has a larger epoch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from chaos.checker import ABOUT_TO_BEGIN_SECONDS, SETTLE_SECONDS
 from chaos.history import Fault, How
 
 STOPPED, PENDING_FULL = "stopped", "pending_full"
-"""Deaths that stop no key."""
+"""Dead-letter reasons that do not stop a key."""
 
 FOREVER = float("inf")
 
@@ -37,11 +37,11 @@ class Handling(NamedTuple):
     how: How = "cut"
     shard: int = 0
     epoch: int = 0
-    """Of the lease under which its event was claimed."""
+    """The epoch of the lease under which the event was claimed."""
     owning: bool = True
-    """False: in a process that runs what was running when others died, alone and beside the owner of the shard."""
+    """False in a process that runs suspects alone, beside the owner of the shard."""
     settled: bool | None = None
-    """Whether its outcome was taken by the server; None: nobody asked."""
+    """Whether the server accepted the outcome; None: not recorded."""
 
 
 class Death(NamedTuple):
@@ -50,14 +50,14 @@ class Death(NamedTuple):
     event: str
     reason: str
     cleared: float | None = None
-    """When its key was cleared, with replay; None: it is dead still."""
+    """When its key was cleared with replay; None: it is still dead."""
 
 
 class Course(NamedTuple):
     """Everything that happened to the events of one group."""
 
     published: Mapping[str, Sequence[str]]
-    """By key, in order."""
+    """Events by key, in order."""
     handlings: Sequence[Handling]
     deaths: Sequence[Death] = ()
     faults: Sequence[Fault] = ()
@@ -65,23 +65,23 @@ class Course(NamedTuple):
 
 @dataclass
 class OrderVerdict:
-    """What became of every event."""
+    """The outcome of every event."""
 
     published: int = 0
     done: int = 0
     dead: Counter[str] = field(default_factory=Counter[str])
-    """By reason, at the end."""
+    """Dead letters at the end, by reason."""
     cleared: Counter[str] = field(default_factory=Counter[str])
     """Dead letters that were replayed, by reason."""
     retries: int = 0
     again: int = 0
-    """Handlings of events that had been done, by processes that were struck right after."""
+    """Handlings of done events, because their process was struck right after."""
     breaches: list[str] = field(default_factory=list[str])
-    """Broken promises, in words."""
+    """Broken promises as text."""
 
 
 def judge_order(course: Course, *, stop: bool, left: int = 0) -> OrderVerdict:
-    """``stop``: a death stops its key. ``left``: how many events the server still has after all is over."""
+    """Judge a course. ``stop``: a death stops its key. ``left``: the number of events still on the server at the end."""
     return _Judge(course, stop).judge(left)
 
 
@@ -107,7 +107,7 @@ class _Judge:
             self._judge_order(key, events)
             self._judge_stops(key, events)
         for event in (self._handlings.keys() | self._deaths.keys()) - known:
-            self._breach(f"{event} was handled or died, and nobody published it")
+            self._breach(f"{event} was handled or died but was never published")
         for key, handlings in self._of_keys.items():
             self._judge_overlaps(key, handlings)
         for handlings in self._handlings.values():
@@ -117,7 +117,7 @@ class _Judge:
             self._breach(f"{left} events are still on the server")
         return self._verdict
 
-    # -- nothing is lost, and all is in order ------------------------------------------------------------------------------
+    # -- losses and order --------------------------------------------------------------------------------------------------
 
     def _judge_fates(self, events: Sequence[str]) -> None:
         verdict = self._verdict
@@ -131,7 +131,7 @@ class _Judge:
             if _success(handlings) is not None:
                 verdict.done += 1
             elif not dead:
-                self._breach(f"{event} is lost: it was published, and is neither done nor dead; {_tale(handlings)}")
+                self._breach(f"{event} is lost: it was published but is neither done nor dead; {_tale(handlings)}")
 
     def _judge_order(self, key: str, events: Sequence[str]) -> None:
         floor, before, done = 0.0, "", 0.0
@@ -141,10 +141,10 @@ class _Judge:
                 continue
             first = _success(handlings)
             if first is not None and (first.ended or 0.0) < done:
-                self._breach(f"{key}: {event} was done before {before}, which was published before it")
+                self._breach(f"{key}: {event} was done before {before}, which was published earlier")
             elif handlings[0].began < floor:
                 early = floor - handlings[0].began
-                self._breach(f"{key}: {event} began {early:.3f} s before {before} had ended, which was published before it")
+                self._breach(f"{key}: {event} began {early:.3f} s before the end of {before}, which was published earlier")
             ended = self._end(first or handlings[-1])
             if ended > floor:
                 floor, before = ended, event
@@ -165,7 +165,7 @@ class _Judge:
                 latest = handling
 
     def _end(self, handling: Handling) -> float:
-        """Until when it counts: it ended, its process was killed, or was stopped, and what it does later is void."""
+        """Return when the handling stops counting: at its end, or when its process was killed or stopped."""
         end = FOREVER if handling.ended is None else handling.ended
         for fault in self._course.faults:
             if handling.pid in fault.pids and (fault.kills or fault.fences) and handling.began <= fault.ended:
@@ -173,7 +173,7 @@ class _Judge:
         return end
 
     def _is_late(self, handling: Handling) -> bool:
-        """Whether a process that was stopped began it when it came back, before it knew that others had taken it over."""
+        """Return whether a stopped process started the event when it continued, before it knew that another had taken over."""
         return any(
             fault.fences
             and handling.pid in fault.pids
@@ -196,7 +196,7 @@ class _Judge:
         self._verdict.again += len(after)
 
     def _settled_by(self, ended: float) -> float:
-        """When the outcome of what ended then has reached the server, on any machine, which may have been away meanwhile."""
+        """Return when an outcome of this age has reached the server on any machine, including outages of the server."""
         settled = ended + SETTLE_SECONDS
         for outage in sorted((fault for fault in self._course.faults if fault.away), key=lambda fault: fault.began):
             if outage.began <= settled:
@@ -207,17 +207,17 @@ class _Judge:
 
     def _judge_stops(self, key: str, events: Sequence[str]) -> None:
         stopped_until: list[tuple[float, float, str]] = []
-        """Since when, until when, and by which event the key was stopped."""
+        """When the key was stopped, until when, and by which event."""
         for event in events:
             began = [handling.began for handling in self._handlings.get(event, [])]
             for since, until, by in stopped_until:
                 if any(since < at < until for at in began):
-                    self._breach(f"{key}: {event} was begun although the death of {by} had stopped the key")
+                    self._breach(f"{key}: {event} started although the death of {by} had stopped the key")
             for death in self._deaths.get(event, []):
                 until = FOREVER if death.cleared is None else death.cleared
                 stops = [by for since, end, by in stopped_until if since < until <= end]
                 if death.reason == STOPPED and not stops:
-                    self._breach(f"{key}: {event} is dead as stopped, and nothing had stopped the key")
+                    self._breach(f"{key}: {event} is dead as stopped, but nothing had stopped the key")
                 elif death.reason != STOPPED and stops:
                     self._breach(
                         f"{key}: {event} is dead ({death.reason}) although the death of {stops[0]} had stopped the key"
@@ -245,18 +245,18 @@ class _Judge:
 
 
 def _success(handlings: Iterable[Handling]) -> Handling | None:
-    """The first that ended well."""
+    """Return the first handling that succeeded."""
     ended = [handling for handling in handlings if handling.how == "end" and handling.ended is not None]
     return min(ended, key=lambda handling: handling.ended or 0.0, default=None)
 
 
 def _tale(handlings: Sequence[Handling]) -> str:
-    """An event's handlings, for people."""
+    """Describe the handlings of an event."""
     if not handlings:
-        return "it never began"
+        return "it never started"
     zero = handlings[0].began
     return "; ".join(
-        f"process {each.pid} began it at {each.began - zero:.2f} s (attempt {each.attempt}, epoch {each.epoch}), "
+        f"process {each.pid} started it at {each.began - zero:.2f} s (attempt {each.attempt}, epoch {each.epoch}), "
         + ("cut off" if each.ended is None else f"{each.how} at {each.ended - zero:.2f} s")
         for each in handlings
     )

@@ -1,4 +1,4 @@
-"""The ordered topic and the ordered task of the suite: what their workers run, and the record of what handlers did."""
+"""The ordered topic and the ordered task of the suite: the app of their workers, and the record of what handlers did."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ from millstream.model.address import Address
 from millstream.model.ordering import OnFailure
 
 RULES = "CHAOS_ORDER"
-"""An environment variable: the Rules, as JSON."""
+"""Environment variable: the Rules, as JSON."""
 
 TOPIC, GROUP, QUEUE, TASK = "parcels", "carriers", Address("errands"), "errand"
 
 Ordered = Literal["topic", "task"]
-"""What has the order: a topic and its group, or a task and its queue."""
+"""What is ordered: a topic and its group, or a task and its queue."""
 
 HANDLINGS, MENDED = "handlings", "mended"
-"""Files in the ledger's folder: what handlers did; and, once it is there, what was doomed goes well."""
+"""Files in the ledger's folder: what handlers did, and a marker. Once the marker exists, doomed events succeed."""
 
 RETRY = RetryPolicy(4, delay=0.05, backoff="fixed")
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What holds for the topic or task and its handler."""
+    """Settings of the topic or task and its handler."""
 
     of: Ordered = "topic"
     shards: int = 8
-    """0: the queue of the task is not sharded."""
+    """Number of shards; 0: the queue of the task is not sharded."""
     on_failure: OnFailure = "skip"
     failing: float = 0.0
-    """How often an attempt fails, by chance."""
+    """Probability that an attempt fails."""
     seed: int = 1
     asks: bool = False
-    """The handler waits until its outcome is on the server, and writes down what it was told. Topics only."""
+    """The handler waits until its outcome is on the server, and records whether the server accepted it. Topics only."""
 
     @property
     def address(self) -> Address:
-        """Where workers claim, as the inspector names it."""
+        """The address that workers claim from."""
         return Address.of_group(TOPIC, GROUP) if self.of == "topic" else QUEUE
 
 
@@ -64,13 +64,13 @@ class Parcel(msgspec.Struct, frozen=True):
     event: str
     key: str
     seconds: float
-    """How long its handler takes."""
+    """Duration of its handler."""
     doom: Literal["", "rejected", "exhausted"] = ""
-    """How it dies."""
+    """How the event dies."""
 
 
 class HandlingLine(NamedTuple):
-    """What a handler writes: when it begins, when it ends, and what became of its outcome."""
+    """One line that a handler writes: at its start, at its end, and when its outcome is accepted or refused."""
 
     what: Literal["start", "settled", "refused"] | How
     event: str
@@ -110,7 +110,7 @@ def _entry(parcel: Parcel) -> Iterator[HandlingLine]:
 
 
 def handlings_of(lines: Iterable[HandlingLine]) -> list[Handling]:
-    """What came of each start."""
+    """Return one Handling per start."""
     found: dict[tuple[str, int, float], Handling] = {}
     for line in lines:
         mark = line.event, line.pid, line.began
@@ -126,7 +126,7 @@ def handlings_of(lines: Iterable[HandlingLine]) -> list[Handling]:
 
 
 def make_app(rules: Rules, **settings: Any) -> Millstream:
-    """An app with the topic, or the task, and its handler."""
+    """Return an app with the topic or task and its handler."""
     app = Millstream(**settings)
     if rules.of == "task":
         _add_task(app, rules)

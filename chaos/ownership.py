@@ -1,4 +1,4 @@
-"""Who owns which shard, as the server says: looked at again and again while a trial runs, in a thread of its own."""
+"""The owner of each shard, read from the server repeatedly while a trial runs, in its own thread."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ LOOK_SECONDS = 0.02
 FOREVER = float("inf")
 
 SCRIPT = "local all = {} for i, key in ipairs(KEYS) do all[i] = redis.call('ZRANGE', key, 0, -1) end return all"
-"""All leases of all shards, and who attends, at one moment."""
+"""Reads all leases of all shards and all members in one atomic step."""
 
 
 class Look(NamedTuple):
-    """What the server said at one moment."""
+    """One sample of the server's state."""
 
     at: float
     owners: tuple[tuple[str, ...], ...]
-    """By shard: the consumers that have a lease, but for those that run suspects there, alone and without owning it."""
+    """Per shard: the consumers with a lease, without those that run suspects alone and do not own the shard."""
     members: frozenset[int] = frozenset()
-    """The processes that share them."""
+    """The processes that share the shards."""
 
     def shares(self) -> Counter[int]:
-        """How many shards each process has."""
+        """Return the number of shards per process."""
         return Counter(process_of(owner) for owners in self.owners for owner in owners)
 
     def is_even_over(self, pids: Iterable[int]) -> bool:
-        """Whether these processes have all shards, each as many as the others or one more."""
+        """Return whether these processes own all shards, with at most one shard difference between them."""
         shares, pids = self.shares(), set(pids)
         one_each = all(len(owners) == 1 for owners in self.owners)
         return one_each and shares.keys() == pids and max(shares.values()) - min(shares.values()) <= 1
@@ -58,12 +58,12 @@ class Gap(NamedTuple):
 
 
 def process_of(consumer: str) -> int:
-    """Consumers are called ``<host>-<process>-<token>.<incarnation>``."""
+    """Return the pid in a consumer's name, ``<host>-<process>-<token>.<incarnation>``."""
     return int(consumer.rsplit("-", 2)[1])
 
 
 class Ownership:
-    """Looks from ``with`` on. A look that the server does not answer is none."""
+    """Samples the owners during the ``with`` block. A sample that the server does not answer is skipped."""
 
     def __init__(self, server: Server, namespace: str, address: Address, shards: int) -> None:
         self._server = server
@@ -83,7 +83,7 @@ class Ownership:
         self._thread.join()
 
     def now(self) -> Look:
-        """The latest look."""
+        """Return the latest sample."""
         return self.looks[-1] if self.looks else Look(0.0, ())
 
     def _run(self) -> None:
@@ -100,10 +100,10 @@ class Ownership:
         owners = (tuple(name for name in names if name.rpartition(".")[0] in self._members) for names in shards)
         self.looks.append(Look(time.monotonic(), tuple(owners), frozenset(map(process_of, members))))
 
-    # -- what they tell ----------------------------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------------------------------
 
     def doubles(self) -> list[str]:
-        """Moments at which a shard had two owners, in words."""
+        """Return a description of each sample in which a shard had two owners."""
         return [
             f"shard {shard} had {len(owners)} owners: {', '.join(owners)}"
             for look in self.looks
@@ -112,7 +112,7 @@ class Ownership:
         ]
 
     def moves(self) -> int:
-        """How often a shard went from one process to another."""
+        """Return how often a shard moved from one process to another."""
         count, last = 0, dict[int, str]()
         for look in self.looks:
             for shard, owners in enumerate(look.owners):
@@ -123,8 +123,8 @@ class Ownership:
         return count
 
     def gaps(self, faults: Sequence[Fault] = ()) -> list[Gap]:
-        """When shards that had been owned had no owner that could work: none, or one that was killed, or stopped, whatever its
-        lease says."""
+        """Return when shards had no owner that could work: no owner, or a killed or stopped one, even if its lease was still
+        valid."""
         struck = [
             (pid, fault.began, FOREVER if fault.kills else fault.ended)
             for fault in faults

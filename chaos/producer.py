@@ -1,4 +1,4 @@
-"""A producer that goes on during faults, sends again what nobody knows the fate of, and writes down every answer."""
+"""A producer that keeps sending during faults, resends jobs whose fate is unknown, and records every answer."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from millstream.errors import BrokerUnavailable, PayloadTooLarge
 from millstream.jobs.task import Task
 
 BULK = 10
-"""Jobs in a bulk call."""
+"""Jobs per bulk call."""
 
 LOT = 100
-"""The same where all jobs are sent in bulk."""
+"""Jobs per bulk call where all jobs are sent in bulk."""
 
 POLL_SECONDS = 0.05
 
 MOST_WAITING = 100
-"""Enqueues that wait for an answer at once; the rest comes when they have theirs."""
+"""The most enqueues that wait for an answer at the same time. Further enqueues start when one has its answer."""
 
 MIX: tuple[tuple[str, float], ...] = (
     ("nap", 0.30),
@@ -35,7 +35,7 @@ MIX: tuple[tuple[str, float], ...] = (
     ("bulk", 0.03),
     ("narrow", 0.02),
 )
-"""Kinds of enqueues, and how often each."""
+"""Kinds of enqueues with their weights."""
 
 TASKS: dict[str, Task[..., Any]] = {
     "nap": apps.nap,
@@ -50,23 +50,23 @@ TASKS: dict[str, Task[..., Any]] = {
 
 
 class Producer:
-    """Enqueues jobs of every kind, so many a second, until it is stopped."""
+    """Enqueues jobs of every kind at a fixed rate until it is stopped."""
 
     def __init__(self, ledger: Ledger, rng: random.Random, *, rate: float, seconds: tuple[float, float] = (0.02, 0.15)) -> None:
         self._ledger = ledger
         self._rng = rng
         self._rate = rate
         self._seconds = seconds
-        """Between which handlers take."""
+        """Shortest and longest duration of a handler."""
         self._number = 0
         self._stopping = asyncio.Event()
         self._sending: set[asyncio.Task[None]] = set()
         self._error: BaseException | None = None
         self.nameless = 0
-        """Enqueues that raised without saying the job's id."""
+        """Enqueues that raised without the job's id."""
 
     async def run(self) -> None:
-        """Send until ``stop``, and return when every job has its answer. It does not give up on any."""
+        """Send until ``stop``. Return when every job has its answer; no job is given up."""
         kinds, weights = zip(*MIX, strict=True)
         loop = asyncio.get_running_loop()
         due = loop.time()
@@ -81,7 +81,7 @@ class Producer:
             raise self._error
 
     def abandon(self) -> None:
-        """Send no more, and wait for no answer."""
+        """Stop sending, and wait for no answer."""
         self._stopping.set()
         for task in self._sending:
             task.cancel()
@@ -119,7 +119,7 @@ class Producer:
         await self._insist(lambda job_id: (task.options(id=job_id) if job_id else task).enqueue(key, seconds), key, known_id)
 
     async def _insist(self, enqueue: Callable[[str], Any], key: str, job_id: str = "") -> None:
-        """Send a job until it is accepted, under the id that the first answer named."""
+        """Send a job until it is accepted, with the id from the first answer."""
         while True:
             try:
                 job: Job[Any] = await enqueue(job_id)
@@ -151,7 +151,7 @@ class Producer:
                 raise answer
 
     async def run_in_bulk(self, at_least: int, *, ahead: int) -> None:
-        """Send until ``stop``, and so many jobs at least; never more than ``ahead`` of what has ended."""
+        """Send at least ``at_least`` jobs, until ``stop``. Never more than ``ahead`` jobs are unfinished."""
         sent = 0
         while sent < at_least or not self._stopping.is_set():
             self._ledger.look()

@@ -14,14 +14,14 @@ from typing import Literal
 CHUNK = 1 << 16
 
 Break = Literal["lose", "tear"]
-"""What becomes of a reply: nothing of it arrives, or half of it; then the connection is reset."""
+"""What happens to a reply: none of it arrives, or half of it. Then the connection is reset."""
 
 Side = Literal["request", "reply"]
-"""What is lost of a call: the server never sees it, or it answers and the caller never hears."""
+"""The part of a call that is lost: the request never reaches the server, or the reply never reaches the client."""
 
 
 class Loss:
-    """The loss of one call that is still to come."""
+    """The planned loss of one future call."""
 
     def __init__(self, side: Side, number: int) -> None:
         self.side = side
@@ -29,7 +29,7 @@ class Loss:
         self.happened = False
 
     def strikes(self) -> bool:
-        """Count one request; whether it is the one."""
+        """Count one request. Return whether it is the one to lose."""
         self._left -= 1
         self.happened = self.happened or self._left == 0
         return self._left == 0
@@ -40,19 +40,19 @@ class _Connection:
 
     def __init__(self) -> None:
         self.half_open = False
-        """What is said from now on vanishes, in both directions."""
+        """All further bytes vanish, in both directions."""
         self.used = time.monotonic()
-        """When something was last said."""
+        """Time of the last byte."""
         self.losing = False
-        """Its next reply is lost, and it is reset."""
+        """The next reply is lost and the connection is reset."""
 
 
 class Proxy:
-    """Passes bytes on, until told otherwise. What it is told holds for every connection, old and new."""
+    """Forwards bytes until told to misbehave. A setting applies to every connection, existing and new."""
 
     def __init__(self, server_path: str, rng: random.Random) -> None:
         self.server_path = server_path
-        """Where new connections lead; those that are there stay where they are, as when a name gets another address."""
+        """The target of new connections. Existing connections keep theirs, as when a DNS name changes its address."""
         self._rng = rng
         self._listener: asyncio.Server | None = None
         self._port = 0
@@ -61,16 +61,16 @@ class Proxy:
         self.refusing = False
         """New connections are reset."""
         self.silent = False
-        """Bytes vanish in both directions, and the connections stay; one that lost bytes is half-open for good."""
+        """Bytes vanish in both directions while connections stay open. A connection that lost bytes stays half-open."""
         self._flowing = asyncio.Event()
         self._flowing.set()
         self.delay = 0.0
-        """Seconds every chunk takes longer, in either direction."""
+        """Seconds of delay for every chunk, in either direction."""
         self.breaks: Break | None = None
         self.break_chance = 0.0
-        """How likely it is that a reply is broken."""
+        """Probability that a reply is broken."""
         self.forgets_after: float | None = None
-        """Seconds after which an idle connection is forgotten without a word, as by a load balancer; None: never."""
+        """Seconds after which an idle connection is silently dropped, as by a load balancer; None: never."""
         self._loss: Loss | None = None
 
     @property
@@ -82,18 +82,18 @@ class Proxy:
         self._port = self._listener.sockets[0].getsockname()[1]
 
     def reset_all(self) -> None:
-        """Reset every connection there is."""
+        """Reset every open connection."""
         for writer in list(self._open):
             _reset(writer)
 
     def forget_all(self) -> None:
-        """Make every connection there is half-open; new ones work."""
+        """Make every open connection half-open. New connections work."""
         for connection in self._open.values():
             connection.half_open = True
 
     @contextlib.contextmanager
     def losing(self, side: Side, number: int) -> Iterator[Loss]:
-        """Inside the block this one of the calls that come, counted from 1, is lost, and its connection is reset."""
+        """Lose the call with this number, counted from 1 inside the block, and reset its connection."""
         self._loss = Loss(side, number)
         try:
             yield self._loss
@@ -102,7 +102,7 @@ class Proxy:
 
     @contextlib.contextmanager
     def cut(self) -> Iterator[None]:
-        """Inside the block nobody gets through: connections are reset, old and new."""
+        """Reset all connections, existing and new, inside the block."""
         self.refusing = True
         self.reset_all()
         try:
@@ -112,7 +112,7 @@ class Proxy:
 
     @contextlib.contextmanager
     def silence(self) -> Iterator[None]:
-        """Inside the block bytes vanish: connections that try to say anything are half-open from then on."""
+        """Let bytes vanish inside the block. A connection that sends anything stays half-open."""
         self.silent = True
         try:
             yield
@@ -121,7 +121,7 @@ class Proxy:
 
     @contextlib.contextmanager
     def stalled(self) -> Iterator[None]:
-        """Inside the block nothing moves; afterwards everything arrives."""
+        """Hold all bytes back inside the block, and deliver them afterwards."""
         self._flowing.clear()
         try:
             yield
@@ -130,7 +130,7 @@ class Proxy:
 
     @contextlib.contextmanager
     def slow(self, seconds: float) -> Iterator[None]:
-        """Inside the block every chunk takes so much longer, in either direction."""
+        """Delay every chunk inside the block, in either direction."""
         self.delay = seconds
         try:
             yield
@@ -139,7 +139,7 @@ class Proxy:
 
     @contextlib.contextmanager
     def broken(self, how: Break, chance: float) -> Iterator[None]:
-        """Inside the block replies are lost or torn, at this chance each."""
+        """Lose or tear replies inside the block, each with this probability."""
         self.breaks, self.break_chance = how, chance
         try:
             yield
@@ -218,7 +218,7 @@ class Proxy:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """End it by RST, not in good order."""
+    """Close the connection with RST instead of FIN."""
     end: socket.socket | None = writer.get_extra_info("socket")
     if end is not None and end.fileno() >= 0:
         with contextlib.suppress(OSError):

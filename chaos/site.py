@@ -1,4 +1,4 @@
-"""A site: one server, one app, its workers and a ledger, for trials that declare tasks and topics of their own."""
+"""A site: one server, one app, its workers and a ledger, for trials that declare their own tasks and topics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millstream import Millstream
 
 
 class Site:
-    """Make it by ``open_site``."""
+    """Created by ``open_site``."""
 
     def __init__(self, folder: Path, server: PrivateServer, app: Millstream, lease: float, settings: Mapping[str, Any]) -> None:
         self.folder = folder
@@ -37,12 +37,12 @@ class Site:
         environment: Mapping[str, str] = MappingProxyType({}),
         **settings: Any,
     ) -> Worker:
-        """Start a worker of the app in this module, which serves a little later. ``url``: another way to the server."""
+        """Start a worker of the app in this module without waiting until it is ready. ``url``: another URL of the server."""
         settings = {"lease": self.lease, "grace": 5, **self._settings, **settings}
         return self.workers.launch(url or self.server.url, *arguments, app=f"{module}:app", environment=environment, **settings)
 
     async def until_serving(self, workers: Iterable[Worker]) -> None:
-        """Wait until each has a process that claims."""
+        """Wait until each worker has a process that claims."""
         for worker in workers:
 
             async def serves(worker: Worker = worker) -> bool:
@@ -50,41 +50,41 @@ class Site:
                     raise Stuck(f"a worker ended with {worker.code}:\n{worker.log}")
                 return bool({info.pid for info in await self.app.inspector.workers()} & set(worker.children()))
 
-            await until(serves, "a worker to serve")
+            await until(serves, "a worker to be ready")
 
     def running(self) -> dict[str, int]:
-        """The processes that began each key last."""
+        """Return the process that started each key last."""
         self.ledger.look()
         return {start.key: start.pid for start in self.ledger.starts}
 
     async def left(self, addresses: Iterable[str]) -> int:
-        """How many messages at these addresses have not ended."""
+        """Return the number of unfinished messages at these addresses."""
         states = [await self.app.inspector.queue(address) for address in addresses]
         return sum(state.ready + state.running + state.scheduled + state.blocked for state in states)
 
     async def drained(self, addresses: Iterable[str]) -> float:
-        """Wait until nothing is left at these addresses; the seconds it took."""
+        """Wait until these addresses are empty. Return the seconds it took."""
         addresses = list(addresses)
 
         async def empty() -> bool:
             return await self.left(addresses) == 0
 
-        return await until(empty, "everything to end")
+        return await until(empty, "every message to end")
 
     async def judge(self, addresses: Iterable[str]) -> Verdict:
-        """What became of everything that was sent. How long recoveries may take is for the trial to say."""
+        """Judge everything that was sent. The trial itself decides how long recoveries may take."""
         dead = {letter.id: letter.reason for letter in await self.app.dead.list(limit=None)}
         return judge(self.ledger.history(), lease=self.lease, dead=dead, left=await self.left(addresses), bounded=False)
 
     @property
     def logs(self) -> str:
-        """What every worker said."""
-        return "\n".join(f"worker {worker.pid} said:\n{worker.log}" for worker in self.workers.all)
+        """The logs of all workers."""
+        return "\n".join(f"log of worker {worker.pid}:\n{worker.log}" for worker in self.workers.all)
 
 
 @asynccontextmanager
 async def open_site(make_app: Callable[..., Millstream], lease: float, engine: Engine, **settings: Any) -> AsyncGenerator[Site]:
-    """A server without workers yet, and nothing left of any afterwards. ``settings``: of the app, here and in workers."""
+    """Start a server without workers, and clean everything up at the end. ``settings``: of the app, here and in the workers."""
     server = PrivateServer(engine)
     with tempfile.TemporaryDirectory(prefix="chaos-ledger-") as folder:
         site: Site | None = None

@@ -1,4 +1,4 @@
-"""A stage: one server, its workers, a producer and the ledger, for one case or several in a row."""
+"""A stage: one server, its workers, a producer and the ledger, for one case or several consecutive cases."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from chaos.workers import Worker, Workers
 from millstream.backends.redis.keys import queue_keys
 
 PATIENCE = 60.0
-"""Seconds within which what must happen at all has happened, on a machine that has much else to do."""
+"""Seconds to wait for anything that must happen eventually. Generous, because the machine may be busy."""
 
 POLL_SECONDS = 0.02
 
@@ -34,22 +34,22 @@ class Stuck(Exception):
 
 @dataclass(frozen=True)
 class Setup:
-    """What a case needs to be there."""
+    """What a case needs."""
 
     fsync: Fsync = "always"
     proxied: bool = False
-    """Workers and producer reach the server through proxies, each through its own."""
+    """Each worker and the producer reach the server through their own proxies."""
     skews: tuple[float, ...] = ()
     """Seconds by which the workers' wall clocks are wrong, one after another."""
     embedded: bool = False
-    """On an embedded server, its data on a small disk of its own."""
+    """Use an embedded server with its data on a small disk of its own."""
     replicated: bool = False
     """A second server replicates the first and can take its place. Needs proxies, which then lead to the new primary."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of everything."""
+    """Numbers and durations of a case."""
 
     lease: float
     workers: int
@@ -57,9 +57,9 @@ class Scale:
     rate: float
     """Jobs enqueued per second."""
     between: int
-    """Jobs that end between one strike and the next."""
+    """Jobs that end between two strikes."""
     outage: float
-    """Seconds for which a server is away: in a full run longer than an enqueue waits."""
+    """Seconds for which a server is unreachable; in a full run longer than an enqueue waits."""
 
 
 FULL = Scale(lease=2.0, workers=3, concurrency=8, rate=150.0, between=150, outage=6.5)
@@ -67,11 +67,11 @@ SHORT = Scale(lease=0.7, workers=2, concurrency=8, rate=60.0, between=15, outage
 
 
 class Stage:
-    """Where faults strike. Make it by ``open_stage``."""
+    """The place where faults strike. Created by ``open_stage``."""
 
     def __init__(self, folder: Path, server: Server, setup: Setup, scale: Scale, rng: random.Random) -> None:
         self.server = server
-        """The primary, where there are two."""
+        """The primary if there are two servers."""
         self.replica: PrivateServer | None = None
         self.setup = setup
         self.scale = scale
@@ -80,15 +80,15 @@ class Stage:
         self.ledger = Ledger(folder)
         self.workers = Workers(folder)
         self.proxies: list[Proxy] = []
-        """Of the first workers, in their order, and then of the producer."""
+        """The proxies of the first workers, in order, then that of the producer."""
         self.notes: list[str] = []
-        """What a fault has to tell beside its figures."""
+        """Notes of a fault for the report."""
         self._skews = list(setup.skews)
 
     # -- workers -----------------------------------------------------------------------------------------------------------
 
     async def begin_worker(self, *, proxied: bool = True) -> Worker:
-        """Start one more worker, which serves a little later; on a proxied stage through a proxy of its own."""
+        """Start another worker without waiting until it is ready. On a proxied stage it gets its own proxy."""
         url = self.server.url
         if proxied and self.setup.proxied:
             proxy = await self.begin_proxy()
@@ -104,7 +104,7 @@ class Stage:
         return proxy
 
     async def until_serving(self, workers: Iterable[Worker]) -> None:
-        """Wait until each has a process that claims."""
+        """Wait until each worker has a process that claims."""
         for worker in workers:
 
             async def serves(worker: Worker = worker) -> bool:
@@ -112,20 +112,20 @@ class Stage:
                     raise Stuck(f"a worker ended with {worker.code}:\n{worker.log}")
                 return bool({info.pid for info in await app.inspector.workers()} & set(worker.children()))
 
-            await until(serves, "a worker to serve")
+            await until(serves, "a worker to be ready")
 
     def pick(self) -> Worker:
-        """A worker, at random."""
+        """Return a random worker."""
         return self.rng.choice(self.workers.alive)
 
     async def pick_child(self) -> tuple[Worker, int]:
-        """A worker process, at random, once there is one."""
+        """Return a random worker and one of its processes, once it has one."""
         worker = self.pick()
         await until(lambda: bool(worker.children()), "a worker to have a child")
         return worker, self.rng.choice(worker.children())
 
     async def held_by(self, pids: Iterable[int]) -> tuple[str, ...]:
-        """Ids of the jobs that, says the server, these processes have claimed."""
+        """Return the ids of the jobs that these processes have claimed, according to the server."""
         marks = [f"-{pid}-" for pid in pids]
         held: list[str] = []
         for queue in QUEUES:
@@ -137,11 +137,11 @@ class Stage:
     # -- faults ------------------------------------------------------------------------------------------------------------
 
     def fault(self, fault: Fault) -> None:
-        """Write a fault into the ledger."""
+        """Write a fault to the ledger."""
         self.ledger.fault(fault)
 
     def until_ended(self, count: int) -> Callable[[], bool]:
-        """Whether so many more jobs have ended than now."""
+        """Return a condition: ``count`` more jobs have ended since this call."""
         self.ledger.look()
         wanted = len(self.ledger.ends) + count
 
@@ -152,12 +152,12 @@ class Stage:
         return ended
 
     async def progress(self, count: int | None = None) -> None:
-        """Wait until work goes on: so many more jobs end."""
+        """Wait until ``count`` more jobs end."""
         count = count or self.scale.between
         await until(self.until_ended(count), f"{count} more jobs to end")
 
     async def renewed(self) -> None:
-        """Wait until every lease is in order again, as it is soon after an outage: the next one finds healthy workers."""
+        """Wait until every lease is renewed after an outage, so that the next fault finds healthy workers."""
 
         async def in_order() -> bool:
             seconds, micros = self.server.call("TIME")
@@ -170,12 +170,12 @@ class Stage:
     # -- the end -----------------------------------------------------------------------------------------------------------
 
     async def left(self) -> int:
-        """How many jobs the server has that have not ended."""
+        """Return the number of unfinished jobs on the server."""
         states = [await app.inspector.queue(queue) for queue in QUEUES]
         return sum(state.ready + state.running + state.scheduled for state in states)
 
     async def drained(self) -> None:
-        """Wait until the server has no job left."""
+        """Wait until the server has no unfinished job."""
 
         async def empty() -> bool:
             return await self.left() == 0
@@ -183,11 +183,11 @@ class Stage:
         await until(empty, "the queues to be empty")
 
     async def judge(self, *, bounded: bool) -> Verdict:
-        """What became of every job."""
+        """Judge every job."""
         dead = {letter.id: letter.reason for letter in await app.dead.list(limit=None)}
         verdict = judge(self.ledger.history(), lease=self.lease, dead=dead, left=await self.left(), bounded=bounded)
         verdict.breaches += [
-            f"the doctor says of {finding.check}: {finding.found}"
+            f"doctor reports for {finding.check}: {finding.found}"
             for finding in await app.inspector.examine()
             if finding.health == "bad"
         ]
@@ -195,13 +195,13 @@ class Stage:
 
     @property
     def logs(self) -> str:
-        """What every worker said."""
-        return "\n".join(f"worker {worker.pid} said:\n{worker.log}" for worker in self.workers.all)
+        """The logs of all workers."""
+        return "\n".join(f"log of worker {worker.pid}:\n{worker.log}" for worker in self.workers.all)
 
     async def stop_workers(self) -> list[str]:
-        """SIGTERM, which a healthy worker ends on with 0; what went otherwise, in words."""
+        """Send SIGTERM, after which a healthy worker exits with 0. Return a description of each other exit."""
         alive = self.workers.alive
-        await self.until_serving(alive)  # the last one may have been begun just now
+        await self.until_serving(alive)  # the last worker may have just been started
         for worker in alive:
             worker.signal(signal.SIGTERM)
         await until(lambda: all(worker.code is not None for worker in alive), "the workers to stop")
@@ -210,7 +210,7 @@ class Stage:
 
 @asynccontextmanager
 async def open_stage(setup: Setup, scale: Scale, engine: Engine, rng: random.Random) -> AsyncGenerator[Stage]:
-    """A server, workers that serve, and nothing left of them afterwards."""
+    """Start a server and its workers, and clean everything up at the end."""
     replica: PrivateServer | None = None
     server: Server
     if setup.replicated:
@@ -244,13 +244,13 @@ async def open_stage(setup: Setup, scale: Scale, engine: Engine, rng: random.Ran
 
 
 def in_sync(replica: Server) -> bool:
-    """Whether a replica has its first copy of the primary's data, and follows it."""
+    """Return whether a replica has its first copy of the primary's data and follows it."""
     said: dict[str, object] = replica.call("INFO", "replication")
     return said.get("role") == "slave" and said.get("master_link_status") == "up"
 
 
 async def beside(background: asyncio.Task[None], work: Coroutine[Any, Any, None]) -> None:
-    """Do the work; if what goes on in the background fails meanwhile, so does the work."""
+    """Run the work. If the background task fails first, fail with its error."""
     working = asyncio.ensure_future(work)
     try:
         await asyncio.wait((working, background), return_when=asyncio.FIRST_COMPLETED)
@@ -262,7 +262,7 @@ async def beside(background: asyncio.Task[None], work: Coroutine[Any, Any, None]
 
 
 async def until(condition: Callable[[], object], what: str, within: float = PATIENCE) -> float:
-    """Wait until the condition holds, which may be a coroutine; the seconds it took."""
+    """Wait until the condition, which may be a coroutine function, holds. Return the seconds it took."""
     began = time.monotonic()
     while True:
         holds = condition()

@@ -1,4 +1,4 @@
-"""The app of the trials about single calls: something of each kind that a client can send to, ask about, or change."""
+"""The app of the trials about single calls: one of each kind of thing that a client can send to, ask about, or change."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from chaos.ledger import RunPen
 from millstream import Delivery, Millstream, Reject, current_job
 
 NOTES, NARROW, STRICT, SPREAD = "notes", "narrow", "strict", "spread"
-"""Queues: a plain one, one for a single job, one whose keys stop, one with shards."""
+"""Queues: a plain one, one with room for a single job, one whose keys stop, one with shards."""
 
 NEWS, ORDERS, GROUP, PREFIX = "news", "orders", "readers", "logs."
-"""Topics: a plain one, and an ordered one with shards; their group, and a prefix that has this group too."""
+"""Topics: a plain one, and an ordered one with shards. Then their group, and a prefix that also has this group."""
 
 SHARDS = 2
 
@@ -28,7 +28,7 @@ def _pen(folder: str) -> RunPen:
 
 
 def _entry(folder: str, key: str, id: str, attempt: int, crashes: int) -> AbstractContextManager[None]:
-    """A worker in this process, which only prepares something, has no ledger."""
+    """Record a run. A worker in this process, which only prepares state, has no ledger."""
     return _pen(folder).run(key, id, attempt, crashes) if folder else nullcontext()
 
 
@@ -37,7 +37,7 @@ def _itself(key: str) -> str:
 
 
 def make_app(**settings: Any) -> Millstream:
-    """An app with all of it."""
+    """Return an app with all queues and topics."""
     app, folder = Millstream(**settings), os.environ.get(LEDGER, "")
     app.queue(NARROW, max_length=1)
     app.queue(SPREAD, shards=SHARDS)

@@ -1,4 +1,4 @@
-"""Workers under test: ``millstream worker`` with its children, as the operating system sees them. Linux."""
+"""Workers under test: ``millstream worker`` and its children, as the operating system lists them. Linux only."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from chaos.app import LEDGER, SETTINGS
 
 ROOT = Path(__file__).parent.parent
 CLOCKS = Path(__file__).parent / "clocks"
-"""A folder whose ``sitecustomize`` moves the clock of every Python process that has it on its path."""
+"""A folder with a ``sitecustomize`` that moves the clock of every Python process that has the folder on its path."""
 
 TOKEN = "CHAOS_TOKEN"
-"""The environment variable by which our processes are known, whoever their parent is by now."""
+"""The environment variable that marks the processes of the suite, including those that have lost their parent."""
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -37,14 +37,14 @@ class Worker:
 
     @property
     def log(self) -> str:
-        """What it has logged; while it runs, up to the last finished line."""
+        """The log; while the worker runs, up to the last finished line."""
         ended = self.code is not None
         text = self._log.read_text(errors="replace")
         return text if ended else text[: text.rfind("\n") + 1]
 
     @property
     def code(self) -> int | None:
-        """The exit code, once there is one."""
+        """The exit code, or None while the worker runs."""
         return self._process.poll()
 
     def children(self) -> list[int]:
@@ -52,7 +52,7 @@ class Worker:
 
     @property
     def family(self) -> list[int]:
-        """The supervisor first: signalled in this order it does not see its children go."""
+        """The pids, supervisor first: signalled in this order, it does not notice its children end."""
         return [self.pid, *self.children()]
 
     def signal(self, number: signal.Signals) -> None:
@@ -63,7 +63,7 @@ class Worker:
 
 
 class Workers:
-    """Starts workers for one case, and ends whatever is left of them."""
+    """Starts workers for one case, and kills those that are left at its end."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -79,7 +79,7 @@ class Workers:
         environment: Mapping[str, str] = MappingProxyType({}),
         **settings: Any,
     ) -> Worker:
-        """``millstream worker``, its wall clock wrong by ``skew`` seconds; does not wait for it."""
+        """Run ``millstream worker`` with a wall clock that is wrong by ``skew`` seconds, without waiting until it is ready."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("MILLSTREAM_", "PYTEST_"))}
         own = {
             "MILLSTREAM_URL": url,
@@ -114,31 +114,31 @@ class Workers:
             worker.signal(signal.SIGKILL)
             worker.wait(10)
         token = f"{TOKEN}={self._token}".encode()
-        for pid in processes():  # also those that lost their parents
+        for pid in processes():  # including processes that have lost their parents
             with contextlib.suppress(OSError):
                 if token in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                     os.kill(pid, signal.SIGKILL)
 
 
 def processes() -> dict[int, tuple[int, str]]:
-    """Every process: its parent, and its state in a letter (T stopped, Z a zombie)."""
+    """Return the parent and the state letter (T stopped, Z zombie) of every process."""
     found: dict[int, tuple[int, str]] = {}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            # the name before these two may have blanks and parentheses in it
+            # the process name before these two fields may contain spaces and parentheses
             state, parent = (process / "stat").read_text().rpartition(")")[2].split()[:2]
             found[int(process.name)] = int(parent), state
     return found
 
 
 def are_gone(pids: Iterable[int]) -> bool:
-    """Whether none of them runs any more; a zombie does not."""
+    """Return whether none of these processes runs. A zombie does not."""
     now = processes()
     return all(now.get(pid, (0, "Z"))[1] == "Z" for pid in pids)
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """CPU time these processes have used, in user and kernel mode."""
+    """Return the CPU seconds of these processes, in user and kernel mode."""
     ticks = 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -147,7 +147,7 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 
 def send(number: signal.Signals, pids: Iterable[int]) -> float:
-    """Signal them in this order; the moment just before."""
+    """Signal the processes in this order. Return the time just before."""
     at = time.monotonic()
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""A yard: one server, workers of the ordered topic or task, who owns its shards, and a producer that sends in order."""
+"""A yard: one server, workers of the ordered topic or task, the owners of its shards, and a producer that sends in order."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from chaos.workers import Worker, Workers, send
 from millstream import Millstream
 
 CHUNK_SECONDS = 0.05
-"""How often a producer sends."""
+"""Seconds between two sends of a producer."""
 
 
 class Yard:
-    """Make it by ``open_yard``."""
+    """Created by ``open_yard``."""
 
     def __init__(
         self, folder: Path, server: PrivateServer, app: Millstream, rules: Rules, lease: float, ownership: Ownership
@@ -54,7 +54,7 @@ class Yard:
         self.ownership = ownership
         self.workers = Workers(folder)
         self.proxies: dict[int, Proxy] = {}
-        """Of workers that reach the server through one, by their process."""
+        """The proxies of proxied workers, by worker process."""
         self._keeper = app.group(TOPIC, GROUP) if rules.of == "topic" else app.queue(QUEUE, shards=rules.shards or None)
         self.faults: list[Fault] = []
         self.deaths: list[Death] = []
@@ -69,14 +69,14 @@ class Yard:
     # -- workers -----------------------------------------------------------------------------------------------------------
 
     def begin_worker(self, *arguments: str, url: str = "") -> Worker:
-        """Start one more, which serves a little later. ``url``: another way to the server."""
+        """Start another worker without waiting until it is ready. ``url``: another URL of the server."""
         environment = {RULES: msgspec.json.encode(self.rules).decode()}
         return self.workers.launch(
             url or self.server.url, *arguments, app="chaos.ordered:app", environment=environment, lease=self.lease, grace=10
         )
 
     async def begin_proxied_worker(self, rng: random.Random, *arguments: str) -> Worker:
-        """The same, through a proxy of its own."""
+        """Start another worker that has its own proxy."""
         proxy = Proxy(self.server.path, rng)
         await proxy.start()
         worker = self.begin_worker(*arguments, url=proxy.url)
@@ -84,8 +84,8 @@ class Yard:
         return worker
 
     async def child_of(self, worker: Worker) -> int:
-        """Its process, once it is among those that share the shards."""
-        await until(lambda: self._child(worker), "a worker to serve")
+        """Return the worker's process, once it shares the shards."""
+        await until(lambda: self._child(worker), "a worker to be ready")
         return self._child(worker)
 
     def _child(self, worker: Worker) -> int:
@@ -94,27 +94,27 @@ class Yard:
         return max(self.ownership.now().members.intersection(worker.children()), default=0)
 
     def kill_worker(self, worker: Worker) -> None:
-        """Supervisor and children at once: nobody gives their leases up, they have to lapse."""
-        send(signal.SIGSTOP, [worker.pid])  # it begins no other meanwhile
+        """Kill supervisor and children together, so that nobody releases their leases and the leases have to lapse."""
+        send(signal.SIGSTOP, [worker.pid])  # so that it starts no other child
         children = worker.children()
         at = send(signal.SIGKILL, [worker.pid, *children])
         self.faults.append(Fault("SIGKILL of a whole worker", at, time.monotonic(), tuple(children), kills=True))
 
     def kill_child(self, child: int) -> None:
-        """Its supervisor sees it, gives its leases up at once, and starts another."""
+        """Kill a child. Its supervisor notices, releases the leases immediately and starts another child."""
         at = send(signal.SIGKILL, [child])
         self.faults.append(Fault("SIGKILL of a child", at, time.monotonic(), (child,), kills=True))
 
     async def leave(self, worker: Worker) -> None:
-        """SIGTERM, which a healthy worker ends on with 0."""
+        """Send SIGTERM, after which a healthy worker exits with 0."""
         await self.child_of(worker)
         worker.signal(signal.SIGTERM)
         await until(lambda: worker.code is not None, "a worker to stop")
         if worker.code:
-            raise Stuck(f"a worker that was told to stop ended with {worker.code}")
+            raise Stuck(f"a worker exited with {worker.code} after SIGTERM")
 
     async def until_even(self, workers: Iterable[Worker]) -> float:
-        """Wait until these share all shards evenly, or serve the queue that has none; the seconds it took."""
+        """Wait until these workers share all shards evenly, or are ready if there are no shards. Return the seconds it took."""
         workers = list(workers)
 
         def even() -> bool:
@@ -126,7 +126,7 @@ class Yard:
     # -- events ------------------------------------------------------------------------------------------------------------
 
     async def publish(self, parcels: Iterable[tuple[str, float, str]]) -> None:
-        """Keys, seconds and dooms, in order, in one call."""
+        """Publish keys, seconds and dooms, in order, in one call."""
         batch: list[Parcel] = []
         for key, seconds, doom in parcels:
             event = f"{key}/{len(self.published[key])}"
@@ -142,7 +142,7 @@ class Yard:
         return [job.id for job in await self._app.enqueue_many(errand.bind(parcel) for parcel in parcels)]
 
     async def produce(self, keys: int, rate: float, seconds: tuple[float, float], rng: random.Random, count: int = 0) -> None:
-        """So many a second, of random keys; so many of all, or 0: until cancelled."""
+        """Send events of random keys at ``rate`` per second: ``count`` in total, or until cancelled if 0."""
         sent, began = 0, time.monotonic()
         while not count or sent < count:
             await asyncio.sleep(CHUNK_SECONDS)
@@ -152,7 +152,7 @@ class Yard:
             sent = due
 
     def look(self) -> list[HandlingLine]:
-        """Every line that was written until now."""
+        """Return every line written so far."""
         self._lines += self._tail.read()
         return self._lines
 
@@ -160,16 +160,16 @@ class Yard:
         return handlings_of(self.look())
 
     async def left(self) -> int:
-        """How many events the server has that are neither done nor dead."""
+        """Return the number of events on the server that are neither done nor dead."""
         state = await self._app.inspector.queue(self.rules.address)
         return state.ready + state.running + state.scheduled + state.blocked
 
     async def done(self) -> int:
-        """How many the server says are done."""
+        """Return the number of done events, according to the server."""
         return (await self._app.inspector.queue(self.rules.address)).totals["done"]
 
     async def drained(self) -> None:
-        """Wait until nothing is left."""
+        """Wait until every event is done or dead."""
 
         async def empty() -> bool:
             return await self.left() == 0
@@ -177,12 +177,12 @@ class Yard:
         await until(empty, "every event to be done or dead")
 
     async def note_dead(self) -> None:
-        """Write down every dead letter there is."""
+        """Record every dead letter."""
         letters = await self._app.dead.list(queue=self.rules.address, limit=None)
         self.deaths += [Death(self._events[letter.id], letter.reason) for letter in letters]
 
     async def mend_and_clear(self) -> int:
-        """What was doomed goes well from now on, and every stopped key is cleared, with replay; how many keys that were."""
+        """Let doomed events succeed from now on, and clear every stopped key with replay. Return the number of keys."""
         (self._folder / MENDED).touch()
         keys = {stopped.key.decode() for stopped in await self._keeper.stopped_keys()}
         at = time.monotonic()
@@ -199,13 +199,13 @@ class Yard:
 
     @property
     def logs(self) -> str:
-        """What every worker said."""
-        return "\n".join(f"worker {worker.pid} said:\n{worker.log}" for worker in self.workers.all)
+        """The logs of all workers."""
+        return "\n".join(f"log of worker {worker.pid}:\n{worker.log}" for worker in self.workers.all)
 
 
 @asynccontextmanager
 async def open_yard(rules: Rules, lease: float, engine: Engine, proxy: Proxy | None = None) -> AsyncGenerator[Yard]:
-    """A server without workers yet, and nothing left of any afterwards. ``proxy``: the way of the producer to the server."""
+    """Start a server without workers, and clean everything up at the end. ``proxy``: the producer's way to the server."""
     server = PrivateServer(engine)
     with tempfile.TemporaryDirectory(prefix="chaos-ledger-") as folder:
         yard: Yard | None = None

@@ -1,1 +1,4 @@
-"""What is done to whom. A fault is a coroutine that strikes once and writes down what it did and what that may lead to."""
+"""Faults. A fault is a coroutine that strikes once and records what it did and which consequences are allowed.
+
+The report quotes the docstring of each fault.
+"""

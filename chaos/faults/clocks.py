@@ -1,4 +1,4 @@
-"""Workers whose wall clocks are wrong: the server's time decides, so nothing may come of it."""
+"""Workers with wrong wall clocks: the server's time counts, so this has no effect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOUR = 3600.0
 
 
 async def wrong_clocks(stage: Stage) -> None:
-    """One is an hour ahead, one an hour behind; delays, retries and the lease of a killed worker keep the server's time."""
+    """One worker's clock is an hour fast, another's an hour slow. Delays, retries and leases follow the server's time."""
     began = time.monotonic()
     await stage.progress()
     await kill_worker(stage)

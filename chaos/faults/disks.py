@@ -11,10 +11,10 @@ from chaos.stage import Stage
 
 
 async def fill_disk(stage: Stage) -> None:
-    """The server cannot write its append-only file and refuses writes (MISCONF), until there is room again."""
+    """The server cannot write its append-only file and refuses writes (MISCONF), until the disk has space again."""
     assert isinstance(stage.server, EmbeddedServer)
     began = time.monotonic()
     with stage.server.disk_full():
         await asyncio.sleep(stage.scale.outage)
     stage.fault(Fault("full disk", began, time.monotonic(), away=True))
-    stage.notes.append(f"the server said MISCONF {stage.server.refusals('MISCONF')} times")
+    stage.notes.append(f"the server answered MISCONF {stage.server.refusals('MISCONF')} times")

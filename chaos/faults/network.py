@@ -1,5 +1,5 @@
-"""What a network does, by a proxy between each client and the server: cuts, stalls, delays, half-open connections, lost and
-torn replies."""
+"""Network faults, by a proxy between each client and the server: cuts, stalls, delays, half-open connections, lost and torn
+replies."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from chaos.stage import Stage
 from millstream.backends.redis.link import CALL_TIMEOUT
 
 ANSWER_SECONDS = CALL_TIMEOUT
-"""How long a call waits for its answer before its connection is given up."""
+"""How long a call waits for its answer before its connection is closed."""
 
 CHANCE = 0.05
-"""How likely each reply is to be lost or torn."""
+"""Probability that a reply is lost or torn."""
 
 
 async def cut_all(stage: Stage) -> None:
-    """Every connection is reset, and none can be made, for less than a lease."""
+    """All connections are reset, and new ones are refused, for less than a lease."""
     await _on_all(stage, "connections cut", Proxy.cut, stage.lease * 0.6, away=True)
 
 
 async def cut_one(stage: Stage) -> None:
-    """One worker is cut off for longer than a lease: others take over what it was running, and it comes back as a new one."""
+    """One worker is cut off for longer than a lease. Other workers take over its running jobs, and it registers again."""
     worker, proxy = stage.rng.choice(list(zip(stage.workers.all, stage.proxies, strict=False)))
     children, began = worker.children(), time.monotonic()
     with proxy.cut():
@@ -36,17 +36,17 @@ async def cut_one(stage: Stage) -> None:
 
 
 async def stall_network(stage: Stage) -> None:
-    """Nothing moves for longer than a lease; then everything arrives."""
+    """No data moves for longer than a lease. Then everything arrives."""
     await _on_all(stage, "network stalled", Proxy.stalled, stage.scale.outage, away=True)
 
 
 async def delay(stage: Stage) -> None:
-    """Whatever is sent takes a twentieth of a lease longer, in either direction."""
+    """All data is delayed by a twentieth of a lease, in either direction."""
     await _on_all(stage, "network delayed", lambda proxy: proxy.slow(stage.lease / 20), stage.lease)
 
 
 async def half_open(stage: Stage) -> None:
-    """Connections go silent and stay open: they are given up when a call is not answered, which takes longer than a lease."""
+    """Connections go silent but stay open. A client closes one when a call times out, which takes longer than a lease."""
     began = time.monotonic()
     with ExitStack() as stack:
         for proxy in stage.proxies:
@@ -56,12 +56,12 @@ async def half_open(stage: Stage) -> None:
 
 
 async def lose_replies(stage: Stage) -> None:
-    """The server does what it is told, and the connection is reset before the answer arrives."""
+    """The server executes the command, and the connection is reset before the reply arrives."""
     await _on_all(stage, "replies lost", lambda proxy: proxy.broken("lose", CHANCE), stage.lease)
 
 
 async def tear_replies(stage: Stage) -> None:
-    """The connection is reset in the middle of an answer."""
+    """The connection is reset in the middle of a reply."""
     await _on_all(stage, "replies torn", lambda proxy: proxy.broken("tear", CHANCE), stage.lease)
 
 

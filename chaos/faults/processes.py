@@ -1,4 +1,4 @@
-"""Signals to worker processes: SIGKILL, and SIGSTOP for a while."""
+"""Signals to worker processes: SIGKILL, and a temporary SIGSTOP."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from chaos.stage import Stage, until
 from chaos.workers import are_gone, send
 
 BEYOND = 1.8
-"""Seconds beyond the lease: enough for it to lapse."""
+"""Seconds beyond the lease that are enough for it to lapse."""
 
 TRIES, LOOK_SECONDS = 250, 0.02
-"""How often a process is looked at, and how soon again, before it is killed although it holds nothing."""
+"""How often and at which interval to look for a process that holds a job, before one is killed that holds none."""
 
 
 async def kill_child(stage: Stage) -> None:
-    """The supervisor sees it and gives up the lease at once."""
+    """A child is killed. Its supervisor notices and releases the lease immediately."""
     _, child = await stage.pick_child()
     await _kill(stage, "SIGKILL of a child", [child], [child])
 
 
 async def kill_worker(stage: Stage) -> None:
-    """Supervisor and children at once: nobody gives the lease up, it has to lapse."""
+    """Supervisor and children are killed together. Nobody releases the lease, so it has to lapse."""
     worker, _ = await stage.pick_child()
     children = worker.children()
     await _kill(stage, "SIGKILL of a whole worker", [worker.pid, *children], children)
@@ -33,7 +33,7 @@ async def kill_worker(stage: Stage) -> None:
 
 
 async def kill_supervisor(stage: Stage) -> None:
-    """Its children see that and end themselves, in good order, within their lease."""
+    """A supervisor is killed. Its children notice, and shut down cleanly within their lease."""
     worker, _ = await stage.pick_child()
     children = worker.children()
     at = send(SIGKILL, [worker.pid])
@@ -43,31 +43,31 @@ async def kill_supervisor(stage: Stage) -> None:
 
 
 async def stop_child(stage: Stage) -> None:
-    """For longer than a lease, which its supervisor keeps: what it holds waits for it."""
+    """A child is stopped for longer than a lease. Its supervisor renews the lease, so its jobs wait for it."""
     _, child = await stage.pick_child()
     await _stop(stage, "SIGSTOP of a child", [child], stage.lease + BEYOND)
 
 
 async def stop_supervisor(stage: Stage) -> None:
-    """For longer than a lease: nobody renews it, and others take over what the children run."""
+    """A supervisor is stopped for longer than a lease. Nobody renews the lease, and other workers take over its jobs."""
     worker = stage.pick()
     await _stop(stage, "SIGSTOP of a supervisor", [worker.pid], stage.lease + BEYOND, fenced=worker.children())
 
 
 async def stop_worker(stage: Stage) -> None:
-    """Supervisor and children, for longer than a lease."""
+    """Supervisor and children are stopped for longer than a lease. Other workers take over their jobs."""
     worker = stage.pick()
     await _stop(stage, "SIGSTOP of a whole worker", worker.family, stage.lease + BEYOND, fenced=worker.children())
 
 
 async def stop_worker_briefly(stage: Stage) -> None:
-    """For less than a lease: nobody notices."""
+    """Supervisor and children are stopped for less than a lease. It has no effect."""
     worker = stage.pick()
     await _stop(stage, "SIGSTOP of a whole worker, briefly", worker.family, stage.lease / 2)
 
 
 async def _kill(stage: Stage, name: str, pids: Sequence[int], children: Sequence[int]) -> None:
-    """Stopped first, so that the server can be asked what exactly they hold: a kill of who holds nothing teaches little."""
+    """Stop the processes first, so that the server can say which jobs they hold. Killing idle processes proves little."""
     at, held = await _stop_and_ask(stage, pids, children)
     for _ in range(TRIES):
         if held:

@@ -1,4 +1,4 @@
-"""Servers that restart, die, stall, forget, are emptied, full or not allowed to write."""
+"""Servers that restart, die, stall, lose state, are flushed, full or read-only."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from chaos.stage import Stage, in_sync, until
 from millstream.backends.redis.keys import GROUP, queue_keys
 
 BUFFERED_SECONDS = 2.0
-"""With ``appendfsync everysec`` a server may answer, and write so much later: a slow disk makes it wait no longer than this."""
+"""With ``appendfsync everysec``, a server may reply this long before it writes. A slow disk delays it no longer than this."""
 
 NAME_SECONDS = 0.5
-"""The most a name takes to lead to the new primary."""
+"""The most time until a name resolves to the new primary."""
 
 BALLAST_JOBS, BALLAST_BYTES = 60, 50_000
 
 
 async def restart(stage: Stage) -> None:
-    """In good order, and back with its append-only file."""
+    """The server shuts down cleanly and returns with its append-only file."""
     await _end_and_start(stage, "restart of the server", SIGTERM)
 
 
 async def go_away(stage: Stage) -> None:
-    """For longer than an enqueue waits: it raises, and says under which id to send the job again."""
+    """The server is unreachable for longer than an enqueue waits. The enqueue raises with the id for sending the job again."""
     await _end_and_start(stage, "server away", SIGTERM, seconds=stage.scale.outage)
 
 
 async def kill_always(stage: Stage) -> None:
-    """Every write is on disk before it is answered: nothing that was accepted may be lost."""
+    """Every write is on disk before the server replies, so no accepted job may be lost."""
     await _end_and_start(stage, "SIGKILL of the server (always)", SIGKILL)
 
 
 async def kill_everysec(stage: Stage) -> None:
-    """Writes are handed to the kernel before they are answered, and reach the disk within a second. The death of the process
-    loses what it had not handed over: on a slow disk up to the last two seconds, else nothing. A power cut, which is not shown
-    here, would take what the kernel had not written, too: about the last second."""
+    """The server hands writes to the kernel before it replies, and the disk has them within a second. The death of the process
+    loses the writes it had not handed over: up to the last two seconds on a slow disk, otherwise nothing. A power cut, which is
+    not tested here, would also lose what the kernel had not written: about the last second."""
     await _end_and_start(stage, "SIGKILL of the server (everysec)", SIGKILL, loses=BUFFERED_SECONDS)
 
 
 async def stall(stage: Stage) -> None:
-    """SIGSTOP for longer than a lease: connected to, and answering nobody."""
+    """The server is stopped with SIGSTOP for longer than a lease: it accepts connections but answers nothing."""
     began = time.monotonic()
     with _private(stage).stopped():
         await asyncio.sleep(stage.scale.outage)
@@ -53,15 +53,15 @@ async def stall(stage: Stage) -> None:
 
 
 async def flush_scripts(stage: Stage) -> None:
-    """Scripts are loaded again by whoever misses them."""
+    """All scripts are flushed. Clients load a missing script again."""
     began = time.monotonic()
     stage.server.call("SCRIPT", "FLUSH")
     stage.fault(Fault("SCRIPT FLUSH", began, time.monotonic()))
 
 
 async def destroy_groups(stage: Stage) -> None:
-    """With the group goes the list of what was started: the group is made again, and what was running is run again, even what
-    may start only once."""
+    """The consumer groups are destroyed, and with them the record of started jobs. Workers recreate the groups, and running
+    jobs run again, even at-most-once jobs."""
     began = time.monotonic()
     for queue in QUEUES:
         stage.server.call("XGROUP", "DESTROY", queue_keys(app.settings.namespace, queue)["stream"], GROUP)
@@ -70,14 +70,14 @@ async def destroy_groups(stage: Stage) -> None:
 
 
 async def flush_all(stage: Stage) -> None:
-    """Everything is gone: jobs, leases, ids. Workers start anew, and what is sent from then on is safe."""
+    """Everything is deleted: jobs, leases, ids. Workers register again, and jobs sent from then on are safe."""
     began = time.monotonic()
     stage.server.call("FLUSHALL")
     stage.fault(Fault("FLUSHALL", began, time.monotonic(), loses_since=0.0))
 
 
 async def fill(stage: Stage) -> None:
-    """By jobs that wait: no enqueue is accepted until workers have settled some of them."""
+    """Waiting jobs fill the memory. The server accepts no enqueue until workers have settled some of them."""
     ballast = "x" * BALLAST_BYTES
     await app.queue("default").pause()
     before = stage.server.memory
@@ -97,13 +97,13 @@ async def fill(stage: Stage) -> None:
         stage.server.call("CONFIG", "SET", "maxmemory", 0)
     stage.fault(Fault("maxmemory", began, ended))
     stage.notes.append(
-        f"{before / 1e6:.1f} MB before, full at {full / 1e6:.1f} MB, {refused} calls refused until work was settled, "
+        f"{before / 1e6:.1f} MB before, full at {full / 1e6:.1f} MB, {refused} calls refused until jobs were settled, "
         f"{stage.server.memory / 1e6:.1f} MB when enqueues were accepted again"
     )
 
 
 async def demote(stage: Stage) -> None:
-    """A read-only replica of nobody refuses every write: outcomes are kept, nothing new begins, until it is a primary again."""
+    """A read-only replica refuses every write. Workers keep outcomes and start no new job, until it is a primary again."""
     began = time.monotonic()
     stage.server.call("REPLICAOF", "127.0.0.1", "1")
     try:
@@ -114,16 +114,16 @@ async def demote(stage: Stage) -> None:
 
 
 async def fail_over(stage: Stage) -> None:
-    """A planned failover: the replica becomes the primary, the old primary its replica, and the name leads to the new one. The
-    old connections stay open and answer every write with READONLY: clients must leave them. Nothing is lost, and nothing runs
-    twice."""
+    """A planned failover: the replica becomes the primary, the old primary its replica, and the name resolves to the new
+    primary. Old connections stay open and answer every write with READONLY, so clients must leave them. No job is lost,
+    and no job runs twice."""
     old, new = stage.server, stage.replica
     assert isinstance(old, PrivateServer) and new is not None
     began = time.monotonic()
     with ExitStack() as stack:
-        for proxy in stage.proxies:  # FAILOVER would stop the clients too, but it makes Redis 7.0 crash under load
+        for proxy in stage.proxies:  # FAILOVER would pause the clients too, but it crashes Redis 7.0 under load
             stack.enter_context(proxy.stalled())
-        await until(lambda: old.replicated == new.replicated, "the replica to have every write")
+        await until(lambda: old.replicated == new.replicated, "the replica to receive every write")
         new.call("REPLICAOF", "NO", "ONE")
         old.call("REPLICAOF", "127.0.0.1", new.port)
     await asyncio.sleep(stage.rng.uniform(0.0, NAME_SECONDS))
@@ -135,8 +135,8 @@ async def fail_over(stage: Stage) -> None:
 
 
 async def lose_leases(stage: Stage) -> None:
-    """The keys that hold the leases are deleted, as an eviction or a wrong DEL does. The workers join again, and what they were
-    running runs again: nothing is stranded."""
+    """The lease keys are deleted, as by an eviction or a mistaken DEL. Workers register again, and their running jobs
+    run again. No job is stranded."""
     began = time.monotonic()
     stage.server.call("DEL", *(queue_keys(app.settings.namespace, queue)["leases"] for queue in QUEUES))
     await stage.progress()

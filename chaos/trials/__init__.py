@@ -1,1 +1,1 @@
-"""Longer pieces with figures of their own. ``trial`` is the form of those that are a list of expectations."""
+"""Longer experiments with their own figures. ``trial`` has the common form of those that check a list of expectations."""

@@ -1,4 +1,4 @@
-"""Busy survivors: workers die while every other worker is at its limit with handlers that take long."""
+"""Busy survivors: workers die while every other worker is at its limit with long handlers."""
 
 from __future__ import annotations
 
@@ -23,37 +23,38 @@ MODULE = "chaos.busy"
 NEVER = float("inf")
 
 ORPHAN_SECONDS = 3600.0
-"""How long the handlers take that die with their workers."""
+"""Duration of the handlers that die with their workers."""
 
 
 @dataclass(frozen=True)
 class BusyTest:
-    """How much of it."""
+    """Numbers and durations of the trial."""
 
     lease: float = 2.0
     seconds: float = 6.0
-    """How long the survivors' handlers take: more than the 5 s after which a gap between claims looks like a clock step."""
+    """Duration of the survivors' handlers: more than the 5 s after which a gap between claims looks like a clock step."""
     backlog: int = 4
     """Jobs or batches per lane that the survivors run, one after another."""
 
     @property
     def bound(self) -> float:
-        """Seconds from the kill until an orphan runs: the lease, the time to notice, and until a handler ends."""
+        """Seconds from the kill until an orphaned job runs: the lease, the time to notice, and one handler."""
         return self.lease + RECOVERY_SECONDS + self.seconds
 
     @property
     def meaning(self) -> str:
         return (
-            f"Two workers hold one job or batch in each kind of lane and are killed with SIGKILL. All survivors are at their "
-            f"limit, with handlers of {self.seconds:g} s, and more work waits. The lease is {self.lease:g} s. What the dead "
-            f"workers held must run within {self.bound:g} s: the lease, {RECOVERY_SECONDS:g} s, and one handler."
+            f"Two workers hold one job or batch of each kind of queue and group, and are killed with SIGKILL. All other "
+            f"workers are at their limit, with handlers of {self.seconds:g} s, and more work waits. The lease is "
+            f"{self.lease:g} s. The dead workers' messages must run within {self.bound:g} s: the lease, {RECOVERY_SECONDS:g} s "
+            "and one handler."
         )
 
 
 async def run(test: BusyTest, engine: Engine, seed: int, *, bounded: bool = True) -> TrialResult:
-    """``bounded``: an orphan that runs too late is a breach; else one that runs after all that waited. Nothing is random."""
+    """Run the trial. ``bounded``: a job that runs too late is a breach; otherwise, one that runs after the backlog."""
     del seed
-    result, began = TrialResult("busy", "Survivors at their limit", test.meaning), time.monotonic()
+    result, began = TrialResult("busy", "All survivors at their limit", test.meaning), time.monotonic()
     async with open_site(make_app, test.lease, engine) as site:
         result.server = site.server.name
         try:
@@ -72,7 +73,7 @@ class _Trial:
         self._result = result
         self._bounded = bounded
         self._orphans: dict[str, list[str]] = {}
-        """Keys of what the victims hold, by lane."""
+        """Keys of the victims' messages, by lane."""
 
     async def play(self) -> None:
         site, test = self._site, self._test
@@ -81,19 +82,19 @@ class _Trial:
         for lane, address in LANES.items():
             self._orphans[lane] = await self._send(address, "orphan", 1, ORPHAN_SECONDS)
         orphans = {key for keys in self._orphans.values() for key in keys}
-        await until(lambda: orphans <= site.running().keys(), "the victims to run one of each")
+        await until(lambda: orphans <= site.running().keys(), "the victims to run one message per lane")
         consumer = await self._consume()
         async with consumer:
             survivors = [self._begin(QUEUE), self._begin(*(each for each in groups if not each.startswith(CONSUMED)))]
             await site.until_serving(survivors)
             first = {key for address in LANES.values() for key in await self._send(address, "first", 1, test.seconds)}
-            await until(lambda: first <= site.running().keys(), "the survivors to run one of each")
+            await until(lambda: first <= site.running().keys(), "the survivors to run one message per lane")
             for number in range(1, test.backlog):
                 for address in LANES.values():
                     await self._send(address, f"later{number}", 1, test.seconds)
             at = self._kill(victims)
             try:
-                await until(lambda: orphans <= self._begun_since(at).keys(), "the orphans to run")
+                await until(lambda: orphans <= self._begun_since(at).keys(), "the orphaned messages to run")
                 (site.folder / HURRY).touch()
                 await site.drained(LANES.values())
             finally:
@@ -101,12 +102,12 @@ class _Trial:
             self._result.verdict = await site.judge(LANES.values())
 
     def _begin(self, *addresses: str) -> Worker:
-        """A worker of these lanes; the queue has no limit of its own, so its worker has one."""
+        """Start a worker of these lanes. The queue itself has no limit, so its worker has one."""
         chosen = [word for address in addresses for word in ("-q", address)]
         return self._site.begin_worker(MODULE, *chosen, *(("-c", "1") if QUEUE in addresses else ()))
 
     async def _consume(self) -> Consumer:
-        """The one survivor that is a consumer in this process."""
+        """Return a consumer in this process, the only survivor that is not a worker."""
         folder = str(self._site.folder)
 
         async def handle(event: tuple[str, float], delivery: Delivery) -> None:
@@ -115,7 +116,7 @@ class _Trial:
         return await self._site.app.topics[CONSUMED].consume(GROUP, handle, concurrency=1)
 
     async def _send(self, address: Address, name: str, count: int, seconds: float) -> list[str]:
-        """So many jobs, events, or batches; their keys."""
+        """Send ``count`` jobs, events or batches. Return their keys."""
         site = self._site
         keys = [f"{address}/{name}/{number}" for number in range(count * (2 if address.log == BATCHED else 1))]
         for key in keys:
@@ -133,7 +134,7 @@ class _Trial:
         return at
 
     def _begun_since(self, at: float) -> dict[str, float]:
-        """What began since then, and how many seconds later; what began again, the last time."""
+        """Return how many seconds after ``at`` each key started; if it started twice, the last time."""
         self._site.ledger.look()
         return {start.key: start.began - at for start in self._site.ledger.starts if start.began > at}
 
@@ -143,6 +144,6 @@ class _Trial:
             took = max(begun.get(key, NEVER) for key in self._orphans[lane])
             backlog = min((seconds for key, seconds in begun.items() if key.startswith(f"{address}/{last}/")), default=NEVER)
             found = "it never ran" if took == NEVER else f"{took:.1f} s"
-            name = f"{lane}: what the dead worker held runs within {self._test.bound:g} s"
-            # Where times mean little: at least before the last of what waited for the survivors.
+            name = f"{lane}: the dead worker's message runs within {self._test.bound:g} s"
+            # On a machine where times mean little: at least before the last message of the survivors' backlog.
             self._result.expect(name, found, took <= self._test.bound if self._bounded else took < backlog)

@@ -1,4 +1,4 @@
-"""A mixed fleet: workers of two versions serve one queue, and the older ones do not know every task."""
+"""A mixed fleet: workers of two releases serve one queue, and the older ones do not know every task."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ UNHEARD_OF = "unheard_of"
 
 @dataclass(frozen=True)
 class FleetTest:
-    """How much of it."""
+    """Numbers and durations of the trial."""
 
     old: int = 3
-    """Workers that do not know the new tasks. One knows them."""
+    """Number of workers that do not know the new tasks. One worker knows them."""
     jobs: int = 50
-    """Of each kind and wave."""
+    """Jobs of each kind and wave."""
     snoozes: int = 12
-    """How often each snoozing job asks for a later run, a second later: longer than the grace, all in all."""
+    """How often each snoozing job requests a later run, one second later; in total longer than the grace period."""
     grace: float = 10.0
     """``unknown_task_grace``."""
     late: float = 2.0
-    """Seconds for which the worker that knows the new tasks is stopped after the first jobs were sent: less than the lease, and
-    than the grace."""
+    """Seconds for which the worker that knows the new tasks is stopped after the first jobs were sent; less than the lease and
+    the grace period."""
     lease: float = 5.0
     bound: float = 30.0
-    """Seconds within which every job is done."""
+    """Seconds within which every job must be done."""
 
     @property
     def meaning(self) -> str:
         return (
-            f"{self.old} workers of an old version and one of a new version serve one queue. The new one is stopped for the "
-            f"first {self.late:g} s. Two waves of {self.jobs} jobs each of a shared task, a new task, "
+            f"{self.old} workers of an old release and one of a new release serve one queue. The new one is stopped for the "
+            f"first {self.late:g} s. There are two waves of {self.jobs} jobs each of a shared task, a new task, "
             f"a new task that fails {RETRY.max_retries} times and a new task that snoozes {self.snoozes} times, and "
-            f"one job of a task that nobody knows. `unknown_task_grace` is {self.grace:g} s."
+            f"one job of a task that no worker knows. `unknown_task_grace` is {self.grace:g} s."
         )
 
 
 async def run(test: FleetTest, engine: Engine, seed: int, *, bounded: bool = True) -> TrialResult:
-    """``bounded``: it is a breach if all takes too long. Which worker meets which job is a matter of chance."""
+    """Run the trial. ``bounded``: taking too long is a breach. Which worker claims which job is random."""
     del seed
-    result, began = TrialResult("fleet", "A fleet of two versions", test.meaning), time.monotonic()
+    result, began = TrialResult("fleet", "Workers of two releases", test.meaning), time.monotonic()
     async with open_site(make_app, test.lease, engine, unknown_task_grace=test.grace) as site:
         result.server = site.server.name
         try:
@@ -85,17 +85,17 @@ async def _play(site: Site, test: FleetTest, result: TrialResult, bounded: bool)
         dead = [letter for letter in await site.app.dead.list(limit=None) if letter.id != unheard_of.id]
         unknown = [letter.id for letter in dead if letter.reason == "unknown_task"]
         name = "no job dies as `unknown_task` while a worker that knows its task lives"
-        result.expect(name, f"{len(unknown)} of {8 * test.jobs} died so", not unknown)
+        result.expect(name, f"{len(unknown)} of {8 * test.jobs} did", not unknown)
     result.expect(f"every job is done within {test.bound:g} s", f"{took:.1f} s", took <= test.bound or not bounded)
     letter = await site.app.dead.show(unheard_of.id)
     assert letter is not None and letter.enqueued_at is not None
     lived = (letter.died_at - letter.enqueued_at).total_seconds()
     result.expect(
-        f"a job whose task nobody knows dies as `unknown_task`, and not before {test.grace:g} s",
+        f"a job of a task that no worker knows dies as `unknown_task`, and not before {test.grace:g} s",
         f"{letter.reason} after {lived:.1f} s",
         letter.reason == "unknown_task" and lived >= test.grace,
     )
-    site.ledger.enqueue(UNHEARD_OF, unheard_of.id, "unknown")  # the checker knows no other reason to die than a crash
+    site.ledger.enqueue(UNHEARD_OF, unheard_of.id, "unknown")  # the checker accepts only crashes as a cause of death
     await site.app.dead.purge(unheard_of.id)
     result.verdict = await site.judge([QUEUE])
 

@@ -1,4 +1,4 @@
-"""Idle connections: something between client and server forgets them without a word, and the next call must still succeed."""
+"""Idle connections: a device between client and server silently drops them, and the next call must still succeed."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from millstream.errors import MillstreamError
 MODULE = "chaos.verbs"
 
 AT_ONCE = 10
-"""Enqueues in one burst, or one bulk call."""
+"""Enqueues in one burst, or in one bulk call."""
 
 RESULT_SECONDS = QUIET_SECONDS + 2 * CALL_TIMEOUT + 1.0
-"""After some seconds of silence a waiter asks the server whether it is there. It leaves a connection that does not answer."""
+"""After a few quiet seconds, a waiting client asks whether the server is there, and closes a silent connection."""
 
 WORKER_SECONDS = 2 * CALL_TIMEOUT + 2.0
-"""A worker has a call under way at any time: its wait of 1 s and the time to answer, and the same once more for a renewal."""
+"""A worker always has a call under way: it waits 1 s and then for the reply, and the same again for a renewal."""
 
 
 @dataclass(frozen=True)
 class IdleTest:
-    """How much of it."""
+    """Durations of the trial."""
 
     idle: float = 6.0
     """Seconds without a call."""
     forgets_after: float = 2.0
-    """Seconds without a byte after which a connection is forgotten."""
+    """Seconds without a byte after which a connection is dropped."""
 
     @property
     def meaning(self) -> str:
         return (
-            f"A proxy forgets connections that were idle for {self.forgets_after:g} s: it tells neither side, and what is sent "
-            f"from then on vanishes, as with a NAT gateway or a load balancer. New connections work. Clients are idle for "
-            f"{self.idle:g} s and then do one thing, which must succeed within the {PATIENCE_SECONDS:g} s that a call is tried."
+            f"A proxy drops connections that were idle for {self.forgets_after:g} s. It tells neither side, and all further "
+            f"bytes vanish, as with a NAT gateway or a load balancer. New connections work. Clients are idle for "
+            f"{self.idle:g} s and then make one call, which must succeed within its {PATIENCE_SECONDS:g} s."
         )
 
 
@@ -56,8 +56,8 @@ Send = Callable[[Millstream, "_Trial"], Awaitable[object]]
 
 
 async def run(test: IdleTest, engine: Engine, seed: int, *, bounded: bool = True) -> TrialResult:
-    """``bounded``: what takes too long is a breach."""
-    result, began = TrialResult("idle", "Idle connections that are forgotten", test.meaning), time.monotonic()
+    """Run the trial. ``bounded``: a call that takes too long is a breach."""
+    result, began = TrialResult("idle", "Dropped idle connections", test.meaning), time.monotonic()
     async with open_site(make_app, 15.0, engine) as site:
         result.server = site.server.name
         trial = _Trial(site, test, result, random.Random(seed), bounded)
@@ -84,16 +84,16 @@ class _Trial:
         self._proxies: list[Proxy] = []
 
     async def play(self) -> None:
-        """All clients at the same time, and then the worker."""
+        """Run all clients at the same time, and then the worker."""
         proxy = await self._proxy()
         await self._site.until_serving([self._site.begin_worker(MODULE, url=proxy.url)])
         await asyncio.gather(
             self._one("`enqueue` after an idle time succeeds", _enqueue),
-            self._one(f"{AT_ONCE} enqueues at once after an idle time succeed", _enqueue_at_once),
+            self._one(f"{AT_ONCE} concurrent enqueues after an idle time succeed", _enqueue_at_once),
             self._one("`enqueue_many` after an idle time succeeds", _enqueue_many),
             self._one("`publish` after an idle time succeeds", _publish),
             self._one("`job.status` after an idle time succeeds", _status),
-            self._one("`enqueue` on a connection that was forgotten right after use succeeds", _enqueue, idle=False),
+            self._one("`enqueue` on a connection that was dropped right after use succeeds", _enqueue, idle=False),
             self._wait_for_result(),
         )
         await self._forget_worker(proxy)
@@ -104,7 +104,7 @@ class _Trial:
 
     @contextmanager
     def sending(self, *keys: str) -> Iterator[list[str]]:
-        """Inside the block these are sent, and their ids added to the list; else nobody knows what became of them."""
+        """Record the sending of these keys. The block adds their ids to the list; if it raises, their fate is unknown."""
         ids: list[str] = []
         try:
             yield ids
@@ -119,7 +119,7 @@ class _Trial:
         return proxy
 
     async def _one(self, name: str, send: Send, *, idle: bool = True) -> None:
-        """One client, that has worked before, is idle, and sends."""
+        """Use a client, leave it idle, and make one call."""
         proxy = await self._proxy()
         async with make_app(url=proxy.url) as app:
             await _enqueue(app, self)
@@ -136,7 +136,7 @@ class _Trial:
             self._found(name, began, PATIENCE_SECONDS, error)
 
     async def _wait_for_result(self) -> None:
-        """A client waits for a result while its connections are forgotten."""
+        """Drop the connections of a client while it waits for a result."""
         proxy = await self._proxy()
         async with make_app(url=proxy.url) as app:
             await app.queue(NOTES).pause()
@@ -151,10 +151,10 @@ class _Trial:
                 error = ""
             except TimeoutError:
                 error = "nothing after "
-            self._found("`job.result`, which waits meanwhile, returns", began, RESULT_SECONDS, error)
+            self._found("`job.result` returns although its connections were dropped", began, RESULT_SECONDS, error)
 
     async def _forget_worker(self, proxy: Proxy) -> None:
-        """The worker has no idle connection: all of those it has are forgotten."""
+        """Drop all connections of a worker, which has no idle ones."""
         proxy.forget_all()
         began = time.monotonic()
         job = await _enqueue(self._site.app, self)
@@ -163,7 +163,7 @@ class _Trial:
             return await job.status() == "done"
 
         await until(done, "a worker to notice that its connections are dead")
-        self._found("a worker whose connections are forgotten runs the next job", began, WORKER_SECONDS, "")
+        self._found("a worker whose connections were dropped runs the next job", began, WORKER_SECONDS, "")
 
     def _found(self, name: str, began: float, bound: float, error: str) -> None:
         took = time.monotonic() - began

@@ -1,4 +1,4 @@
-"""The kill test: four workers, twenty thousand jobs, two dozen kills, and the server restarted in the middle of it."""
+"""Repeated kills: four workers, twenty thousand jobs, two dozen kills, and a server restart in the middle."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SCALE = Scale(lease=5.0, workers=4, concurrency=8, rate=0.0, between=0, outage=0
 
 @dataclass(frozen=True)
 class KillTest:
-    """How much of it."""
+    """Numbers and durations of the trial."""
 
     jobs: int = 20_000
     rounds: int = 8
-    """Each kills two children and a whole worker; the server is restarted in the middle one, right after a worker died."""
+    """Each round kills two children and a whole worker. In the middle round, the server restarts right after a worker died."""
     ahead: int = 2_000
-    """Jobs that wait or run at any time, at most. They are sent until the last kill: at least ``jobs``, a few more on a slow
+    """The most unfinished jobs at any time. Jobs are sent until the last kill: at least ``jobs``, and a few more on a slow
     machine."""
     scale: Scale = SCALE
     seconds: tuple[float, float] = (0.02, 0.05)
@@ -37,14 +37,14 @@ class KillTest:
     @property
     def meaning(self) -> str:
         return (
-            f"{self.jobs:,} jobs of {self.seconds[0] * 1000:g} to {self.seconds[1] * 1000:g} ms, {self.scale.workers} workers "
-            f"of concurrency {self.scale.concurrency}, lease {self.scale.lease:g} s, {2 * self.rounds} kills of children and "
-            f"{self.rounds} of whole workers, the server restarted once, right after the death of a worker."
+            f"{self.jobs:,} jobs of {self.seconds[0] * 1000:g} to {self.seconds[1] * 1000:g} ms run on {self.scale.workers} "
+            f"workers of concurrency {self.scale.concurrency} with a lease of {self.scale.lease:g} s. {2 * self.rounds} "
+            f"children and {self.rounds} whole workers are killed. The server restarts once, right after the death of a worker."
         )
 
 
 async def run(test: KillTest, engine: Engine, seed: int, *, bounded: bool = True) -> Result:
-    """``bounded``: recoveries that take too long are breaches."""
+    """Run the trial. ``bounded``: recoveries that take too long are breaches."""
     rng = random.Random(seed)
     result = Result(Case("kill test", kill_worker))
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Lost calls: of every verb of a client, each single request or reply is lost once, and the answer must still be true."""
+"""Lost calls: for every method of a client, each request and each reply is lost once, and the answer must still be true."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from chaos.verbs import make_app
 from millstream.errors import MillstreamError
 
 MOST_CALLS = 40
-"""No verb makes more calls than this."""
+"""No method makes more calls than this."""
 
 AT_ONCE = 16
-"""Verbs that are tried at the same time."""
+"""Methods that are tried at the same time."""
 
 ANSWER_SECONDS = 30.0
-"""A verb has answered by then, on any machine this runs on."""
+"""Seconds within which a method has answered, on any machine that runs this suite."""
 
 
 @dataclass(frozen=True)
 class LostCallsTest:
-    """How much of it."""
+    """The methods to try."""
 
     verbs: tuple[Verb, ...] = VERBS
 
     @property
     def meaning(self) -> str:
         return (
-            f"{len(self.verbs)} verbs of a client. A verb makes one call to the server, or several. It is tried once for each "
-            "of them, from the same state: the connection is cut before that request reaches the server. Then it is tried once "
-            "more for each, with the connection cut before the reply reaches the client. The client connects again by itself. "
-            "The answer, and the state afterwards, must be those of an undisturbed call. A loss is one call of one try."
+            f"{len(self.verbs)} methods of a client. A method makes one or more calls to the server. For each of these calls, "
+            "the method is tried once from the same state, and the connection is cut before that request reaches the server. "
+            "Then it is tried again, and the connection is cut before that reply reaches the client. The client reconnects by "
+            "itself. The answer, and the state afterwards, must be the same as without a loss. Each try loses one call."
         )
 
 
 async def run(test: LostCallsTest, engine: Engine, seed: int) -> TrialResult:
-    """Nothing here is random but when a client tries again."""
+    """Run the trial. Only the times of the client's retries are random."""
     result, began = TrialResult("lost_calls", "Lost requests and replies", test.meaning), time.monotonic()
     async with open_site(make_app, 30.0, engine) as site:
         result.server = site.server.name
@@ -58,13 +58,13 @@ async def run(test: LostCallsTest, engine: Engine, seed: int) -> TrialResult:
 
         found = await asyncio.gather(*(try_one(verb) for verb in test.verbs))
     for verb, (losses, lies) in zip(test.verbs, found, strict=True):
-        result.expect(f"{verb.name} answers `{verb.answer!r}`", "; ".join(lies) or f"yes, in {losses} losses", not lies)
+        result.expect(f"{verb.name} answers `{verb.answer!r}`", "; ".join(lies) or f"yes, with {losses} losses", not lies)
     result.seconds = time.monotonic() - began
     return result
 
 
 class _Tries:
-    """One verb, with each of its calls lost once."""
+    """One method, with each of its calls lost once."""
 
     def __init__(self, site: Site, verb: Verb, numbers: count[int], rng: random.Random) -> None:
         self._site = site
@@ -73,7 +73,7 @@ class _Tries:
         self._rng = rng
 
     async def run(self) -> tuple[int, list[str]]:
-        """How many losses there were, and what was wrong, in words. The last try of each side loses nothing."""
+        """Return the number of losses, and what was wrong as text. The last try of each side loses nothing."""
         losses, lies = 0, list[str]()
         for side in get_args(Side):
             for number in range(1, MOST_CALLS):
@@ -86,7 +86,7 @@ class _Tries:
         return losses, lies
 
     async def _once(self, side: Side, number: int) -> tuple[bool, str]:
-        """Whether something was lost, and what was wrong."""
+        """Return whether a call was lost, and what was wrong."""
         verb, site, namespace = self._verb, self._site, f"n{next(self._numbers)}"
         proxy = Proxy(site.server.path, self._rng)
         await proxy.start()
@@ -96,14 +96,14 @@ class _Tries:
                 make_app(url=proxy.url, namespace=namespace) as app,
             ):
                 await verb.prepare(plain)
-                await app.inspector.queues()  # so that it is connected
+                await app.inspector.queues()  # to connect
                 with proxy.losing(side, number) as loss:
                     answer = await _answer(verb.act(app))
                 state = await verb.look(plain)
         finally:
             await proxy.stop()
         wrong = [f"it answered {answer!r}"] if answer != verb.answer else []
-        wrong += [f"then there was {state!r}, not {verb.state!r}"] if state != verb.state else []
+        wrong += [f"the state was {state!r}, not {verb.state!r}"] if state != verb.state else []
         return loss.happened, " and ".join(wrong)
 
 

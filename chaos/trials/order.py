@@ -1,4 +1,4 @@
-"""The order tests: keys whose events or jobs fail, workers that are killed or leave, and everything in its place."""
+"""The order trials: keys whose events or jobs fail, workers that are killed or stopped, and every key in order."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from chaos.yard import Yard, open_yard
 from millstream.model.ordering import OnFailure
 
 KILLED_WORKER, KILLED_CHILD, SCALED_IN, RESTART = (
-    "kills of workers", "kills of children", "scaled in", "restarts of the server"
+    "kills of workers", "kills of children", "scaled in", "server restarts"
 )  # fmt: skip
 STRIKES = (KILLED_WORKER, KILLED_CHILD, SCALED_IN)
-"""What every run has at least once."""
+"""The kinds of strikes that every run has at least once."""
 
 
 @dataclass(frozen=True)
 class OrderTest:
-    """How much of it."""
+    """Numbers and durations of the trial."""
 
     on_failure: OnFailure
     of: Ordered = "topic"
     keys: int = 200
     events: int = 20_000
     shards: int = 8
-    """0: the queue of an ordered task without shards, which every worker serves."""
+    """Number of shards; 0: the unsharded queue of an ordered task, which every worker serves."""
     workers: int = 3
-    """The last of them is scaled in and out, the others are killed."""
+    """Number of workers. The last is scaled in and out, the others are killed."""
     lease: float = 2.0
     failing: float = 0.05
     doomed: int = 20
-    """Keys of which an event in the middle dies: half of them are rejected, half fail until they are exhausted."""
+    """Number of keys with an event in the middle that dies. Half of these are rejected, half exhaust their retries."""
     every: float = 2.0
-    """Seconds between kills: of whole workers and of children, in turn."""
+    """Seconds between kills, alternately of whole workers and of children."""
     rate: float = 600.0
     """Events per second."""
     seconds: tuple[float, float] = (0.001, 0.008)
     restart: bool = False
-    """Whether the server is restarted in the middle of it."""
+    """Whether the server restarts in the middle."""
 
     @property
     def what(self) -> str:
-        """What it is about, in a few words."""
+        """A short name of the trial."""
         return f"ordered {self.of}, {self.shards} shards" if self.shards else f"ordered {self.of}, no shards"
 
     @property
@@ -56,30 +56,30 @@ class OrderTest:
         things = "events" if self.of == "topic" else "jobs"
         return (
             f"{self.keys} keys, {self.events:,} {things} of {self.seconds[0] * 1000:g} to {self.seconds[1] * 1000:g} ms at "
-            f"{self.rate:g} a second, {self.workers} workers, lease {self.lease:g} s. "
-            f"{self.failing:.0%} of all attempts fail, and {self.doomed} {things}, each of another key, fail for good. "
-            f"Every {self.every:g} s a worker is killed with SIGKILL, in turn whole and only its child, and started again; "
-            "another one is told to stop and started again, in turn."
+            f"{self.rate:g} per second, {self.workers} workers, lease {self.lease:g} s. "
+            f"{self.failing:.0%} of all attempts fail, and {self.doomed} {things} of different keys fail for good. "
+            f"Every {self.every:g} s, SIGKILL ends alternately a whole worker or only its child, and it is started again. "
+            "In between, another worker is stopped with SIGTERM and started again."
         )
 
 
 @dataclass
 class OrderResult:
-    """What came of it."""
+    """The result of the trial."""
 
     test: OrderTest
     server: str = ""
     verdict: OrderVerdict = field(default_factory=OrderVerdict)
     stopped: OrderVerdict | None = None
-    """What had become of the events before the stopped keys were cleared."""
+    """The verdict before the stopped keys were cleared."""
     keys_cleared: int = 0
     strikes: Counter[str] = field(default_factory=Counter[str])
     moves: int = 0
     unowned: float = 0.0
-    """Seconds for which a shard had no living owner, at most."""
+    """The longest time in seconds for which a shard had no living owner."""
     seconds: float = 0.0
     logs: str = ""
-    """What the workers said, if a promise was broken."""
+    """The workers' logs, if a promise was broken."""
 
     @property
     def breaches(self) -> list[str]:
@@ -90,7 +90,7 @@ TASKS = (
     OrderTest("stop", "task", events=5_000, shards=4, rate=350.0, restart=True),
     OrderTest("skip", "task", events=5_000, shards=0, rate=350.0, restart=True),
 )
-"""An ordered task: in a queue with shards, and in one without."""
+"""An ordered task, in a queue with shards and in one without."""
 
 
 async def run(test: OrderTest, engine: Engine, seed: int) -> OrderResult:
@@ -116,7 +116,7 @@ async def run(test: OrderTest, engine: Engine, seed: int) -> OrderResult:
 
 
 async def _play(yard: Yard, test: OrderTest, result: OrderResult, rng: random.Random) -> None:
-    """Send, strike meanwhile, and wait until all is done or dead."""
+    """Send, strike at the same time, and wait until every message is done or dead."""
 
     async def produce() -> None:
         doomed = rng.sample(range(test.keys), test.doomed)

@@ -1,8 +1,8 @@
-"""A minute without a server: workers neither crash nor spin nor chatter, and go on when it is back.
+"""One minute without a server: workers neither crash nor spin nor flood the log, and continue when the server is back.
 
-Three workers and one server. Two workers are cut off from it, each in its own way, while the third sees it; then the server
-itself is away for everyone. Jobs that were running when it began end meanwhile, and the leases outlast it: what they came to
-must be settled afterwards, and nothing may run twice.
+There are three workers and one server. Two workers are cut off, each in a different way, while the third still reaches the
+server. Then the server itself is unreachable for everyone. Running jobs end during the outage, and the leases outlast it. Their
+outcomes must be settled afterwards, and no job may run twice.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from chaos.workers import Worker, cpu_seconds
 from millstream.backends.redis.connect import CONNECT_TIMEOUT
 
 CPU_PERCENT = 2.0
-"""The most that a worker may use meanwhile, supervisor and child together."""
+"""The most CPU that a worker may use during an outage, supervisor and child together."""
 
 BACK_SECONDS = 2.0
-"""How soon after the server's return a handler begins."""
+"""The most time from the server's return until a handler starts."""
 
 SILENT_BACK_SECONDS = CONNECT_TIMEOUT + BACK_SECONDS
-"""The same for half-open connections: the last of them was begun just before, and is given up after its timeout."""
+"""The same for half-open connections: the last attempt to connect may have just begun, and ends after its timeout."""
 
 RUNNING = 8
-"""Jobs that are sent for each worker: as many as it has slots, so that no worker can be without one."""
+"""Jobs sent for each worker: as many as it has slots, so that no worker stays idle."""
 
 
 @dataclass
@@ -44,16 +44,16 @@ class Absence:
     seconds: float
     cpu_percent: float = 0.0
     back: float = 0.0
-    """Seconds from the server's return to the first handler that this worker began."""
+    """Seconds from the server's return to the first handler that this worker started."""
     going: list[str] = field(default_factory=list[str])
-    """What it logged when the server was gone."""
+    """Its log lines about losing the server."""
     coming: list[str] = field(default_factory=list[str])
-    """What it logged when it was back."""
+    """Its log lines about the server's return."""
 
 
 @dataclass
 class Outage:
-    """What came of it."""
+    """The result of the trial."""
 
     server: str = ""
     absences: list[Absence] = field(default_factory=list[Absence])
@@ -64,7 +64,7 @@ class Outage:
 
 async def run(engine: Engine, seed: int, seconds: float = 60.0) -> Outage:
     outage, began = Outage(), time.monotonic()
-    # A renewal that has failed for a third of a lease is worth a line of its own: here none does.
+    # A renewal that fails for a third of a lease is logged separately. The lease is long enough to avoid that here.
     scale = Scale(lease=4 * seconds, workers=2, concurrency=RUNNING, rate=0.0, between=0, outage=0.0)
     async with open_stage(Setup(proxied=True), scale, engine, random.Random(seed)) as stage:
         outage.server = stage.server.name
@@ -80,7 +80,7 @@ async def run(engine: Engine, seed: int, seconds: float = 60.0) -> Outage:
         except Stuck as stuck:
             outage.verdict.breaches.append(str(stuck))
         if any(worker.code for worker in stage.workers.all):
-            outage.verdict.breaches.append("a worker ended by itself")
+            outage.verdict.breaches.append("a worker exited by itself")
     _judge(outage)
     outage.seconds = time.monotonic() - began
     return outage
@@ -108,7 +108,7 @@ async def _server_away(stage: Stage, outage: Outage, worker: Worker, seconds: fl
         await asyncio.sleep(seconds)
         await asyncio.to_thread(server.start)
 
-    await _spend(stage, outage, "server away", (worker,), [Absence("server stopped and started", seconds)], away)
+    await _spend(stage, outage, "server unreachable", (worker,), [Absence("server stopped and started", seconds)], away)
 
 
 async def _spend(
@@ -119,7 +119,7 @@ async def _spend(
     absences: Sequence[Absence],
     away: Callable[[], Awaitable[None]],
 ) -> None:
-    """An outage, seen from these workers."""
+    """Observe these workers during one outage."""
     outage.absences += absences
     await _occupy(stage, name, absences[0].seconds)
     families = [worker.family for worker in workers]
@@ -144,7 +144,7 @@ async def _spend(
             absence.coming = [line for line in lines if line.startswith("INFO")]
         return all(len(absence.coming) >= len(absence.going) for absence in absences)
 
-    await until(all_said, "every part of the workers to say that it is back")
+    await until(all_said, "every part of the workers to log the reconnect")
 
 
 async def _occupy(stage: Stage, name: str, seconds: float) -> None:
@@ -163,7 +163,7 @@ def _running_in(stage: Stage, name: str) -> set[int]:
 
 
 async def _until_it_works(stage: Stage, worker: Worker, since: float) -> float:
-    """Send jobs until this worker runs one; when it began."""
+    """Send jobs until this worker runs one. Return when it started."""
     (child,) = worker.children()
     number = 0
 
@@ -175,7 +175,7 @@ async def _until_it_works(stage: Stage, worker: Worker, since: float) -> float:
         stage.ledger.look()
         return any(start.pid == child and start.began >= since for start in stage.ledger.starts)
 
-    await until(works, "a worker to go on")
+    await until(works, "a worker to run a job")
     return next(start.began for start in stage.ledger.starts if start.pid == child and start.began >= since)
 
 
@@ -190,8 +190,8 @@ def _judge(outage: Outage) -> None:
         if absence.cpu_percent >= CPU_PERCENT:
             breaches.append(f"{absence.how}: {absence.cpu_percent:.1f} % CPU")
         if absence.back > (SILENT_BACK_SECONDS if "half-open" in absence.how else BACK_SECONDS):
-            breaches.append(f"{absence.how}: {absence.back:.1f} s until work went on")
+            breaches.append(f"{absence.how}: {absence.back:.1f} s until a handler started")
         if len(absence.going) > 1 or len(absence.coming) > 1:
-            breaches.append(f"{absence.how}: {len(absence.going)} lines and {len(absence.coming)} instead of one each way")
+            breaches.append(f"{absence.how}: {len(absence.going)} and {len(absence.coming)} log lines instead of one and one")
         for line in {line for line in absence.going + absence.coming if (absence.going + absence.coming).count(line) > 1}:
-            breaches.append(f"{absence.how}: said more than once: {line}")
+            breaches.append(f"{absence.how}: logged more than once: {line}")

@@ -1,4 +1,4 @@
-"""The ownership test: workers join, leave, die and stand still, and every shard has one owner, soon again, and never two."""
+"""The ownership trial: workers join, stop, die and freeze. Every shard soon has an owner again, and never two."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ from chaos.workers import Worker, send
 from chaos.yard import Yard, open_yard
 
 UNOWNED_SECONDS = 2.0
-"""Beyond the lease: for how long a shard has no owner that could work, at most."""
+"""The most time beyond the lease for which a shard may have no owner that could work."""
 
 LONG_SECONDS = 0.4
-"""How long a parcel takes that a worker has in its hands when it is stopped."""
+"""Duration of the event that a worker is handling when it is stopped."""
 
 
 @dataclass(frozen=True)
 class OwnershipTest:
-    """How much of it."""
+    """Numbers and durations of the trial."""
 
     shards: int = 16
     crowds: tuple[int, ...] = (1, 2, 3, 5, 3, 2)
-    """How many workers there are, one after another."""
+    """Consecutive numbers of workers."""
     lease: float = 2.0
     keys: int = 64
     rate: float = 150.0
-    """Events per second, meanwhile."""
+    """Events per second during the trial."""
     kills: int = 2
-    """Of whole workers, each started again."""
+    """Number of whole workers that are killed and started again."""
 
     @property
     def meaning(self) -> str:
         crowds = ", ".join(map(str, self.crowds))
         return (
-            f"{self.shards} shards of a group over {crowds} workers that join and leave, lease {self.lease:g} s, while "
-            f"{self.rate:g} events a second are handled. Then whole workers are killed with SIGKILL and started again, a child "
-            "is killed, and an owner is stopped with SIGSTOP until others have its shards, and goes on. Who owns what is read "
-            "from the server, all shards at one moment, every 20 ms."
+            f"{self.shards} shards of a group are shared by {crowds} workers that join and stop, with a lease of "
+            f"{self.lease:g} s and {self.rate:g} events per second. Then whole workers are killed with SIGKILL and started "
+            "again, a child is killed, and an owner is stopped with SIGSTOP until other workers own its shards, and continues. "
+            "The owners are read from the server every 20 ms, all shards in one step."
         )
 
 
 @dataclass
 class Step:
-    """Something that happened, and what became of the shards."""
+    """One event of the trial, and its effect on the shards."""
 
     what: str
     began: float
     even: float
     """When the shards were shared evenly again."""
     unowned: float = 0.0
-    """Seconds for which a shard had no owner that could work, at most."""
+    """The longest time in seconds for which a shard had no owner that could work."""
 
     @property
     def seconds(self) -> float:
@@ -67,7 +67,7 @@ class Step:
 
 @dataclass
 class OwnershipResult:
-    """What came of it."""
+    """The result of the trial."""
 
     test: OwnershipTest
     server: str = ""
@@ -76,7 +76,7 @@ class OwnershipResult:
     looks: int = 0
     moves: int = 0
     refused: int = 0
-    """Outcomes that the stopped owner came back with."""
+    """Outcomes of the stopped owner that were refused."""
     seconds: float = 0.0
     logs: str = ""
 
@@ -86,7 +86,7 @@ class OwnershipResult:
 
 
 async def run(test: OwnershipTest, engine: Engine, seed: int, *, bounded: bool = True) -> OwnershipResult:
-    """``bounded``: a shard that has no owner for too long is a breach."""
+    """Run the trial. ``bounded``: a shard that has no owner for too long is a breach."""
     rng, began = random.Random(seed), time.monotonic()
     result = OwnershipResult(test)
     async with open_yard(Rules(shards=test.shards, asks=True), test.lease, engine) as yard:
@@ -115,7 +115,7 @@ async def _judge(yard: Yard, trial: _Trial, result: OwnershipResult, bounded: bo
         breaches.append(str(stuck))
     verdict = judge_order(yard.course(), stop=False, left=await yard.left())
     if (done := await yard.done()) != verdict.published:
-        verdict.breaches.append(f"{verdict.published} events were published, and {done} outcomes were taken")
+        verdict.breaches.append(f"{verdict.published} events were published, but {done} outcomes were accepted")
     verdict.breaches = [*breaches, *verdict.breaches, *yard.ownership.doubles()[:5]]
     result.verdict, result.looks, result.moves = verdict, len(yard.ownership.looks), yard.ownership.moves()
     gaps = yard.ownership.gaps(yard.faults)
@@ -136,7 +136,7 @@ class _Trial:
         self._rng = rng
         self._workers: list[Worker] = []
         self.stopped = 0, 0.0, 0.0
-        """The process of the owner that was stopped, when, and until when."""
+        """The process of the stopped owner, when it was stopped, and when it continued."""
 
     async def play(self) -> None:
         yard, workers, rng = self._yard, self._workers, self._rng
@@ -144,26 +144,26 @@ class _Trial:
             began = time.monotonic()
             if more := max(0, count - len(workers)):
                 workers += [yard.begin_worker() for _ in range(more)]
-                await self._settle(f"{more} joined: {count} share", began)
+                await self._settle(f"{more} joined, {count} in total", began)
             while count < len(workers):
                 began = time.monotonic()
                 await yard.leave(workers.pop(rng.randrange(len(workers))))
-                await self._settle(f"1 left: {len(workers)} share", began)
+                await self._settle(f"1 left, {len(workers)} in total", began)
         for _ in range(self._test.kills):
             began, place = time.monotonic(), rng.randrange(len(workers))
             yard.kill_worker(workers[place])
             workers[place] = yard.begin_worker()
-            await self._settle("a whole worker was killed and started again", began)
+            await self._settle("whole worker killed and started again", began)
         began = time.monotonic()
         yard.kill_child(await yard.child_of(rng.choice(workers)))
-        await self._settle("a child was killed", began)
+        await self._settle("child killed", began)
         await self._stop_an_owner()
 
     async def _stop_an_owner(self) -> None:
-        """SIGSTOP of a whole worker in the middle of what it does, until others own all its shards; then SIGCONT."""
+        """Stop a whole worker with SIGSTOP while it handles an event, until others own all its shards. Then send SIGCONT."""
         yard, worker = self._yard, self._rng.choice(self._workers)
         child = await yard.child_of(worker)
-        began = {handling.event for handling in yard.handlings()}  # before: the first of those may begin at once
+        began = {handling.event for handling in yard.handlings()}  # read first: the new events may start immediately
         await yard.publish((f"k{key}", LONG_SECONDS, "") for key in range(self._test.keys))
         await until(lambda: any(_runs_long(each, child, began) for each in yard.handlings()), "a worker to be at work")
         pids = worker.family
@@ -173,11 +173,11 @@ class _Trial:
         finally:
             ended = send(signal.SIGCONT, reversed(pids))
         yard.faults.append(Fault("SIGSTOP of an owner", at, ended, (child,), fences=True))
-        await self._settle("an owner was stopped until others had its shards, and went on", at)
+        await self._settle("owner stopped until others owned its shards, then continued", at)
         self.stopped = child, at, ended
 
     async def judge_late(self) -> None:
-        """What the owner was doing when it was stopped is another's: its own outcomes were refused."""
+        """Check that the outcomes of the stopped owner were refused, because others own its events."""
         child, at, ended = self.stopped
         late = [
             each
@@ -187,25 +187,25 @@ class _Trial:
         self._result.refused = len(late)
         breaches = self._result.verdict.breaches
         if not late:
-            breaches.append("the owner that was stopped had nothing in its hands")
+            breaches.append("the stopped owner was not handling any event")
         breaches += [f"{each.event}: an owner that had lost its shard settled it" for each in late if each.settled]
-        # The server has all outcomes; those whose they are may not have heard of it yet.
+        # The server has all outcomes, but the other workers may not have received the answers yet.
         events = {each.event for each in late}
-        await until(lambda: not events & self._undecided(child), "others to hear what became of their outcomes")
-        breaches += [f"{event}: {self._taken()[event]} outcomes were taken" for event in events if self._taken()[event] > 1]
+        await until(lambda: not events & self._undecided(child), "others to learn whether their outcomes were accepted")
+        breaches += [f"{event}: {self._taken()[event]} outcomes were accepted" for event in events if self._taken()[event] > 1]
 
     def _taken(self) -> Counter[str]:
         return Counter(each.event for each in self._yard.handlings() if each.settled)
 
     def _undecided(self, stopped: int) -> set[str]:
-        """Events whose outcome was reported by someone other than the stopped owner, who has not heard what became of it.
+        """Return events that a worker other than the stopped owner has settled without having the server's answer yet.
 
-        One that loses its lease just then takes an outcome for refused that the server has taken.
+        A worker that loses its lease at that moment counts an outcome as refused although the server accepted it.
         """
         return {each.event for each in self._yard.handlings() if each.settled is None and each.pid != stopped}
 
     async def _settle(self, what: str, began: float) -> None:
-        """Wait until those that are there share evenly."""
+        """Wait until the live workers share the shards evenly."""
         await self._yard.until_even(self._workers)
         self._result.steps.append(Step(what, began, time.monotonic()))
 

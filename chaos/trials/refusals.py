@@ -1,4 +1,4 @@
-"""Servers that will never serve: a worker ends at once, with one clear line and exit code 3."""
+"""Servers that can never work: a worker exits immediately, with one clear line and exit code 3."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from chaos.server import Engine, PrivateServer
 from chaos.workers import Workers
 
 END_SECONDS = 15.0
-"""A worker that would try again for its 30 s of patience is not done by then; one that ends at once is, on any machine."""
+"""A worker that kept trying for its 30 s would not have exited by then; one that exits immediately has, on any machine."""
 
 SERVER_CODE = 3
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """How a worker ended."""
+    """How a worker exited."""
 
     why: str
     code: int | None
-    """None: it did not."""
+    """None: it did not exit."""
     seconds: float
     said: list[str]
 
 
 class _OldServer(socketserver.StreamRequestHandler):
-    """Speaks as much of the protocol as a Redis 5 does before anyone asks for more."""
+    """Speaks only as much of the protocol as Redis 5 does in a new connection."""
 
     def handle(self) -> None:
         while header := self.rfile.readline():
@@ -62,7 +62,7 @@ class _Listener(socketserver.ThreadingTCPServer):
 
 @contextmanager
 def old_server() -> Iterator[str]:
-    """The URL of something that says it is a Redis of version 5."""
+    """Yield the URL of a listener that claims to be Redis 5."""
     with _Listener(("127.0.0.1", 0), _OldServer) as listener:
         threading.Thread(target=listener.serve_forever, daemon=True).start()
         try:
@@ -78,7 +78,7 @@ def run(engine: Engine) -> list[Refusal]:
         with old_server() as old:
             return [
                 _refusal("wrong password", locked.url.replace("unix://", "unix://:wrong@")),
-                _refusal("a server of version 5", old),
+                _refusal("server of version 5", old),
             ]
     finally:
         locked.clean_up()

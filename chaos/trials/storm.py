@@ -1,4 +1,4 @@
-"""The storm: many kinds of faults at random, several at a time, while ordered work goes on at the limit of each worker."""
+"""The storm: many kinds of faults at random, several at the same time, while ordered work runs at the limit of each worker."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from chaos.yard import Yard, open_yard
 from millstream.backends.redis.keys import queue_keys
 
 NOTICE_SECONDS = 1.5
-"""A worker that has lost its lease has noticed by then: it claims every second."""
+"""Seconds after which a worker has noticed that it lost its lease: it claims every second."""
 
 
 @dataclass(frozen=True)
 class StormTest:
-    """How much of it."""
+    """Numbers and durations of the trial."""
 
     of: Ordered = "task"
     shards: int = 0
     seconds: float = 20.0
-    """How long it strikes."""
+    """Duration of the storm."""
     keys: int = 60
     rate: float = 150.0
     """Jobs or events per second."""
@@ -46,23 +46,23 @@ class StormTest:
     lease: float = 3.0
     failing: float = 0.05
     between: tuple[float, float] = (0.3, 1.5)
-    """Seconds between the beginnings of two strikes. One lasts up to the lease and more, so they overlap."""
+    """Seconds between the starts of two strikes. A strike may last longer than the lease, so strikes overlap."""
     took: tuple[float, float] = (0.005, 0.05)
-    """How long handlers take."""
+    """Shortest and longest duration of a handler."""
 
     @property
     def meaning(self) -> str:
         what = "jobs of an ordered task" if self.of == "task" else f"events of an ordered topic with {self.shards} shards"
         return (
-            f"For {self.seconds:g} s faults strike at random, {self.between[0]:g} to {self.between[1]:g} s apart, several at a "
-            f"time: kills and stops of workers, cut, silent and torn connections, restarts and kills of the server, deleted "
-            f"leases and scripts. Meanwhile {self.rate:g} {what} a second, of {self.keys} keys, run on {self.workers} workers "
+            f"For {self.seconds:g} s, faults strike at random, {self.between[0]:g} to {self.between[1]:g} s apart, several at "
+            f"the same time: kills and stops of workers, cut, silent and torn connections, restarts and kills of the server, "
+            f"deleted leases and scripts. {self.rate:g} {what} per second, of {self.keys} keys, run on {self.workers} workers "
             f"of concurrency {self.concurrency}, and {self.failing:.0%} of all attempts fail. The lease is {self.lease:g} s."
         )
 
 
 TESTS: dict[Engine, StormTest] = {"valkey": StormTest(), "redis": StormTest("topic", shards=4)}
-"""Another kind of order on each kind of server."""
+"""A different kind of order on each kind of server."""
 
 
 async def run(test: StormTest, engine: Engine, seed: int) -> TrialResult:
@@ -90,9 +90,9 @@ async def _judge(yard: Yard, storm: _Storm, result: TrialResult) -> None:
     twice = Counter({"faults": order.again} if order.again else {})
     result.verdict = Verdict(order.published, order.published, done=order.done, dead=order.dead, twice=twice, breaches=breaches)
     struck = ", ".join(f"{count} {what}" for what, count in sorted(storm.strikes.items()))
-    result.expect("everything that was accepted is done, each key in order and one at a time", struck, not breaches)
-    codes = f"some ended, with {', '.join(map(str, storm.ended))}" if storm.ended else "none did"
-    result.expect("no worker ends unless it was killed", codes, not storm.ended)
+    result.expect("every accepted message is done, each key in order and one at a time", struck, not breaches)
+    codes = f"exit codes {', '.join(map(str, storm.ended))}" if storm.ended else "none did"
+    result.expect("no worker exits unless it was killed", codes, not storm.ended)
 
 
 class _Storm:
@@ -102,12 +102,12 @@ class _Storm:
         self._producer = producer
         self._rng = rng
         self._free: list[Worker] = []
-        """Workers that no strike has in its hands."""
+        """Workers that no strike is using."""
         self._killed: set[int] = set()
         self._server = asyncio.Lock()
         self.strikes: Counter[str] = Counter()
         self.ended: list[int] = []
-        """Exit codes of workers that ended by themselves."""
+        """Exit codes of workers that exited by themselves."""
 
     async def play(self) -> None:
         test, yard = self._test, self._yard
@@ -156,7 +156,7 @@ class _Storm:
 
     @contextmanager
     def _taken(self) -> Iterator[Worker | None]:
-        """A worker that serves, for one strike alone; None: there is none."""
+        """Yield a ready worker for one strike alone, or None if there is none."""
         chosen = self._rng.choice(self._free) if self._free else None
         if chosen is not None:
             self._free.remove(chosen)
@@ -209,7 +209,7 @@ class _Storm:
         await self._on_network("replies torn", lambda proxy: proxy.broken("tear", CHANCE), 1.0)
 
     async def _forget_connections(self) -> None:
-        """Of one worker: it notices when a call is not answered, by when its lease may have lapsed."""
+        """Drop one worker's connections. It notices when a call times out, and its lease may have lapsed by then."""
         with self._taken() as worker:
             if worker is not None:
                 began, children = time.monotonic(), worker.children()
@@ -228,10 +228,10 @@ class _Storm:
     # -- the server --------------------------------------------------------------------------------------------------------
 
     async def _restart(self) -> None:
-        await self._end_and_start("restarts of the server", signal.SIGTERM)
+        await self._end_and_start("server restarts", signal.SIGTERM)
 
     async def _kill_server(self) -> None:
-        await self._end_and_start("kills of the server", signal.SIGKILL)
+        await self._end_and_start("server kills", signal.SIGKILL)
 
     async def _end_and_start(self, name: str, number: signal.Signals) -> None:
         async with self._server:
@@ -247,7 +247,7 @@ class _Storm:
             self.strikes["SCRIPT FLUSH"] += 1
 
     async def _delete_leases(self) -> None:
-        """At every address: what runs is taken over although its workers live."""
+        """Delete the leases at every address: running messages are taken over although their workers live."""
         rules = self._yard.rules
         addresses = [rules.address, *rules.address.shards(rules.shards)]
         async with self._server:

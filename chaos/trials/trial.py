@@ -1,4 +1,4 @@
-"""What the smaller trials have in common: an account of every job, and named expectations."""
+"""The common form of the smaller trials: an account of every job, and named expectations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from chaos.checker import Verdict
 
 
 class Expectation(NamedTuple):
-    """One promise, and what was found."""
+    """One promise, and the measurement."""
 
     name: str
     found: str
@@ -18,19 +18,19 @@ class Expectation(NamedTuple):
 
 @dataclass
 class TrialResult:
-    """What came of a trial."""
+    """The result of a trial."""
 
     name: str
-    """As it is called on the command line."""
+    """Its name on the command line."""
     title: str
     meaning: str
-    """What is done."""
+    """What the trial does."""
     server: str = ""
     verdict: Verdict = field(default_factory=Verdict)
     expectations: list[Expectation] = field(default_factory=list[Expectation])
     seconds: float = 0.0
     logs: str = ""
-    """What the workers said, if a promise was broken."""
+    """The workers' logs, if a promise was broken."""
 
     def expect(self, name: str, found: str, kept: bool) -> None:
         """Add an expectation."""
@@ -38,5 +38,5 @@ class TrialResult:
 
     @property
     def breaches(self) -> list[str]:
-        """Broken promises, in words."""
+        """Broken promises as text."""
         return self.verdict.breaches + [f"{each.name}: {each.found}" for each in self.expectations if not each.kept]

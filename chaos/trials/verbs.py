@@ -1,4 +1,4 @@
-"""Every verb of a client that sends or changes something: what it must answer, and what must be true afterwards."""
+"""Every client method that sends or changes something: its correct answer, and the correct state afterwards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chaos.verbs import GROUP, NARROW, NEWS, NOTES, ORDERS, PREFIX, SHARDS, SPRE
 from millstream import Millstream
 
 KEY = "ann"
-"""Of jobs that have an order."""
+"""The ordering key of ordered jobs."""
 
 READERS = f"{NEWS}/{GROUP}"
 
@@ -24,7 +24,7 @@ async def _nothing(app: Millstream) -> None:
 
 @dataclass(frozen=True)
 class Verb:
-    """Something a client does: what it must answer, and what must be true afterwards, whatever is lost on the way."""
+    """A client method: its answer and the state afterwards must be correct, whatever call is lost."""
 
     name: str
     act: Act
@@ -34,11 +34,11 @@ class Verb:
     prepare: Act = _nothing
 
 
-# -- what is looked at -----------------------------------------------------------------------------------------------------
+# -- reading state ---------------------------------------------------------------------------------------------------------
 
 
 def _counts(queue: str, *names: str) -> Act:
-    """Figures of a queue or group, by their names."""
+    """Return the named figures of a queue or group."""
 
     async def look(app: Millstream) -> object:
         state = await app.inspector.queue(queue)
@@ -64,7 +64,7 @@ async def _shards_of_topic(app: Millstream) -> object:
     return (await app.inspector.topic(ORDERS)).shards
 
 
-# -- what is prepared ------------------------------------------------------------------------------------------------------
+# -- preparing state -------------------------------------------------------------------------------------------------------
 
 
 async def _send_own(app: Millstream) -> None:
@@ -81,14 +81,14 @@ async def _cancel_own(app: Millstream) -> None:
 
 
 async def _stop_key(app: Millstream) -> None:
-    """Two dead letters of one key, which is stopped."""
+    """Create two dead letters of one key, which is stopped."""
     for number in range(2):
         await app.tasks["strict"].options(id=f"dead-{number}").enqueue(KEY)
     await _until_dead(app, STRICT, 2)
 
 
 async def _kill_two(app: Millstream) -> None:
-    """Two dead letters of no stopped key."""
+    """Create two dead letters whose key is not stopped."""
     await _stop_key(app)
     await app.queue(STRICT).clear(KEY, replay=False)
 
@@ -124,7 +124,7 @@ async def _declare_prefix(app: Millstream) -> None:
     @app.subscribe_prefix(PREFIX, GROUP, type=str)
     async def handle(event: str) -> None: ...
 
-    async with app.worker([NOTES]):  # what is declared is made known by who serves
+    async with app.worker([NOTES]):  # a worker registers the declared subscriptions
         pass
 
 
@@ -140,11 +140,11 @@ async def _until(app: Millstream, look: Act, wanted: object) -> None:
     await until(is_so, f"{wanted}")
 
 
-# -- what is done ----------------------------------------------------------------------------------------------------------
+# -- methods ---------------------------------------------------------------------------------------------------------------
 
 
 def _enqueue(task: str, key: str = "a", **options: Any) -> Act:
-    """Whether the job is new, says the answer."""
+    """Enqueue a job. Its answer: whether the job is new."""
 
     async def act(app: Millstream) -> object:
         return (await app.tasks[task].options(**options).enqueue(key)).created
@@ -181,9 +181,9 @@ VERBS = (
     Verb("`enqueue`, delayed", _enqueue("note", delay=3600), True, _counts(NOTES, "scheduled", "+published"), (1, 1)),
     Verb("`enqueue(id=…)`, new", _enqueue("note", id="own"), True, _counts(NOTES, "ready", "+published"), (1, 1)),
     Verb("`enqueue(id=…)`, known", _enqueue("note", id="own"), False, _counts(NOTES, "ready"), (1,), _send_own),
-    Verb("`enqueue`, the last that fits", _enqueue("lonely"), True, _counts(NARROW, "ready"), (1,)),
-    Verb("`enqueue(id=…)`, the last that fits", _enqueue("lonely", id="own"), True, _counts(NARROW, "ready"), (1,)),
-    Verb("`enqueue`, to a shard", _enqueue("spread", KEY), True, _counts(SPREAD, "ready"), (1,)),
+    Verb("`enqueue` of the last job that fits", _enqueue("lonely"), True, _counts(NARROW, "ready"), (1,)),
+    Verb("`enqueue(id=…)` of the last job that fits", _enqueue("lonely", id="own"), True, _counts(NARROW, "ready"), (1,)),
+    Verb("`enqueue` to a shard", _enqueue("spread", KEY), True, _counts(SPREAD, "ready"), (1,)),
     Verb("`enqueue_many`", _enqueue_many(None, None, None), [True] * 3, _counts(NOTES, "ready"), (3,)),
     Verb("`enqueue_many` with ids", _enqueue_many("x", "y", "z"), [True] * 3, _counts(NOTES, "ready"), (3,)),
     Verb(
@@ -198,9 +198,9 @@ VERBS = (
     Verb("`publish(id=…)`", _publish(id="own"), True, _events, (1, 0, GROUP)),
     Verb("`publish`, delayed", _publish(delay=3600), True, _events, (0, 1, GROUP)),
     Verb("`publish_many`", _publish_many, 3, _events, (3, 0, GROUP)),
-    Verb("`cancel`, of a ready job", _cancel, True, _status("own"), "cancelled", _send_own),
-    Verb("`cancel`, of a scheduled job", _cancel, True, _status("own"), "cancelled", _schedule_own),
-    Verb("`cancel`, of a cancelled job", _cancel, False, _status("own"), "cancelled", _cancel_own),
+    Verb("`cancel` of a ready job", _cancel, True, _status("own"), "cancelled", _send_own),
+    Verb("`cancel` of a scheduled job", _cancel, True, _status("own"), "cancelled", _schedule_own),
+    Verb("`cancel` of a cancelled job", _cancel, False, _status("own"), "cancelled", _cancel_own),
     Verb("`status`", lambda app: app.tasks["note"].job("own").status(), "ready", _status("own"), "ready", _send_own),
     Verb("`queue.pause`", lambda app: app.queue(NOTES).pause(), None, _counts(NOTES, "paused"), (True,)),
     Verb("`queue.resume`", lambda app: app.queue(NOTES).resume(), None, _counts(NOTES, "paused"), (False,), _pause_queue),
@@ -221,7 +221,7 @@ VERBS = (
         _stop_key,
     ),
     Verb(
-        "`queue.clear`, not stopped",
+        "`queue.clear` of a key that is not stopped",
         lambda app: app.queue(STRICT).clear(KEY),
         "UsageError",
         _counts(STRICT, "stopped", "dead", "ready"),
@@ -298,4 +298,4 @@ VERBS = (
     Verb("`queue.reshard`", lambda app: app.queue(SPREAD, shards=SHARDS).reshard(4), None, _shards_of_queue, 4),
     Verb("`topic.reshard`", lambda app: app.topics[ORDERS].reshard(4), None, _shards_of_topic, 4, _open_orders),
 )
-"""Every verb that sends or changes something, and what it must answer."""
+"""Every method that sends or changes something, and its correct answer."""

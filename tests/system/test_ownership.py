@@ -14,9 +14,9 @@ def test_live_workers_share_shards_evenly_and_a_shard_never_has_two_owners() -> 
     print(result.server, *result.steps, result.logs, sep="\n")
     assert result.breaches == []
     assert [step.what for step in result.steps][:4] == [
-        "1 joined: 1 share",
-        "1 joined: 2 share",
-        "1 joined: 3 share",
-        "2 joined: 5 share",
+        "1 joined, 1 in total",
+        "1 joined, 2 in total",
+        "1 joined, 3 in total",
+        "2 joined, 5 in total",
     ]
     assert result.refused > 0, "the former owner continued after its stop, and its outcomes were refused"

@@ -77,7 +77,7 @@ def test_an_unexplained_dead_letter_is_a_breach(reason: str) -> None:
 
 def test_a_job_that_succeeded_and_is_also_dead_is_a_breach() -> None:
     judged = verdict([sent("a")], [ran("a", ONE, 1, 2)], killed(ONE, 2), dead={"id-a": "crashed"})
-    assert "ended well, and is dead" in breach(judged)
+    assert "succeeded but is dead" in breach(judged)
 
 
 def test_jobs_left_on_the_server_are_a_breach() -> None:

@@ -56,7 +56,7 @@ def test_a_correct_history_has_no_breach() -> None:
 
 def test_a_swapped_pair_is_found() -> None:
     judged = verdict("a/1 a/2 a/3", [handled("a/1", 1, 2), handled("a/3", 2, 3), handled("a/2", 3, 4)])
-    assert breach(judged) == "a: a/3 was done before a/2, which was published before it"
+    assert breach(judged) == "a: a/3 was done before a/2, which was published earlier"
 
 
 def test_a_swapped_pair_among_thousands_is_found() -> None:
@@ -64,13 +64,13 @@ def test_a_swapped_pair_among_thousands_is_found() -> None:
     handlings = [handled(event, n, n + 1) for n, event in enumerate(events)]
     assert verdict(" ".join(events), handlings).breaches == []
     handlings[2_000], handlings[2_050] = handled("k0/41", 2_000, 2_001), handled("k0/40", 2_050, 2_051)
-    assert breach(verdict(" ".join(events), handlings)) == "k0: k0/41 was done before k0/40, which was published before it"
+    assert breach(verdict(" ".join(events), handlings)) == "k0: k0/41 was done before k0/40, which was published earlier"
 
 
 def test_an_event_that_starts_while_its_predecessor_waits_for_a_retry_is_found() -> None:
     history = [handled("a/1", 1, 2, "failed"), handled("a/2", 2.5, 3, "failed"), handled("a/1", 4, 5, attempt=2)]
     judged = verdict("a/1 a/2", [*history, handled("a/2", 5, 6, attempt=2)])
-    assert breach(judged) == "a: a/2 began 2.500 s before a/1 had ended, which was published before it"
+    assert breach(judged) == "a: a/2 began 2.500 s before the end of a/1, which was published earlier"
 
 
 def test_there_is_no_order_between_keys() -> None:
@@ -104,7 +104,7 @@ def test_unpublished_and_leftover_events_are_found() -> None:
 def test_an_overlap_is_found() -> None:
     judged = verdict("a/1 a/2", [handled("a/1", 1, 3), handled("a/2", 2, 4, pid=TWO)])
     assert judged.breaches == [
-        "a: a/2 began 1.000 s before a/1 had ended, which was published before it",
+        "a: a/2 began 1.000 s before the end of a/1, which was published earlier",
         f"a: two at a time: process {ONE} was handling a/1 when process {TWO} began a/2",
     ]
 
@@ -150,7 +150,7 @@ def test_after_a_stop_the_following_events_of_the_key_are_dead_and_other_keys_co
 
 def test_a_run_after_a_stop_is_found() -> None:
     judged = verdict("a/1 a/2 a/3 a/4", [*BEFORE, handled("a/4", 5, 6)], deaths=STOPPED[:2], stop=True)
-    assert breach(judged) == "a: a/4 was begun although the death of a/2 had stopped the key"
+    assert breach(judged) == "a: a/4 started although the death of a/2 had stopped the key"
 
 
 def test_an_event_after_a_stop_that_is_not_dead_is_lost() -> None:
@@ -166,7 +166,7 @@ def test_after_a_clear_all_events_of_the_key_run_in_order() -> None:
     assert verdict("a/1 a/2 a/3 a/4 a/5", [*BEFORE, *early], deaths=cleared, stop=True).breaches == []
     early = [after[0], handled("a/3", 12, 13), handled("a/5", 9, 9.5), handled("a/4", 13, 14)]
     judged = verdict("a/1 a/2 a/3 a/4 a/5", [*BEFORE, *early], deaths=cleared, stop=True)
-    assert "a: a/5 was begun although the death of a/2 had stopped the key" in judged.breaches
+    assert "a: a/5 started although the death of a/2 had stopped the key" in judged.breaches
 
 
 def test_a_stopped_dead_letter_without_a_stop_is_found() -> None:
