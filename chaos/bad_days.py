@@ -150,7 +150,7 @@ ROWS = (
     ),
     Row(
         "clock skew between machines",
-        "server time decides",
+        "the server's time counts",
         ("test_after_a_jump_of_the_server_clock_no_lease_lapses_before_it_could_be_renewed",),
         ("wrong_clocks",),
     ),

@@ -29,7 +29,7 @@ async def restart(stage: Stage) -> None:
 
 async def go_away(stage: Stage) -> None:
     """The server is unreachable for longer than an enqueue waits. The enqueue raises with the id for sending the job again."""
-    await _end_and_start(stage, "server away", SIGTERM, seconds=stage.scale.outage)
+    await _end_and_start(stage, "server unreachable", SIGTERM, seconds=stage.scale.outage)
 
 
 async def kill_always(stage: Stage) -> None:

@@ -114,7 +114,7 @@ def test_a_refused_job_that_ran_is_a_breach() -> None:
 
 
 def test_a_job_that_ran_but_was_never_sent_is_a_breach() -> None:
-    assert "a ran, and nobody sent it" in breach(verdict([], [ran("a", ONE, 1, 2)]))
+    assert "a ran but was never sent" in breach(verdict([], [ran("a", ONE, 1, 2)]))
 
 
 def test_a_job_published_twice_is_an_unexplained_second_run() -> None:
