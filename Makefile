@@ -1,5 +1,5 @@
-# Every target makes what it needs; the second time is quick. Needs Python 3.11+ and make, nothing else.
-# Another interpreter: make test PYTHON=python3.13
+# Each target creates what it needs, so the first run is slower. Requires only Python 3.11+ and make.
+# To use another interpreter: make test PYTHON=python3.13
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,7 +7,8 @@ BENCH_VENV := bench/.venv
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(BENCH_VENV)/.installed
 
-# What is installed repeats, build tools included: pip before 25.3 takes the build's pins from the first, later ones from the second.
+# Pins all installed versions, including build tools: pip before 25.3 reads the pins for builds from the first variable, later
+# versions from the second.
 export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -22,57 +23,57 @@ help: ## Show this list
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: $(STAMP) ## See it work: embedded server, two worker processes, failures, a kill -9, nothing lost
+demo: $(STAMP) ## Run the demo: embedded server, two worker processes, failures, a kill -9, no job lost
 	@$(VENV)/bin/millstream demo
 
-# Tests wait for servers and processes more than they compute: four at once take half the time, also on two cores.
-test: $(STAMP) ## Run every test; ARGS go to pytest, as in make test ARGS="tests/unit -x -n 0"
+# Tests mostly wait for servers and processes: four at a time take half the time, even on two cores.
+test: $(STAMP) ## Run all tests; ARGS are passed to pytest: make test ARGS="tests/unit -x -n 0"
 	@$(VENV)/bin/python -m pytest -n 4 $(ARGS)
 
-test-long: $(STAMP) ## Run what takes too long for make test: long random walks on Valkey and Redis, handlers of 40 seconds
+test-long: $(STAMP) ## Run the tests that are too long for make test: long random walks on Valkey and Redis, handlers of 40 seconds
 	@MILLSTREAM_MODEL_STEPS=100000 $(VENV)/bin/python -m pytest -n 4 tests/contract/test_state_machine.py -k redis_backend $(ARGS)
 	@MILLSTREAM_MODEL_STEPS=100000 MILLSTREAM_MODEL_SERVER=redis $(VENV)/bin/python -m pytest -n 4 tests/contract/test_state_machine.py -k redis_backend $(ARGS)
 	@MILLSTREAM_LONG=40 $(VENV)/bin/python -m pytest -n 4 tests/system/test_leases.py $(ARGS)
 
-check: $(STAMP) ## Lint, format check, and both type checkers
+check: $(STAMP) ## Run the linter, the format check and both type checkers
 	@$(VENV)/bin/ruff check
 	@$(VENV)/bin/ruff format --check
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/basedpyright
 
-format: $(STAMP) ## Format the code and sort its imports
+format: $(STAMP) ## Format the code and sort imports
 	@$(VENV)/bin/ruff check --fix-only
 	@$(VENV)/bin/ruff format
 
-docs: $(STAMP) ## Build the documentation into site/; a broken link is an error. ARGS="serve" shows it while you write
+docs: $(STAMP) ## Build the documentation into site/; broken links are errors. ARGS="serve" serves it with live reload
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs $(or $(ARGS),build --strict --quiet)
 
 demo-picture: $(STAMP) ## Draw the demo's last screen for the README
 	@$(VENV)/bin/python docs/pictures/demo.py
 
-chaos: $(STAMP) ## Kill, stop, cut, fill and restart everything, and account for every job (under 18 minutes); ARGS="kill_child --seed 7"
+chaos: $(STAMP) ## Inject faults into workers, servers and networks, and account for every job (under 18 minutes); ARGS="kill_child --seed 7"
 	@$(VENV)/bin/python -m chaos $(ARGS)
 
-bench: $(BENCH_STAMP) ## Measure Millstream beside nine peers (under 45 minutes); ARGS="--smoke", "--rows drain --only millstream,arq"
+bench: $(BENCH_STAMP) ## Measure Millstream and nine other libraries (under 45 minutes); ARGS="--smoke", "--rows drain --only millstream,arq"
 	@$(BENCH_VENV)/bin/python bench/run.py $(ARGS)
 
-bench-quick: $(BENCH_STAMP) ## Compare two commits of Millstream (two minutes): ARGS="A B", default HEAD~1 and the working tree
+bench-quick: $(BENCH_STAMP) ## Compare the speed of two commits (two minutes): ARGS="A B", default HEAD~1 and the working tree
 	@$(BENCH_VENV)/bin/python bench/quick.py $(ARGS)
 
-bench-limits: $(STAMP) ## Hold Millstream to its own bars, without peers (ten minutes): lateness, idle commands, script times, memory
+bench-limits: $(STAMP) ## Check Millstream's own limits (ten minutes): lateness, idle commands, script times, memory
 	@$(VENV)/bin/python bench/limits.py $(ARGS)
 
-bench-hot: $(STAMP) ## Show where a worker's time goes while it drains (a minute); ARGS="--results"
+bench-hot: $(STAMP) ## Profile a worker that drains no-op jobs (one minute); ARGS="--results"
 	@$(VENV)/bin/python bench/hot.py $(ARGS)
 
-soak: $(STAMP) ## Run all kinds of jobs for 30 minutes, and judge memory and accounts; ARGS="--minutes 2 --jobs 100000"
+soak: $(STAMP) ## Run all kinds of jobs for 30 minutes, check memory, and account for every job; ARGS="--minutes 2 --jobs 100000"
 	@$(VENV)/bin/python bench/soak.py $(ARGS)
 
 wheel: $(STAMP) ## Build the wheel into dist/
 	@$(VENV)/bin/python -m pip wheel -qq --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
-clean: ## Remove environments, caches and what was built
+clean: ## Remove environments, caches and build output
 	rm -rf $(VENV) $(BENCH_VENV) dist build site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -82,7 +83,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(VENV)/bin/python $(PIP_INSTALL) -e '.[dev]'
 	@touch $@
 
-# Peers that need what the others cannot share: each has an environment of its own, without the constraints.
+# Peers with conflicting dependencies: each has its own environment, without the constraints.
 PEERS_APART := arq saq dramatiq
 $(BENCH_STAMP): pyproject.toml constraints.txt $(wildcard bench/requirements*.txt)
 	$(call make-venv,$(BENCH_VENV))
@@ -94,11 +95,11 @@ $(BENCH_STAMP): pyproject.toml constraints.txt $(wildcard bench/requirements*.tx
 	done
 	@touch $@
 
-# Make a virtual environment unless a whole one is there, or say what is missing.
+# Create a virtual environment unless a working one exists, or print what is missing.
 define make-venv
 	@$(1)/bin/python -m pip --version >/dev/null 2>&1 || { \
-		command -v $(PYTHON) >/dev/null || { echo "make: there is no $(PYTHON). Install Python 3.11 or newer, or name one: make PYTHON=python3.12 ..." >&2; exit 1; }; \
-		$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is $$($(PYTHON) -V 2>&1), and Millstream needs 3.11 or newer. Name one: make PYTHON=python3.12 ..." >&2; exit 1; }; \
+		command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) was not found. Install Python 3.11 or newer, or name an interpreter: make PYTHON=python3.12 ..." >&2; exit 1; }; \
+		$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is $$($(PYTHON) -V 2>&1), but Millstream needs 3.11 or newer. Name another interpreter: make PYTHON=python3.12 ..." >&2; exit 1; }; \
 		$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "make: $(PYTHON) has no venv with pip. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }; \
 		$(PYTHON) -m venv --clear $(1); }
 endef

@@ -1,10 +1,10 @@
-"""Where a worker's time goes while it drains no-op jobs: a sample of its stack every millisecond of CPU time.
+"""Shows where a worker's time goes while it drains no-op jobs, by a sample of its stack every millisecond of CPU time.
 
     make bench-hot                      results off
     make bench-hot ARGS="--results"     results on
 
-The worker runs in this process on a core of its own, the server on another where there is one. A line stands for what it called
-in C, too. What was done about the top lines is in PROFILE.md.
+The worker runs in this process on its own core, the server on another core if there is one. A line includes the C functions it
+called. PROFILE.md describes what was done about the top lines.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Place = tuple[str, int, str]
 
 
 class Sampler:
-    """Counts where this process is whenever it has used so much CPU time."""
+    """Counts the current source line after every interval of CPU time."""
 
     def __init__(self) -> None:
         self.places: Counter[Place] = Counter()
@@ -66,7 +66,7 @@ async def drain(url: str, jobs: int, *, results: bool) -> Sampler:
                     await asyncio.sleep(0.005)
                 took, cpu = perf_counter() - before, _cpu() - cpu
     each = 1e6 / jobs
-    print(f"{jobs:,} jobs, {jobs / took:,.0f} jobs/s: {took * each:.2f} µs each, {cpu * each:.2f} µs of them on the CPU\n")
+    print(f"{jobs:,} jobs, {jobs / took:,.0f} jobs/s: {took * each:.2f} µs per job, of which {cpu * each:.2f} µs on the CPU\n")
     return sampler
 
 
@@ -100,7 +100,7 @@ def _cpu() -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Where a worker's time goes while it drains no-op jobs.")
+    parser = argparse.ArgumentParser(description="Show where a worker's time goes while it drains no-op jobs.")
     parser.add_argument("--jobs", type=int, default=500_000)
     parser.add_argument("--results", action="store_true")
     parser.add_argument("--lines", type=int, default=20)

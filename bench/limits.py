@@ -1,9 +1,9 @@
-"""Millstream's own bars that need no peer, each on a throwaway server.
+"""Measures Millstream against its own limits, without other libraries, each on a throwaway server.
 
     make bench-limits                                    everything, about ten minutes; writes LIMITS.md
     make bench-limits ARGS="--only idle,scripts --rounds 1"
 
-A run of everything writes LIMITS.md, any other only prints.
+Only a full run writes LIMITS.md. Any other run prints its results.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ ALL = {each.name: each for each in (DELAYS, IDLE, SHARING, SCRIPTS, BYTES, MEMOR
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Millstream beside its own bars, without peers.")
+    parser = argparse.ArgumentParser(description="Measure Millstream against its own limits.")
     parser.add_argument("--only", default=",".join(ALL), metavar="NAME,…", help=", ".join(ALL))
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     names = options.only.split(",")
     for name in names:
         if name not in ALL:
-            parser.error(f"no measurement {name!r}; there are {', '.join(ALL)}")
+            parser.error(f"unknown measurement {name!r}; the measurements are {', '.join(ALL)}")
     cores, load = os.cpu_count() or 1, os.getloadavg()[0]
     found = [Found(each) for each in ALL.values() if each.name in names and each.cores <= cores]
     for turn in range(options.rounds):

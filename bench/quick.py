@@ -1,10 +1,10 @@
-"""Two commits of Millstream side by side, interleaved, in about two minutes: is one of them slower?
+"""Compares two commits of Millstream, interleaved, in about two minutes: is one of them slower?
 
     make bench-quick                            HEAD~1 and the working tree
     make bench-quick ARGS="v0.1 main"           any two commits; "." is the working tree
     make bench-quick ARGS="--rows drain --rounds 8"
 
-Each commit is checked out into a folder that is removed afterwards and imported from there; the bench itself is this tree's.
+Each commit is checked out into a temporary folder and imported from there. The benchmark itself is that of this tree.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DEFAULT = "drain,results,bulk,concurrent,latency"
 
 @contextmanager
 def checked_out(commit: str) -> Iterator[Path]:
-    """The sources of a commit; of the working tree as they are."""
+    """Yield the folder with the sources of a commit, or of the working tree as they are."""
     if commit == HERE:
         yield TREE / "src"
         return
@@ -52,7 +52,7 @@ def name_of(commit: str) -> str:
 
 
 def compare(judge: Judge, arms: tuple[Entry, Entry], rows: list[Row], rounds: int, seconds: float) -> bool:
-    """Print the ratios; whether all was delivered exactly."""
+    """Print the ratios. Return whether every row was exact."""
     sizes = Sizes(partial(judge.measure, arms[0]), seconds)
     jobs = {row.name: sizes.jobs(row) for row in rows}
     found: dict[str, list[tuple[Measured, Measured]]] = {row.name: [] for row in rows}
@@ -94,7 +94,7 @@ def main() -> int:
     parser.add_argument("b", nargs="?", default=HERE, help="a commit, or . for the working tree (default)")
     parser.add_argument("--rows", default=DEFAULT, metavar="ROW,…", help="(default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=1.5, help="about how long each row runs (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=1.5, help="approximate time per row (default: %(default)s)")
     options = parser.parse_args()
     print(f"A: {name_of(options.a)}\nB: {name_of(options.b)}", flush=True)
     with checked_out(options.a) as first, checked_out(options.b) as second, throwaway_server() as server:

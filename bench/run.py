@@ -1,13 +1,13 @@
-"""Millstream's speed beside its peers', on one throwaway server, in one run.
+"""Measures Millstream and nine other libraries on one throwaway server, in one run.
 
     make bench                                                       everything, under 45 minutes; writes RESULTS.md
     make bench ARGS="--rows drain,bulk --only millstream,faststream --rounds 1"
-    make bench ARGS=--smoke                                          does everything work? Small counts, no figures
+    make bench ARGS=--smoke                                          a quick check that everything runs; small counts
     make bench ARGS=--render                                         RESULTS.md and the chart again, from results.json
 
-Rounds are interleaved and begin with another contender each time, the server is emptied before every row, and every row
-checks that each job was handled exactly once. A run of everything writes its results; any other only prints them, unless
---output says where to.
+Rounds are interleaved, and each begins with a different contender. The server is emptied before every row, and every row checks
+that each job was handled exactly once. A full run writes its results. Any other run only prints them, unless --output names a
+folder.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from millstream.bench.rows import Row, select
 from millstream.bench.sizes import Sizes
 from millstream.errors import UsageError
 
-# peers beside which many worker processes are measured
+# number of peers that the rows with many worker processes include
 FASTEST = 2
-# failures of one contender in one row after which it is not tried again
+# failures after which a contender does not run a row again
 FAILURES = 2
 SMOKE_SECONDS, SMOKE_JOBS = 0.5, 400
 
@@ -88,12 +88,12 @@ class Run:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Millstream's speed beside its peers', in one run on one machine.")
+    parser = argparse.ArgumentParser(description="Measure Millstream and its peers in one run on one machine.")
     parser.add_argument("--rows", default=",".join(ROWS), metavar="ROW,…", help=", ".join(ROWS))
     parser.add_argument("--only", default=",".join(ALL), metavar="NAME,…", help=", ".join(ALL))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=4.5, help="about how long each row runs (default: %(default)s)")
-    parser.add_argument("--smoke", action="store_true", help="one round of small counts, to see that everything works")
+    parser.add_argument("--seconds", type=float, default=4.5, help="approximate time per row (default: %(default)s)")
+    parser.add_argument("--smoke", action="store_true", help="run one round of small counts, to check that everything works")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="write RESULTS.md, results.json and the chart there")
     parser.add_argument("--render", action="store_true", help="only write RESULTS.md and the chart again, from results.json")
     options = parser.parse_args()
@@ -123,12 +123,12 @@ def main() -> int:
         run = Run(judge, entries, options.rows, sizes, ledger)
         began = time.monotonic()
         ledger.note_load()
-        print(f"load average {ledger.document['loads'][0]} (work of others shows in every figure)", flush=True)
+        print(f"load average {ledger.document['loads'][0]} (other work on the machine affects every figure)", flush=True)
         raw = Path(tempfile.gettempdir()) / "millstream-bench-results.json"
         for number in range(options.rounds):
             run.round(number, options.rounds, options.seconds)
             ledger.document["minutes"] = round((time.monotonic() - began) / 60, 1)
-            ledger.write(raw)  # what there is, should the rest go wrong
+            ledger.write(raw)  # in case a later round fails
     if options.smoke:
         print(f"{sum(len(each) for each in ledger.document['rows'].values())} rows ran, {len(ledger.inexact())} not exact")
     else:

@@ -1,8 +1,8 @@
-"""A worker of one to four processes under a burst, a steady load that needs two of them, and nothing, with a chart of it.
+"""Runs a worker of one to four processes under a burst, under a steady load that needs two processes, and idle. Draws a chart.
 
     .venv/bin/python bench/scaling.py [CHART.svg]     about a minute and a half
 
-Every job must have begun and ended once, and none may have been interrupted; otherwise it ends with 1.
+Every job must start and end once, and no job may be interrupted. Otherwise the exit code is 1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from contest.server import throwaway_server
 
 BENCH = Path(__file__).parent
 SLOTS, JOB_SECONDS = 8, 0.05
-"""So one process does 160 jobs per second."""
+"""So one process runs 160 jobs per second."""
 
 BURST = 6000
 STEADY_PER_SECOND, STEADY_SECONDS = 230, 25
@@ -42,10 +42,10 @@ def main() -> int:
         with log.open("wb") as output:
             worker = subprocess.Popen([*command, "--concurrency", str(SLOTS)], cwd=BENCH, stderr=output)
         watch = Watch(server.url, 0.1)
-        watch.until(lambda sample: sample.processes == 1, "the worker to serve")
+        watch.until(lambda sample: sample.processes == 1, "the worker to be ready")
         time.sleep(IDLE_SECONDS)
 
-        notes = [(watch.now, f"{BURST:,} jobs at once")]
+        notes = [(watch.now, f"{BURST:,} jobs in one batch")]
         app.enqueue_many_sync(wait.bind(number, JOB_SECONDS) for number in range(BURST))
         watch.until(lambda sample: sample.processes == 4, "four processes")
         watch.until(lambda sample: sample.backlog == 0, "the burst to be done")
@@ -61,7 +61,7 @@ def main() -> int:
             sent += more
             time.sleep(0.05)
         notes.append((watch.now, "nothing"))
-        watch.until(lambda sample: sample.backlog == 0, "the rest to be done")
+        watch.until(lambda sample: sample.backlog == 0, "the remaining jobs to be done")
         watch.until(lambda sample: sample.processes == 1, "one process again")
         time.sleep(IDLE_SECONDS)
         worker.send_signal(signal.SIGTERM)
@@ -73,9 +73,9 @@ def main() -> int:
     print("\n".join(said))
     started, ended = (Counter(line.split()[1] for line in lines if line.startswith(what)) for what in ("start", "end"))
     once = Counter({str(number): 1 for number in range(sent)})
-    print(f"{sent:,} jobs; begun once each: {started == once}, ended once each: {ended == once}; exit code {code}")
+    print(f"{sent:,} jobs; started once each: {started == once}, ended once each: {ended == once}; exit code {code}")
     path.write_text(draw(watch.samples[:: max(1, len(watch.samples) // 250)], notes, "millstream worker --processes 1..4"))
-    print(f"{path} has the chart")
+    print(f"written: {path}")
     return 0 if started == ended == once and code == 0 else 1
 
 

@@ -1,10 +1,10 @@
-"""A soak: all kinds of jobs for a long time, with a real worker. Is memory flat, and what became of every job?
+"""A soak test: all kinds of jobs for a long time, with a real worker. Is memory flat, and is every job accounted for?
 
     make soak                                        30 minutes and at least 3,000,000 jobs; writes SOAK.md
-    make soak ARGS="--minutes 2 --jobs 100000"       a short one, which only prints
+    make soak ARGS="--minutes 2 --jobs 100000"       a short run, which only prints
 
-Exit code 0 if the account closes and every figure is flat. It ends by itself: after the minutes if all jobs were sent, else
-when they are, at the latest after twice the time.
+The exit code is 0 if every job is accounted for and every figure is flat. The soak ends after the minutes if all jobs were
+sent; otherwise when they are sent, at the latest after twice the time.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ ADDRESSES = ("default", "ordered", "ticks/first", "ticks/second")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="A soak of mixed jobs.")
+    parser = argparse.ArgumentParser(description="Run a soak test of mixed jobs.")
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--jobs", type=int, default=3_000_000, help="at least so many are sent")
+    parser.add_argument("--jobs", type=int, default=3_000_000, help="minimum number of jobs to send")
     options = parser.parse_args()
     if options.minutes <= 0 or options.jobs <= 0:
         parser.error("--minutes and --jobs must be above 0")
@@ -81,13 +81,13 @@ def worker(log: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def runs(folder: Path, sent: int) -> Counter[int]:
-    """How many jobs were run how often, by what the handlers counted."""
+    """Return how many jobs were run how often, from the handlers' counts."""
     files = [path.read_bytes()[:sent] for path in folder.iterdir() if path.name.isdecimal()]
     return Counter(map(sum, zip(*files, strict=True)))
 
 
 class Soak:
-    """One soak, from the first job to the last that is settled."""
+    """One soak, from the first job until the last one is settled."""
 
     def __init__(self, url: str, process: subprocess.Popen[bytes], seconds: float, jobs: int) -> None:
         from soaked.mix import Mix
@@ -109,7 +109,7 @@ class Soak:
 
     async def run(self) -> Account:
         async with self._app:
-            await self._until(self._served, "the worker to serve")
+            await self._until(self._served, "the worker to be ready")
             self._began = time.monotonic()
             gauge = Gauge(self._redis, self._process.pid)
             watching = asyncio.create_task(self._watch(gauge))
@@ -121,7 +121,7 @@ class Soak:
             await self.mix.check_cancelled()
             await self._until(self._drained, "every job to be settled", DRAIN_SECONDS)
             await self._purge()
-            await asyncio.sleep(2 * self._app.settings.result_ttl + 2)  # until what is kept for a time is gone
+            await asyncio.sleep(2 * self._app.settings.result_ttl + 2)  # until temporary keys have expired
             states = {address: await self._app.inspector.queue(address) for address in ADDRESSES}
             keys: list[bytes] = list(self._redis.scan_iter(count=1000))
             return Account(
@@ -139,7 +139,7 @@ class Soak:
         return len(await self._app.inspector.workers()) == 2
 
     async def _send(self, watching: asyncio.Task[None]) -> None:
-        """As evenly as the time asks for; never with more waiting than BACKLOG_MOST."""
+        """Send evenly over the time, with at most BACKLOG_MOST unfinished jobs."""
         while self._elapsed < self._seconds or self.mix.sent < self._jobs:
             if self._elapsed > 2 * self._seconds:
                 break
@@ -163,7 +163,7 @@ class Soak:
         return not any(state.ready or state.running or state.scheduled or state.blocked for state in states)
 
     async def _purge(self) -> None:
-        """Dead letters are kept for a week by default: read one, purge all, so that the server's memory can be judged."""
+        """Read one dead letter and purge all. By default they are kept for a week, which would hide other memory growth."""
         for letter in await self._app.dead.list(limit=1):
             assert letter.reason == "rejected", letter
         self._purged += len(await self._app.dead.purge(task="doomed"))
@@ -177,7 +177,7 @@ class Soak:
             if len(self.samples) % (SAMPLES // 10) == 0:
                 print(f"  {self._elapsed / 60:5.1f} min  {self.mix.sent:>10,} jobs", flush=True)
             if self._process.poll() is not None:
-                raise RuntimeError(f"the worker ended with {self._process.returncode}")
+                raise RuntimeError(f"the worker exited with code {self._process.returncode}")
 
     async def _until(self, condition: Callable[[], Awaitable[bool]], what: str, within: float = 60.0) -> None:
         deadline = time.monotonic() + within

@@ -1,1 +1,1 @@
-"""Measurements of Millstream alone, beside bars of its own: ``make bench-limits``. One file per measurement, or kind of it."""
+"""Measurements of Millstream alone, each with its own limit: ``make bench-limits``. One file per measurement or kind of it."""

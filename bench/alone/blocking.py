@@ -1,4 +1,4 @@
-"""Whether a key that is retried, with others of it waiting behind, delays the other keys of its shard."""
+"""Whether a key whose event is retried, with blocked events behind it, delays the other keys of its shard."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from millstream import Millstream
 from millstream.bench.figures import RowFailed, percentile
 
 KEYS = 50
-# events of these per second
+# events of the other keys per second
 RATE = 250
-# seconds of a phase, and how many there are of each kind, in turn
+# seconds per phase, and phases per kind; the kinds alternate
 SECONDS = 3.0
 PHASES = 5
-# events of the key that is retried: some are there when it begins to fail, the others come while it does
+# events of the retried key: published before it begins to fail, and while it fails
 BEFORE, MEANWHILE = 200, 100
 
 OTHERS = int(RATE * SECONDS)
@@ -29,14 +29,14 @@ WARM_UP = 500
 
 
 class _Phases:
-    """Publishes them, and remembers when."""
+    """Publishes the events of all phases and records when."""
 
     def __init__(self, app: Millstream) -> None:
         self._app = app
         self._topic = app.topics[TOPIC]
         self._numbers: Iterator[int] = iter(range(EVENTS + WARM_UP))
         self.sent: defaultdict[str, dict[int, float]] = defaultdict(dict)
-        """By kind of phase: when each event of the other keys was published."""
+        """Per kind of phase: when each event of the other keys was published."""
         self.retries = 0
 
     async def run(self) -> None:
@@ -103,10 +103,11 @@ def measure() -> Figures:
 BLOCKING = Measurement(
     name="blocking",
     measure=measure,
-    limits=(Limit("p99 of the other keys of a shard while one of its keys retries, beside undisturbed", "times", "×", 2),),
-    how=f"An ordered topic of one shard, one worker as it comes; {RATE} events a second of {KEYS} keys, one at a time, for "
-    f"{SECONDS:g} s, {PHASES} times undisturbed and {PHASES} times, in turn, while an event of one more key fails and is tried "
-    f"again every {1000 * RETRY_SECONDS:g} ms ({{retries}} times), {BEFORE} of its key wait behind it and {MEANWHILE} more "
-    "come. From before the call that publishes to the first line of the handler: p99 {undisturbed} ms undisturbed, "
-    "{disturbed} ms disturbed; p50 {undisturbed_p50} and {disturbed_p50} ms.",
+    limits=(Limit("p99 of the other keys of a shard while one of its keys retries, relative to undisturbed", "times", "×", 2),),
+    how=f"An ordered topic with one shard and one worker with default settings. {RATE} events per second of {KEYS} keys are "
+    f"published one at a time in phases of {SECONDS:g} s: {PHASES} undisturbed phases and {PHASES} disturbed ones, in turn. In "
+    f"a disturbed phase an event of another key fails and is retried every {1000 * RETRY_SECONDS:g} ms ({{retries}} times), "
+    f"while {BEFORE} events of its key wait behind it and {MEANWHILE} more arrive. Measured from before the publish call to "
+    "the first line of the handler: p99 {undisturbed} ms undisturbed, {disturbed} ms disturbed; p50 {undisturbed_p50} and "
+    "{disturbed_p50} ms.",
 )

@@ -13,7 +13,7 @@ from millstream import Millstream
 from millstream.bench.figures import percentile
 
 JOBS = 10_000
-# seconds over which they are due, and before the first of them is
+# seconds over which jobs are due, and seconds before the first due time
 SPAN = 20.0
 AHEAD = 3.0
 
@@ -47,8 +47,8 @@ DELAYS = Measurement(
     name="delays",
     measure=measure,
     limits=(Limit("Lateness of 10,000 delayed jobs due over 20 s, p99", "p99", "ms", 25),),
-    how="10,000 jobs with `at=` at random moments of 20 s, all enqueued {ahead} s before the first of them, one worker as it "
-    "comes. Lateness is from that moment to the first line of the handler, by the one clock of the machine; it includes "
-    "everything from promotion to claim. p50 {p50} ms, worst {worst} ms; the earliest start was {earliest} ms after its "
-    "moment (moments are kept in whole milliseconds).",
+    how="10,000 jobs with `at=` at random times within 20 s, all enqueued {ahead} s before the first due time; one worker with "
+    "default settings. Lateness is the time from the due time to the first line of the handler, on the machine's one clock. It "
+    "includes everything from promotion to claim. p50 {p50} ms, worst {worst} ms; the earliest start was {earliest} ms after "
+    "its due time (due times are stored in whole milliseconds).",
 )

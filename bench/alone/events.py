@@ -1,4 +1,4 @@
-"""The app of the measurement of retries: a topic with two groups, of which one has put off what it was given."""
+"""The app of the retries measurement: a topic with two groups, one of which has scheduled all its events for a retry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ async def easy(number: int) -> None:
 
 
 async def stubborn(number: int) -> None:
-    raise AssertionError(f"event {number} was put off, and is due in an hour")
+    raise AssertionError(f"event {number} ran, but its retry is due in an hour")
 
 
 def make_app(url: str) -> Millstream:

@@ -1,4 +1,4 @@
-"""What a worker with nothing to do asks of the server."""
+"""How many commands an idle worker sends to the server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from alone.limit import Figures, Limit, Measurement
 from alone.stage import Stage
 from contest.server import Server, throwaway_server
 
-# seconds for what is done once at the start, and for which is listened
+# seconds for one-time work at the start, and seconds of counting
 SETTLING = 5.0
 LISTENING = 30.0
 
@@ -22,7 +22,7 @@ def measure() -> Figures:
             before, began = _processed(server), time.monotonic()
             sent, inside = _overheard(server, LISTENING)
             took = time.monotonic() - began
-            processed = _processed(server) - before - 2  # MONITOR, and this question
+            processed = _processed(server) - before - 2  # MONITOR, and this query
             workers.check()
     return {"sent": sent / took, "inside": inside / took, "processed": processed / took, "seconds": took}
 
@@ -34,7 +34,7 @@ def _processed(server: Server) -> int:
 
 
 def _overheard(server: Server, seconds: float) -> tuple[int, int]:
-    """Commands that clients sent, and commands that scripts ran, by MONITOR."""
+    """Count by MONITOR: commands that clients sent, and commands that scripts ran."""
     deadline = time.monotonic() + seconds
     heard = b""
     with socket.create_connection(("127.0.0.1", server.port)) as monitor:
@@ -53,8 +53,12 @@ def _overheard(server: Server, seconds: float) -> tuple[int, int]:
 IDLE = Measurement(
     name="idle",
     measure=measure,
-    limits=(Limit("Commands that an idle worker of three queues sends, keeper and sweeps included", "sent", "per second", 10),),
-    how="One worker (supervisor and one process) of three empty queues, after 5 s. Counted for 30 s by MONITOR: commands "
-    "that its connections sent. The commands that its scripts run inside the server are {inside} per second more; the "
-    "server's `total_commands_processed`, which counts both, rose by {processed} per second.",
+    limits=(
+        Limit(
+            "Commands that an idle worker of three queues sends, renewals and lease checks included", "sent", "per second", 10
+        ),
+    ),
+    how="One worker (supervisor and one process) of three empty queues, after 5 s. MONITOR counts the commands that its "
+    "connections send during 30 s. Its scripts run another {inside} commands per second inside the server. The server's "
+    "`total_commands_processed`, which counts both, rose by {processed} per second.",
 )

@@ -1,4 +1,4 @@
-"""A measurement, how it is made, and the limits that its figures are held to."""
+"""A measurement, how it is made, and the limits for its figures."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from statistics import median
 
 Figures = Mapping[str, float]
-"""What one round found, by name."""
+"""The figures of one round, by name."""
 
 
 @dataclass(frozen=True)
 class Limit:
     what: str
     figure: str
-    """Its name among the measurement's."""
+    """The name of the limited figure."""
     unit: str
     most: float
-    """The bar."""
+    """The limit."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class Measurement:
     measure: Callable[[], Figures]
     limits: tuple[Limit, ...]
     how: str
-    """How it was made, in a few sentences; figures are named in braces."""
+    """How it was measured, in a few sentences; figures are named in braces."""
     cores: int = 1
-    """How many it needs."""
+    """Number of cores it needs."""
 
 
 @dataclass
 class Found:
-    """What the rounds of a measurement found."""
+    """The figures of all rounds of a measurement."""
 
     measurement: Measurement
     rounds: list[Figures] = field(default_factory=list[Figures])
@@ -53,7 +53,7 @@ class Found:
 
 
 def number(value: float) -> str:
-    """For people: three digits that count, whole numbers whole."""
+    """Format a number with three significant digits; whole numbers without decimals."""
     if value == int(value) or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.{1 if abs(value) >= 10 else 2}f}"

@@ -1,4 +1,4 @@
-"""The app of the measurement of blocked keys: a topic of one shard, and a handler that fails for as long as its event says."""
+"""The app of the blocking measurement: a topic with one shard, and a handler that fails until the time its event names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class NotYet(Exception):
-    """What the handler raises until then."""
+    """Raised by the handler until that time."""
 
 
 async def handle(order: Order) -> None:

@@ -1,4 +1,4 @@
-"""LIMITS.md: figures beside bars, and how each was measured."""
+"""LIMITS.md: figures with their limits, and how each was measured."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ WIDTH = 128
 
 
 def render(found: Sequence[Found], machine: dict[str, Any], server: str, load: float, rounds: int) -> str:
-    """The whole document."""
+    """Return the whole document."""
     about = (
-        "Bars of Millstream's own that need no peer, by `make bench-limits`; beside nine peers it is measured in "
-        "[RESULTS.md](RESULTS.md)."
+        "Limits that Millstream sets itself, measured by `make bench-limits`. [RESULTS.md](RESULTS.md) compares it with nine "
+        "other libraries."
     )
     on = (
         f"Measured {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())} on {machine['cores']} cores of {machine['processor']}, "
-        f"{machine['memory_gb']} GB, {machine['system']}, Python {machine['python']}; {server} on the same machine, in memory "
-        f"only, over TCP on the loopback. Load average before: {load:.2f}. Each figure is the median of {rounds} rounds, "
-        "beside it the lowest and the highest."
+        f"{machine['memory_gb']} GB, {machine['system']}, Python {machine['python']}. {server} ran on the same machine, in "
+        f"memory only, over TCP on loopback. Load average before: {load:.2f}. Each figure is the median of {rounds} rounds, "
+        "with the lowest and the highest."
     )
     how = (f"**{each.measurement.name}.** {each.how}" for each in found)
     head = ("# Limits", *map(_wrapped, (about, on)), table(found))
@@ -34,7 +34,7 @@ def _wrapped(text: str) -> str:
 
 
 def table(found: Sequence[Found]) -> str:
-    lines = ["| | | median | lowest – highest | bar | |", "|---|---|--:|--:|--:|---|"]
+    lines = ["| | | median | lowest – highest | limit | |", "|---|---|--:|--:|--:|---|"]
     for each in found:
         for limit in each.measurement.limits:
             values = each.values(limit.figure)

@@ -1,4 +1,4 @@
-"""Whether what one group of a topic will try again slows the others down."""
+"""Whether events of one group that wait for a retry slow the other groups of the topic down."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from millstream.model.outcome import Kind, Outcome
 
 WAITING = 100_000
 EVENTS = 300_000
-# seconds until the retries are due: longer than this takes
+# seconds until the retries are due: longer than the measurement
 DELAY = 3_600.0
 # entries per claim
 BATCH = 200
 
 
 async def _prepare(app: Millstream, kind: Kind) -> None:
-    """One group settles events this way; the other has passed over them."""
+    """Settle all events in one group with this outcome. The other group skips them."""
     await app.topics[TOPIC].publish_many(range(WAITING))
     await app.group(TOPIC, EASY).skip()
     broker, address = await app.broker(), Address.of_group(TOPIC, STUBBORN)
@@ -46,7 +46,7 @@ async def _fill(app: Millstream) -> None:
 
 
 def _rate(kind: Kind) -> float:
-    """Events per second of the other group."""
+    """Return the events per second of the other group."""
     with throwaway_server() as server, Stage(server, EVENTS, make_app, "alone.events") as stage:
         stage.ask(lambda app: _prepare(app, kind))
         stage.ask(_fill)
@@ -62,7 +62,7 @@ def _rate(kind: Kind) -> float:
 
 def measure() -> Figures:
     rates: dict[Kind, list[float]] = {}
-    for kind in (Kind.DONE, Kind.RETRY, Kind.RETRY, Kind.DONE):  # so that what comes and goes meets both
+    for kind in (Kind.DONE, Kind.RETRY, Kind.RETRY, Kind.DONE):  # this order spreads temporary load over both kinds
         rates.setdefault(kind, []).append(_rate(kind))
     without, beside = (mean(rates[kind]) for kind in (Kind.DONE, Kind.RETRY))
     return {"slower": 100 * (1 - beside / without), "without": without, "beside": beside}
@@ -71,8 +71,8 @@ def measure() -> Figures:
 RETRIES = Measurement(
     name="retries",
     measure=measure,
-    limits=(Limit("A group beside one with 100,000 events that wait for a retry, slower by", "slower", "%", 10),),
-    how=f"A topic with two groups, one worker of both. One group has settled {WAITING:,} events, or put them off for an hour; "
-    f"then the other handles {EVENTS:,} more that the first passes over. Each twice, in turn: {{without}} events/s without "
-    "retries, {beside} beside them.",
+    limits=(Limit("Slowdown of a group beside a group with 100,000 events that wait for a retry", "slower", "%", 10),),
+    how=f"A topic with two groups, and one worker for both. One group has settled {WAITING:,} events or scheduled them for a "
+    f"retry in an hour. Then the other group handles {EVENTS:,} more, which the first group skips. Each variant runs twice, in "
+    "turn: {without} events/s without retries, {beside} with retries.",
 )

@@ -1,4 +1,4 @@
-"""How long a script holds the server."""
+"""How long a script call occupies the server."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def measure() -> Figures:
 
 
 def _times(server: Server) -> dict[str, Sequence[float]]:
-    """Milliseconds that each call took inside the server, by script, the shortest first."""
+    """Return the milliseconds that each call took inside the server, by script, sorted."""
     found: dict[str, list[float]] = {}
     for _, _, micros, words, *_ in server.call("SLOWLOG", "GET", "-1"):
         if words[0].upper() == b"EVALSHA" and words[1] in NAMES:
@@ -57,10 +57,10 @@ SCRIPTS = Measurement(
     measure=measure,
     limits=(Limit("Server time per script call at the default batch of 200, p99", "p99", "ms", 2),),
     cores=2,
-    how="The server on a core of its own (with real-time priority where that is allowed, so that nothing preempts it), one "
-    "worker (concurrency 100) and the client on another; 200,000 no-op jobs "
-    "enqueued and drained, once without results and once with. Every call is in the server's slow log "
-    "(`slowlog-log-slower-than 0`), which measures inside the server; the figure is the worst p99 of the scripts below. "
+    how="The server has its own core (with real-time priority where allowed, so that nothing preempts it). One worker "
+    "(concurrency 100) and the client share another. 200,000 no-op jobs are enqueued and drained, once without results and "
+    "once with. The server's slow log (`slowlog-log-slower-than 0`) records every call and measures inside the server. The "
+    "figure is the worst p99 of these scripts. "
     "p99 (p50) without results: publish {publish_next_noop} ({publish_next_noop_p50}), claim {claim_noop} "
     "({claim_noop_p50}) with {claim_noop_jobs} jobs per call, settle {settle_noop} ({settle_noop_p50}) with "
     "{settle_noop_jobs}; with results: claim {claim_echo} ({claim_echo_p50}), settle {settle_echo} ({settle_echo_p50}) "

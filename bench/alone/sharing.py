@@ -1,4 +1,4 @@
-"""How evenly two workers share what is slow."""
+"""How evenly two workers share slow jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def measure() -> Figures:
 SHARING = Measurement(
     name="sharing",
     measure=measure,
-    limits=(Limit("Two workers share 400 jobs of 200 ms: how far from evenly", "uneven", "%", 10),),
-    how="Two workers as they come (32 coroutines each), idle; 400 jobs in one `enqueue_many`. The busier one ran {most}, the "
-    "other {least}.",
+    limits=(Limit("Deviation from equal shares of two workers with 400 jobs of 200 ms", "uneven", "%", 10),),
+    how="Two idle workers with default settings (32 coroutines each), and 400 jobs in one `enqueue_many`. The busier worker "
+    "ran {most}, the other {least}.",
 )

@@ -1,4 +1,4 @@
-"""What a measurement runs on: a server that is there, an app, a tally and worker processes."""
+"""The environment of a measurement: a running server, an app, a tally and worker processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from millstream.bench.workers import Workers
 
 # jobs per bulk call
 CHUNK = 10_000
-# seconds in which what must happen has happened
+# seconds to wait for anything that must happen
 PATIENCE = 120.0
 
 
@@ -45,7 +45,7 @@ class Stage:
             "BENCH_URL": server.url,
             "BENCH_TALLY": self._folder.name,
         }
-        # as installed: what compiles at every start weighs more
+        # with bytecode, as after an installation: compiling at every start uses more memory
         self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def __enter__(self) -> Self:
@@ -57,16 +57,16 @@ class Stage:
         self._folder.cleanup()
 
     def workers(self, *options: str, count: int = 1) -> Workers:
-        """So many ``millstream worker`` commands of one process each."""
+        """Start ``count`` ``millstream worker`` commands of one process each."""
         command = [sys.executable, "-m", "millstream", "worker", f"{self._module}:app", *options]
         return Workers([command] * count, self._environment, BENCH)
 
     def until_served(self, workers: Workers, count: int = 1) -> None:
-        """Until so many worker processes have registered."""
-        self._until(workers, lambda: len(self.ask(lambda app: app.inspector.workers())) >= count, "the workers to be there")
+        """Wait until ``count`` worker processes have registered."""
+        self._until(workers, lambda: len(self.ask(lambda app: app.inspector.workers())) >= count, "the workers to register")
 
     def until_handled(self, workers: Workers) -> None:
-        """Until every job was handled, exactly once, and all are settled."""
+        """Wait until every job was handled exactly once and all are settled."""
         self._until(workers, lambda: self.tally.complete, "all jobs to be handled")
         if wrong := self.tally.wrong():
             raise RowFailed(f"not exact: {wrong}")
@@ -88,7 +88,7 @@ class Stage:
         self.ask(fill)
 
     def ask(self, do: Callable[[Millstream], Coroutine[Any, Any, Any]]) -> Any:
-        """Something of the app, open for it."""
+        """Open the app, call ``do`` with it and return the result."""
 
         async def inside() -> Any:
             async with self.app:
@@ -97,7 +97,7 @@ class Stage:
         return self._runner.run(inside())
 
     def starts(self) -> Sequence[float]:
-        """What each handler wrote down."""
+        """Return the start time that each handler recorded."""
         with mapped(str(self.tally.folder / STARTS)) as file, memoryview(file) as raw, raw.cast("d") as starts:
             return starts.tolist()
 

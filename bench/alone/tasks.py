@@ -1,4 +1,4 @@
-"""The app of these measurements: handlers that mark their job in the tally and say when, or where, they ran."""
+"""The app of these measurements: handlers that mark their job in the tally and record when or where they ran."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ async def echo(number: int) -> int:
 
 
 async def stamped(number: int) -> None:
-    """Says when it started."""
+    """Records when it started."""
     told.starts[number] = time.time()
     told.marks[number] += 1
 
 
 async def slow(number: int) -> None:
-    """Says in which process it runs."""
+    """Records the process it runs in."""
     told.starts[number] = os.getpid()
     await asyncio.sleep(SLOW_SECONDS)
     told.marks[number] += 1

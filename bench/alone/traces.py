@@ -14,7 +14,7 @@ from millstream.model.address import Address
 JOBS = 1_000_000
 PORTION = 100_000
 MB = 1_000_000
-# seconds in which the server gives back what it has freed
+# seconds for the server to return freed memory
 REST = 2.0
 
 
@@ -37,7 +37,7 @@ def measure() -> Figures:
 
 
 def _strange(server: Server) -> list[str]:
-    """Keys that ``redis/keys.py`` does not name."""
+    """Return the keys that ``redis/keys.py`` does not name."""
     names = {*namespace_keys(NAMESPACE).values()}
     for queue in map(Address, ("default", "second", "third")):
         names |= {*queue_keys(NAMESPACE, queue).values()}
@@ -51,10 +51,10 @@ TRACES = Measurement(
     measure=measure,
     limits=(
         Limit("Server memory left after 1,000,000 jobs with results off", "left", "MB", 5),
-        Limit("Keys left that `redis/keys.py` does not name", "strange", "keys", 0),
+        Limit("Remaining keys that `redis/keys.py` does not name", "strange", "keys", 0),
     ),
-    how="1,000,000 no-op jobs enqueued in bulk and drained by one worker, on a fresh server: `used_memory` 2 s after the "
-    "worker was gone, less what it was before the first connection. At most {highest} MB were in use; when the last job was "
-    "settled and the worker still there it was {running} MB more than at the start. {keys} keys are left, each compared with "
-    "the table of `redis/keys.py`.",
+    how="1,000,000 no-op jobs are enqueued in bulk and drained by one worker on a fresh server. The figure is `used_memory` 2 "
+    "s after the worker exited, minus `used_memory` before the first connection. The maximum was {highest} MB. When the last "
+    "job was settled and the worker still ran, it was {running} MB above the start. {keys} keys remain; each is compared with "
+    "the table in `redis/keys.py`.",
 )

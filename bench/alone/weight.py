@@ -1,4 +1,4 @@
-"""What a job weighs on the server and a worker on its machine, and many workers beside a few: rows of ``make bench``."""
+"""Memory of a job on the server and of a worker on its machine, and many workers compared with few: rows of ``make bench``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _memory() -> Figures:
 
 def _crowd() -> Figures:
     rates: dict[str, list[float]] = {}
-    for row in ("workers-10", "workers-40", "workers-40", "workers-10"):  # so that what comes and goes meets both
+    for row in ("workers-10", "workers-40", "workers-40", "workers-10"):  # this order spreads temporary load over both
         rates.setdefault(row, []).append(_measure(row, CROWD_JOBS).value)
     ten, forty = map(mean, rates.values())
     return {"slower": 100 * (1 - forty / ten), "ten": ten, "forty": forty}
@@ -52,7 +52,7 @@ BYTES = Measurement(
     name="bytes",
     measure=_bytes,
     limits=(Limit("Server bytes per ready tiny job, index included", "bytes", "bytes", 120),),
-    how=f"Growth of `used_memory` over {BYTES_JOBS:,} jobs with one small integer as argument, after the first 1,000.",
+    how=f"Growth of `used_memory` per job over {BYTES_JOBS:,} jobs with one small integer as argument, after the first 1,000.",
 )
 MEMORY = Measurement(
     name="memory",
@@ -61,13 +61,13 @@ MEMORY = Measurement(
         Limit("Resident memory of an idle worker child", "child", "MB", 40),
         Limit("Resident memory of its supervisor", "supervisor", "MB", 35),
     ),
-    how="Of `millstream worker` with one task, uvloop installed, after its first job; MB are 10⁶ bytes, resident pages as the "
-    "kernel counts them, those shared with other processes included. Bytecode is there, as after an installation.",
+    how="`millstream worker` with one task and uvloop, after its first job. MB are 10⁶ bytes. Resident pages are counted as "
+    "the kernel does, including pages shared with other processes. Bytecode is compiled beforehand, as after an installation.",
 )
 CROWD = Measurement(
     name="crowd",
     measure=_crowd,
-    limits=(Limit("40 worker processes on one queue, slower than 10 by", "slower", "%", 5),),
-    how=f"Each twice, in turn, with {CROWD_JOBS:,} no-op jobs; all processes are up and hold a job at a closed gate before the "
-    "clock starts. 10: {ten} jobs/s, 40: {forty} jobs/s.",
+    limits=(Limit("Slowdown with 40 instead of 10 worker processes on one queue", "slower", "%", 5),),
+    how=f"Each number of processes runs twice, in turn, with {CROWD_JOBS:,} no-op jobs. All processes have started and hold a "
+    "job at a closed gate before the clock starts. 10: {ten} jobs/s, 40: {forty} jobs/s.",
 )

@@ -1,4 +1,4 @@
-"""arq: a short poll delay, without which it takes 500 jobs twice a second. No bulk call, no plain functions."""
+"""arq, with a short poll delay: by default it fetches 500 jobs twice a second. No bulk call, no plain functions."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -57,8 +57,8 @@ if __name__ == "__main__":
             title="arq",
             distributions=("arq", "redis", "hiredis", "uvloop"),
             settings="`max_jobs=100`, `poll_delay=0.01` (default 0.5), `log_results=False`, log level WARNING; plain "
-            "functions by `run_in_executor` with 8 threads; results off: `keep_result=0`, on: 600 s; no bulk call: 100 at "
-            "once; redis-py 5, which it requires",
+            "functions by `run_in_executor` with 8 threads; results off: `keep_result=0`, on: 600 s; no bulk call: 100 "
+            "concurrent calls; redis-py 5, which it requires",
             client=client,
             queued=[["ZCARD", "arq:queue"]],
             left=[["ZCARD", "arq:queue"], ["EVAL", "return #redis.call('KEYS', 'arq:in-progress:*')", "0"]],

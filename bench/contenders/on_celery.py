@@ -1,4 +1,4 @@
-"""Celery: its optimising guide's settings for many short tasks. It has no bulk call of its own."""
+"""Celery, with the settings that its optimization guide recommends for many short tasks. It has no bulk call."""
 
 from contextlib import contextmanager
 
@@ -38,7 +38,7 @@ if __name__ == "__main__":
             settings="pool `solo` (faster for no-ops than threads or prefork), I/O handlers: 100 threads (gevent was "
             "slower), `worker_prefetch_multiplier=128`, `broker_pool_limit=100`, without gossip, mingle and heartbeat, log "
             "level WARNING; acknowledged before the run (its default); results off: `task_ignore_result`, on: 600 s; no "
-            "bulk call: one after the other",
+            "bulk call: one call after the other",
             client=client,
             queued=[["LLEN", "celery"]],
             left=[["LLEN", "celery"], ["HLEN", "unacked"]],

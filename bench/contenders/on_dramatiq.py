@@ -1,4 +1,4 @@
-"""dramatiq: RedisBroker with its default middleware. Its groups have no pipelined send: bulk is one after the other."""
+"""dramatiq: RedisBroker with its default middleware. Its groups do not use a pipeline, so bulk is one call after the other."""
 
 from contextlib import contextmanager
 
@@ -10,7 +10,7 @@ from dramatiq.results.backends import RedisBackend
 from contest import functions, told
 from contest.contender import Client, Contender, main, program
 
-# redis-py 8 allows 100, one less than 100 threads and their consumer need
+# redis-py 8 allows 100 connections by default, one less than 100 threads and their consumer need
 URL = f"{told.URL}?max_connections={2 * told.CONCURRENCY}"
 
 broker = RedisBroker(url=URL)
@@ -36,12 +36,12 @@ if __name__ == "__main__":
             title="dramatiq",
             distributions=("dramatiq", "redis", "hiredis", "gevent"),
             settings="RedisBroker, default middleware, 32 threads (faster than 8, 16 or 100; with many processes its "
-            "default, 8), I/O handlers: `dramatiq-gevent` with 100; acknowledged after the run; results on: 600 s; no bulk "
-            "call: one after the other",
+            "default of 8), I/O handlers: `dramatiq-gevent` with 100; acknowledged after the run; results on: 600 s; no "
+            "bulk call: one call after the other",
             client=client,
             queued=[["LLEN", "dramatiq:default"]],
             left=[["LLEN", "dramatiq:default"], ["HLEN", "dramatiq:default.msgs"]],
-            # its keys are hashes of 32 digits
+            # its result keys are hashes of 32 digits
             results=[["EVAL", "return #redis.call('KEYS', ARGV[1])", "0", "?" * 32]],
             worker=worker,
         )

@@ -1,5 +1,5 @@
-"""FastStream: a stream with a consumer group, acknowledged on success; bulk by its pipelined publish. It keeps no "
-"results."""
+"""FastStream: a stream with a consumer group, acknowledged on success. Bulk is its publish in a pipeline. It keeps no
+results."""
 
 import os
 from contextlib import asynccontextmanager, suppress
@@ -12,7 +12,7 @@ from contest import coroutines, told
 from contest.contender import EVENTS, JOBS, Client, Contender, main, program
 
 STREAM, GROUP = "jobs", "workers"
-# one for each handler's acknowledgement and some for reading; redis-py 8 allows 100, then acknowledgements fail
+# one connection per acknowledging handler and a few for reading; with redis-py 8's default of 100, acknowledgements fail
 CONNECTIONS = 2 * told.CONCURRENCY
 
 broker = RedisBroker(told.URL, logger=None, max_connections=CONNECTIONS)
@@ -30,7 +30,7 @@ else:
 async def client():
     publisher = RedisBroker(told.URL, logger=None, max_connections=CONNECTIONS)
     connection = await publisher.connect()
-    with suppress(ResponseError):  # it is there; a group that the worker makes would begin behind what waits already
+    with suppress(ResponseError):  # the group exists; a group that the worker creates would skip the waiting entries
         await connection.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
 
     async def send(number: int) -> None:
@@ -42,7 +42,7 @@ async def client():
                 await publisher.publish(number, stream=STREAM, pipeline=pipe)
             await pipe.execute()
 
-    # its publish_batch is for lists; a stream takes one event per call, in a pipeline of redis-py or not
+    # its publish_batch is for lists; for a stream, one call publishes one event, with or without a redis-py pipeline
     yield Client(send=send, send_many=None if told.KIND == "publish" else send_many)
     await publisher.stop()
 
@@ -59,9 +59,9 @@ if __name__ == "__main__":
             distributions=("faststream", "redis", "hiredis", "uvloop"),
             settings="stream with a consumer group, `max_workers=100`, `max_records=100`, `NACK_ON_ERROR` (acknowledged "
             "after success), `max_connections=200`, no logger; entries stay in the stream; bulk: pipelines of 1,000; keeps "
-            f"no results; batches: `batch=True, max_records={told.BATCH}`, which has no `max_workers`; many events: `publish`, "
-            "100 at once (`publish_batch` is for lists), or in pipelines of 1,000; it has no order per key, "
-            "the rows of that are as the one of events",
+            f"no results; batches: `batch=True, max_records={told.BATCH}`, which has no `max_workers`; many events: 100 "
+            "concurrent `publish` calls (`publish_batch` is for lists), or pipelines of 1,000; it has no order per key, "
+            "so those rows show its unordered events",
             handlers=(*JOBS, *EVENTS),
             client=client,
             queued=[["XLEN", STREAM]],

@@ -1,4 +1,4 @@
-"""huey: RedisHuey, whose consumer takes a job off its list before it runs it. No bulk call."""
+"""huey: RedisHuey, whose consumer removes a job from its list before it runs the job. No bulk call."""
 
 from contextlib import contextmanager
 
@@ -7,7 +7,7 @@ from huey import RedisHuey
 from contest import functions, told
 from contest.contender import Client, Contender, main, program
 
-# redis-py 8 allows 100, one less than 100 threads and the scheduler need
+# redis-py 8 allows 100 connections by default, one less than 100 threads and the scheduler need
 URL = f"{told.URL}?max_connections={2 * told.CONCURRENCY}"
 
 huey = RedisHuey("bench", url=URL, results=told.RESULTS)
@@ -30,8 +30,8 @@ if __name__ == "__main__":
         Contender(
             title="huey",
             distributions=("huey", "redis", "hiredis"),
-            settings="RedisHuey (blocking pop, nothing to acknowledge: a job whose worker dies is lost), 4 threads, I/O "
-            "handlers: 100 (greenlets were slower), `--no-periodic --quiet`; no bulk call: one after the other",
+            settings="RedisHuey (blocking pop, no acknowledgement: a job whose worker dies is lost), 4 threads, I/O "
+            "handlers: 100 (greenlets were slower), `--no-periodic --quiet`; no bulk call: one call after the other",
             client=client,
             queued=[["LLEN", "huey.redis.bench"]],
             left=[["LLEN", "huey.redis.bench"]],

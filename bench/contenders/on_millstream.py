@@ -1,4 +1,4 @@
-"""Millstream: ``millstream worker``, results off by ``result_ttl=0``; bulk by ``enqueue_many``, events by ``publish_many``."""
+"""Millstream: ``millstream worker``, results off by ``result_ttl=0``, bulk by ``enqueue_many``, events by ``publish_many``."""
 
 from contextlib import asynccontextmanager
 
@@ -11,7 +11,7 @@ try:
     from millstream.model.address import Address
 
     queue, group = Address("default"), Address.of_group
-except ImportError:  # a commit before these packages, which `make bench-quick` compares with
+except ImportError:  # an older commit without these packages, for `make bench-quick`
     from millstream.redis.keys import queue_keys  # type: ignore[import-not-found, no-redef]
 
     queue, group = "default", "{}>{}".format  # type: ignore[assignment]
@@ -21,7 +21,7 @@ SHARDS = 8
 
 
 def key(number: int) -> int:
-    """Scattered: which keys follow each other is as by chance, and always the same."""
+    """Scatter the keys: consecutive events have keys in a random but fixed order."""
     return number * 2_654_435_761 % 2**32 % told.KEYS[told.KIND]
 
 
@@ -61,9 +61,9 @@ if __name__ == "__main__":
         Contender(
             title="Millstream",
             distributions=("millstream", "redis", "hiredis", "uvloop"),
-            settings="as it comes (leases, timeouts and retries on), extra `fast`; results off: `result_ttl=0`, on: 600 s; "
-            f"bulk: `enqueue_many` of 10,000; events: a topic without `max_length`, batches: `Batch({told.BATCH})`, "
-            f"`publish_many` of 10,000; in order: `order_by` and `shards={SHARDS}`",
+            settings="default settings (leases, timeouts and retries on), extra `fast`; results off: `result_ttl=0`, on: 600 "
+            f"s; bulk: `enqueue_many` of 10,000; events: a topic without `max_length`, batches: `Batch({told.BATCH})`, "
+            f"`publish_many` of 10,000; ordered: `order_by` and `shards={SHARDS}`",
             client=client,
             handlers=(*JOBS, *EVENTS),
             queued=[["XLEN", keys["stream"]], *(["XLEN", each["log"]] for each in of_groups)],

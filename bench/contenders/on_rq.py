@@ -1,4 +1,4 @@
-"""RQ: SimpleWorker, which does not fork per job; bulk by its ``enqueue_many``."""
+"""RQ: SimpleWorker, which does not fork per job. Bulk is its ``enqueue_many``."""
 
 from contextlib import contextmanager
 
@@ -36,8 +36,8 @@ if __name__ == "__main__":
         Contender(
             title="RQ",
             distributions=("rq", "redis", "hiredis"),
-            settings="`SimpleWorker` (no fork per job), `--quiet --disable-job-desc-logging`, one job at a time in a "
-            "process, I/O handlers too; results off: `result_ttl=0`, on: 600 s; bulk: `enqueue_many` of 1,000",
+            settings="`SimpleWorker` (no fork per job), `--quiet --disable-job-desc-logging`, one job at a time per "
+            "process, also for I/O handlers; results off: `result_ttl=0`, on: 600 s; bulk: `enqueue_many` of 1,000",
             client=client,
             queued=[["LLEN", "rq:queue:bench"]],
             left=[["LLEN", "rq:queue:bench"], ["ZCARD", "rq:wip:bench"]],

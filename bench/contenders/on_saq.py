@@ -1,4 +1,4 @@
-"""SAQ: concurrency 100; results off by ttl=-1. No bulk call."""
+"""SAQ: concurrency 100, results off by ttl=-1. No bulk call."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -12,7 +12,7 @@ from contest.contender import Client, Contender, main, program
 asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 queue = Queue.from_url(told.URL, max_concurrent_ops=told.CONCURRENCY)
 TTL = 600 if told.RESULTS else -1
-# seconds a job may run; by default 10, which waiting for 40 processes to start exceeds
+# job timeout in seconds; the default of 10 is too short for the start of 40 processes
 TIMEOUT = 600
 
 
@@ -52,7 +52,7 @@ if __name__ == "__main__":
             title="SAQ",
             distributions=("saq", "redis", "hiredis", "uvloop"),
             settings="`concurrency=100`, `max_concurrent_ops=100` (default 20), `--quiet`; results off: `ttl=-1`, on: 600 "
-            "s; no bulk call: 100 at once",
+            "s; no bulk call: 100 concurrent calls",
             client=client,
             queued=[["LLEN", "saq:default:queued"]],
             left=[["LLEN", "saq:default:queued"], ["LLEN", "saq:default:active"], ["ZCARD", "saq:default:incomplete"]],

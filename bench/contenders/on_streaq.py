@@ -1,4 +1,4 @@
-"""streaq: results off by ttl=0, no line logged per task; bulk by its ``enqueue_many``."""
+"""streaq: results off by ttl=0, no log line per task. Bulk is its ``enqueue_many``."""
 
 from contextlib import asynccontextmanager
 
@@ -36,7 +36,7 @@ if __name__ == "__main__":
             title="streaq",
             distributions=("streaq", "coredis", "uvloop"),
             settings="`concurrency=100` (prefetch and threads follow it), `silent=True`; results off: `ttl=0`, on: 600 s; "
-            "bulk: `enqueue_many` of 1,000, larger ones are slower; its own client, coredis, has a parser of its own",
+            "bulk: `enqueue_many` of 1,000 (larger ones are slower); uses coredis, which has its own parser",
             client=client,
             queued=[["XLEN", STREAM]],
             left=[["XLEN", STREAM]],

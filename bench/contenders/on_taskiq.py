@@ -1,4 +1,4 @@
-"""taskiq: RedisStreamBroker, the one of its Redis brokers that acknowledges. It has no bulk call."""
+"""taskiq: RedisStreamBroker, its only Redis broker that acknowledges. No bulk call."""
 
 from contextlib import asynccontextmanager
 
@@ -37,7 +37,7 @@ if __name__ == "__main__":
             distributions=("taskiq", "taskiq-redis", "orjson", "redis", "hiredis", "uvloop"),
             settings="RedisStreamBroker (`xread_count=100`, `max_connection_pool_size=200`), ORJSONSerializer, "
             "`--max-async-tasks 100 --max-prefetch 100 --no-parse`, log level WARNING; acknowledged after the run; entries "
-            "stay in the stream; no bulk call: 100 at once",
+            "stay in the stream; no bulk call: 100 concurrent calls",
             client=client,
             queued=[["XLEN", STREAM]],
             left=[["XPENDING", STREAM, GROUP]],

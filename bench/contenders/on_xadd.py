@@ -1,4 +1,4 @@
-"""The yardstick of sequential enqueues: redis-py's plain ``xadd`` of a tiny entry, asyncio with uvloop and hiredis."""
+"""The baseline for sequential enqueues: redis-py's plain ``xadd`` of a tiny entry, asyncio with uvloop and hiredis."""
 
 from contextlib import asynccontextmanager
 
@@ -25,7 +25,7 @@ if __name__ == "__main__":
         Contender(
             title="redis-py `xadd`, asyncio",
             distributions=("redis", "hiredis", "uvloop"),
-            settings="a yardstick, not a queue: one field, no script",
+            settings="a baseline, not a queue: one field, no script",
             client=client,
             queued=[["XLEN", STREAM]],
         )

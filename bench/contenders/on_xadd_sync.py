@@ -1,4 +1,4 @@
-"""The yardstick of the peers that are called synchronously: redis-py's plain ``xadd`` with hiredis."""
+"""The baseline for libraries with a synchronous API: redis-py's plain ``xadd`` with hiredis."""
 
 from contextlib import contextmanager
 
@@ -21,7 +21,7 @@ if __name__ == "__main__":
         Contender(
             title="redis-py `xadd`, sync",
             distributions=("redis", "hiredis"),
-            settings="a yardstick, not a queue: one field, no script",
+            settings="a baseline, not a queue: one field, no script",
             client=client,
             queued=[["XLEN", STREAM]],
         )

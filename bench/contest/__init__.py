@@ -1,4 +1,4 @@
-"""What measures a contender: the server, the handlers and their tally, the rows, the judge, the report.
+"""The benchmark against other libraries: the server, the handlers and their tally, the rows, the judge, the report.
 
-Nothing here knows a contender by name but ``roster``; what a contender is, its own file in ``contenders/`` says.
+Only ``roster`` knows contenders by name. Each contender describes itself in its file in ``contenders/``.
 """

@@ -1,4 +1,4 @@
-"""The bars that Millstream set itself, and whether a run met them."""
+"""The targets that Millstream sets itself, and whether a run met them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Bar(NamedTuple):
     what: str
     ours: str
     other: str
-    """What it is held against."""
+    """The figure it is compared with."""
 
     reached: str
     required: str
@@ -22,7 +22,7 @@ class Bar(NamedTuple):
 
 
 def bars(ledger: Ledger) -> Iterator[Bar]:
-    """Those for which the run has the figures."""
+    """Yield the targets for which the run has figures."""
     for judge in (_rates, _batches, _sequential, _latency, _memory, _workers):
         yield from judge(ledger)
 
@@ -49,7 +49,7 @@ def _rates(ledger: Ledger) -> Iterator[Bar]:
 
 
 def _batches(ledger: Ledger) -> Iterator[Bar]:
-    """Beside FastStream's batches, and beside its handler of one event at a time."""
+    """Compare with FastStream's batches, and with its handler of one event at a time."""
     ours = ledger.median("batches", US)
     for row, words in (("batches", "FastStream's batches"), ("events", "FastStream's handler of one event")):
         theirs = ledger.median(row, "faststream")
@@ -64,9 +64,7 @@ def _sequential(ledger: Ledger) -> Iterator[Bar]:
     if ours is not None and plain is not None:
         ratio = ours / plain
         other = f"redis-py's `xadd` {plain:,.0f}/s"
-        yield Bar(
-            "Sequential single enqueues", f"{ours:,.0f}/s", other, f"{ratio:.2f} of it", "at least 0.85 of it", ratio >= 0.85
-        )
+        yield Bar("Sequential single enqueues", f"{ours:,.0f}/s", other, f"{ratio:.2f} ×", "at least 0.85 ×", ratio >= 0.85)
 
 
 def _latency(ledger: Ledger) -> Iterator[Bar]:
@@ -78,7 +76,7 @@ def _latency(ledger: Ledger) -> Iterator[Bar]:
             continue
         best = min(known, key=lambda name: known[name])
         other = f"{ledger.title(best)} {known[best]:.2f} ms"
-        reached = f"{ours / known[best]:.2f} of it"
+        reached = f"{ours / known[best]:.2f} ×"
         yield Bar(f"Idle enqueue to start, {words}", f"{ours:.2f} ms", other, reached, "below every peer", ours < known[best])
 
 
@@ -98,4 +96,4 @@ def _workers(ledger: Ledger) -> Iterator[Bar]:
     if ten is not None and forty is not None:
         what = "40 worker processes on one queue"
         other = f"10 of them {ten:,.0f}/s"
-        yield Bar(what, f"{forty:,.0f}/s", other, f"{forty / ten:.2f} of it", "at least 0.95 of it", forty >= 0.95 * ten)
+        yield Bar(what, f"{forty:,.0f}/s", other, f"{forty / ten:.2f} ×", "at least 0.95 ×", forty >= 0.95 * ten)

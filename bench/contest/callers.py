@@ -1,6 +1,6 @@
-"""The callers of the enqueueing rows, once as coroutines and once as threads: a library is called the way its users call it.
+"""The callers of the enqueueing rows, as coroutines and as threads: each library is called the way its users call it.
 
-Arguments come from the command line. A timed verb gives {"jobs", "seconds"}; the clock starts when the client is open.
+Arguments come from the command line. A timed command prints {"jobs", "seconds"}. The clock starts when the client is open.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any
 from contest import told
 from contest.contender import Client
 
-# jobs of the latency row that are not counted, while connections and caches are made
+# jobs of the latency row that are not counted, while connections and caches are set up
 WARM_UP = 20
-# seconds between two jobs of the latency row, at least and at most: long enough for the system to fall idle
+# shortest and longest pause in seconds between two jobs of the latency row: long enough for the system to become idle
 PAUSE = (0.005, 0.025)
-# seconds between two looks whether the job has started
+# seconds between two checks whether the job has started
 LOOK = 0.0005
-# seconds that one job may take to start before the row is given up
+# seconds to wait for the start of a job before the row fails
 LOST = 20.0
 
 
 class Clock:
-    """Numbers for jobs until the time is over."""
+    """Yields job numbers until the time is over."""
 
     def __init__(self, seconds: str) -> None:
         self.start = perf_counter()
@@ -49,7 +49,7 @@ class Clock:
 
 
 class Probe:
-    """One job after the other: from before the call that enqueues it to the first line of its handler."""
+    """Measures one job after the other, from before the enqueue call to the first line of its handler."""
 
     def __init__(self, seconds: str) -> None:
         self._seconds = float(seconds)
@@ -71,7 +71,7 @@ class Probe:
         if start:
             self._latencies.append(start - self._before)
         elif perf_counter() - self._before > LOST:
-            raise TimeoutError(f"job {number} has not started within {LOST:.0f} s")
+            raise TimeoutError(f"job {number} did not start within {LOST:.0f} s")
         return bool(start)
 
     @staticmethod
@@ -140,7 +140,7 @@ class Coroutines:
 
 
 class Threads:
-    """As ``Coroutines``; a library without a bulk call fills one job after the other, which is faster than from threads."""
+    """Like ``Coroutines``. Without a bulk call, it fills one job after the other, which is faster than from threads."""
 
     def __init__(self, client: Client) -> None:
         self._send = client.send

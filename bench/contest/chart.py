@@ -1,4 +1,4 @@
-"""The chart: one panel per row, the best on top, Millstream in colour."""
+"""The chart: one panel per row, the best contender on top, Millstream in colour."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ COLUMNS = 3
 
 
 def draw(ledger: Ledger, path: Path) -> None:
-    """Draw what the ledger has; the format follows the path's suffix."""
+    """Draw the ledger's figures. The suffix of the path sets the format."""
     mpl.use("svg" if path.suffix == ".svg" else "agg")
     import matplotlib.pyplot as plt  # type: ignore[import-not-found]  # pyright: ignore[reportMissingImports]
 
@@ -87,7 +87,7 @@ def _bars(ledger: Ledger, row: Row, axis: Any) -> None:
 
 
 def _workers(ledger: Ledger, axis: Any) -> None:
-    """1, 10 and 40 processes of each contender, below one another."""
+    """Draw 1, 10 and 40 processes of each contender below one another."""
     labels: list[str] = []
     values: list[float] = []
     colours: list[str] = []

@@ -1,16 +1,16 @@
 """A contender, as its own file describes it, and the commands by which the judge runs that file.
 
-    python on_<name>.py describe              what it is, as JSON
+    python on_<name>.py describe              print its description as JSON
     python on_<name>.py fill FIRST JOBS       enqueue jobs in bulk, not timed
-    python on_<name>.py bulk SECONDS          enqueue in bulk for so long
-    python on_<name>.py concurrent SECONDS    100 callers at once, one job per call
+    python on_<name>.py bulk SECONDS          enqueue in bulk for this time
+    python on_<name>.py concurrent SECONDS    100 concurrent callers, one job per call
     python on_<name>.py sequential SECONDS    one job per call, one after the other
-    python on_<name>.py latency SECONDS       one job at a time through a waiting worker
-    python on_<name>.py publish SECONDS       publish events for so long, in bulk where that is one call
-    python on_<name>.py pipelined SECONDS     as publish, in pipelines where there is no such call
+    python on_<name>.py latency SECONDS       one job at a time through an idle worker
+    python on_<name>.py publish SECONDS       publish events for this time, in bulk if the library has a call for it
+    python on_<name>.py pipelined SECONDS     like publish, but in pipelines if the library has no such call
 
-Each prints one line of JSON. The server's address and the tally are in the environment (see ``told``). Worker processes import
-this as well, and their memory is measured: what only commands need, they import.
+Each command prints one line of JSON. The server's address and the tally are in the environment (see ``told``). Worker processes
+import this module too, and their memory is measured, so imports that only commands need are inside those commands.
 """
 
 from __future__ import annotations
@@ -25,52 +25,52 @@ Command = Sequence[str]
 """A server command whose reply is a count, or a list that begins with one."""
 
 PROCESSES = (1, 10, 40)
-"""The numbers of worker processes that are measured."""
+"""The measured numbers of worker processes."""
 
 JOBS = ("noop", "io", "sync", "stamped", "gated")
 ORDERED = ("ordered", "ordered-200")
 EVENTS = ("event", "batch", "publish", *ORDERED)
-"""The kinds of handlers of jobs, and of those that libraries with consumer groups have besides. "publish": there is none.
-ORDERED: where events can have keys, those of each are handled one at a time and in order."""
+"""The kinds of job handlers (JOBS) and event handlers (EVENTS, for libraries with consumer groups). "publish" has no handler.
+ORDERED: if the library supports keys, the events of each key are handled one at a time and in order."""
 
 
 class Client(NamedTuple):
-    """One process's way to enqueue. ``send`` is a coroutine function of asyncio libraries, a plain one of the others."""
+    """How one process enqueues. ``send`` is a coroutine function for asyncio libraries, otherwise a plain function."""
 
     send: Callable[[int], Any]
     send_many: Callable[[Iterable[int]], Any] | None = None
-    """One call for many jobs; without it, a library's bulk is its single call, concurrent where that is faster."""
+    """One call for many jobs. Without it, bulk means single calls, concurrent if that is faster."""
 
     chunk: int = 1_000
-    """Jobs per bulk call: what the library is fastest with."""
+    """Jobs per bulk call: the number with which the library is fastest."""
 
 
 class Contender(NamedTuple):
     title: str
     distributions: tuple[str, ...]
-    """What is installed for it; versions are printed."""
+    """The installed distributions, whose versions are reported."""
 
     settings: str
-    """How it is set up, in words, for the report."""
+    """A description of its settings for the report."""
 
     client: Callable[[], AbstractContextManager[Client] | AbstractAsyncContextManager[Client]]
     queued: Sequence[Command]
-    """Together: how many jobs wait."""
+    """Commands whose sum is the number of waiting jobs."""
 
     left: Sequence[Command] = ()
-    """Together: what the server still holds of jobs that have been handled; 0 once all are settled."""
+    """Commands whose sum is what the server still holds of handled jobs; 0 once all are settled."""
 
     results: Sequence[Command] = ()
-    """Together: how many results are kept. Empty: it keeps no results."""
+    """Commands whose sum is the number of stored results. Empty: it stores no results."""
 
     worker: Callable[[str, int], list[list[str]]] | None = None
-    """The commands that run workers: kind of handler and number of processes in."""
+    """Return the worker commands for a kind of handler and a number of processes."""
 
     handlers: Sequence[str] = JOBS
 
 
 def program(name: str) -> str:
-    """A program that was installed beside this interpreter."""
+    """Return the path of a program that was installed beside this interpreter."""
     return os.path.join(os.path.dirname(sys.executable), name)
 
 

@@ -1,4 +1,4 @@
-"""The handlers as coroutines, for libraries that run them; but the row "sync" is about plain functions with them, too."""
+"""The handlers as coroutines, for libraries that support them. The row "sync" measures plain functions with them, too."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Gate(told.Gate):
 
     async def wait(self) -> None:
         say_up()
-        async with self._first:  # one looks, the others wait for it
+        async with self._first:  # one handler polls the gate, the others wait for it
             while not self.look():
                 await asyncio.sleep(told.GATE_SECONDS)
 

@@ -1,6 +1,6 @@
-"""The handlers as plain functions, for libraries that run nothing else, and for the row that is about them.
+"""The handlers as plain functions, for libraries without coroutines, and for the row that measures plain functions.
 
-The same for all: a contender's file declares ``handler`` as its task. Marking a job costs it some 60 ns.
+They are the same for all contenders: a contender's file declares ``handler`` as its task. Marking a job takes about 60 ns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def io(number: int) -> None:
 
 
 def stamped(number: int) -> None:
-    """Writes down when it started, and the first one in which process."""
+    """Records when it started; the first job also records its process."""
     starts[number] = time.perf_counter()
     if number == 0:
         say_up()
@@ -41,7 +41,7 @@ class _Gate(told.Gate):
 
     def wait(self) -> None:
         say_up()
-        with self._first:  # one looks, the others wait for it
+        with self._first:  # one handler polls the gate, the others wait for it
             while not self.look():
                 time.sleep(told.GATE_SECONDS)
 

@@ -1,4 +1,4 @@
-"""The judge: one row of one contender at a time, against an emptied server, and whether every job was handled exactly once."""
+"""The judge: measures one row of one contender at a time on an emptied server, and checks that every job was handled once."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from millstream.bench.rows import Row
 from millstream.bench.tally import Tally
 from millstream.bench.workers import Workers
 
-# seconds a client's command may take before it counts as hung
+# seconds after which a client's command counts as hung
 CLIENT_TIMEOUT = 300.0
-# seconds for the last acknowledgements after the last job was handled
+# seconds to wait for the last acknowledgements after the last job was handled
 SETTLE_TIMEOUT = 10.0
-# share of the jobs that is handled before the clock starts where many processes wait at a gate: what they hold when it opens
+# share of the jobs handled before the clock starts if many processes wait at a gate: the jobs they hold when it opens
 HEAD_GATED = 0.4
-# jobs of the memory row: the first of them are not counted, they bring what is there once (scripts, groups, registries)
+# jobs of the memory row; the first are not counted, because they create what exists once (scripts, groups, registries)
 BYTES_FIRST = 1_000
 BYTES_JOBS = 20_000
-# seconds in which the server finishes resizing its tables, and a worker becomes idle
+# seconds for the server to finish resizing its tables, and for a worker to become idle
 REST = 0.7
-# jobs that the latency row has room for
+# the most jobs of the latency row
 LATENCY_JOBS = 20_000
 MB = 1_000_000
 
@@ -41,7 +41,7 @@ class Judge:
         self.server = server
 
     def measure(self, entry: Entry, row: Row, *, jobs: int, seconds: float) -> Measured:
-        """RowFailed if it cannot be run. ``jobs`` is for rows that drain, ``seconds`` for the others."""
+        """Measure one row. ``jobs`` applies to rows that drain, ``seconds`` to the others. Raises RowFailed on failure."""
         self.server.empty()
         try:
             match row.way:
@@ -58,7 +58,9 @@ class Judge:
                 case _:
                     assert_never(row.way)
         except subprocess.CalledProcessError as error:
-            raise RowFailed(f"{entry.name} {error.cmd[2]} ended with {error.returncode}: {error.stderr[-2000:]}") from error
+            raise RowFailed(
+                f"{entry.name} {error.cmd[2]} exited with code {error.returncode}: {error.stderr[-2000:]}"
+            ) from error
         except subprocess.TimeoutExpired as error:
             raise RowFailed(f"{entry.name} took more than {error.timeout:.0f} s") from error
 
@@ -67,7 +69,7 @@ class Judge:
             course.call("fill", 0, jobs)
             waiting = self.server.total(entry.queued)
             if waiting != jobs:
-                raise RowFailed(f"{jobs} jobs were enqueued and {waiting} wait")
+                raise RowFailed(f"{jobs} jobs were enqueued, but {waiting} are waiting")
             with course.workers() as workers:
                 if row.handler == "gated":
                     course.gather(workers)
@@ -77,7 +79,7 @@ class Judge:
             return Measured(counted / took, jobs, took, not wrong, wrong)
 
     def _unsettled(self, entry: Entry, row: Row, jobs: int) -> str:
-        """What the server still holds that it should not, or does not that it should, once there was time."""
+        """Return what is wrong on the server after a while: unsettled jobs, or missing results; empty if nothing."""
         deadline = perf_counter() + SETTLE_TIMEOUT
         while True:
             left = self.server.total(entry.left)
@@ -85,7 +87,7 @@ class Judge:
             if left == 0 and results >= jobs:
                 return ""
             if perf_counter() > deadline:
-                return f"{left} handled but not settled" if left else f"{results:,} of {jobs:,} results kept"
+                return f"{left} handled but not settled" if left else f"{results:,} of {jobs:,} results stored"
             time.sleep(0.02)
 
     def _enqueue(self, entry: Entry, row: Row, seconds: float) -> Measured:
@@ -93,7 +95,7 @@ class Judge:
             done = course.call(row.name, seconds)
         waiting = self.server.total(entry.queued)
         exact = waiting == done["jobs"]
-        note = "" if exact else f"{done['jobs']} enqueued, {waiting} wait"
+        note = "" if exact else f"{done['jobs']} enqueued, {waiting} waiting"
         return Measured(done["jobs"] / done["seconds"], done["jobs"], done["seconds"], exact, note)
 
     def _latency(self, entry: Entry, row: Row, seconds: float) -> Measured:
@@ -130,7 +132,7 @@ class Judge:
 
 
 class _Course:
-    """What one measurement runs in: its tally, its environment, its client's commands and its workers."""
+    """The environment of one measurement: its tally, variables, client commands and workers."""
 
     def __init__(self, judge: Judge, entry: Entry, row: Row, jobs: int) -> None:
         self._entry = entry
@@ -145,7 +147,7 @@ class _Course:
             "BENCH_HANDLER": row.handler,
             "BENCH_RESULTS": "1" if row.results else "0",
         }
-        # peers were installed with their bytecode; without it, what compiles it weighs three megabytes more
+        # peers were installed with their bytecode; compiling it at the start would use three megabytes more
         self._environment.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def __enter__(self) -> _Course:

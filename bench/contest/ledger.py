@@ -1,4 +1,4 @@
-"""The ledger of a run: all that was measured and on what, as one JSON document; the report and the chart are made of it."""
+"""The ledger of a run: all figures and the machine as one JSON document, from which the report and the chart are made."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Ledger:
         self.document["failures"].setdefault(row.name, {}).setdefault(entry.name, []).append(why)
 
     def note_load(self) -> None:
-        """Write down the load average of the last minute: work of others shows in it."""
+        """Record the load average of the last minute, which shows other work on the machine."""
         self.document["loads"].append(round(os.getloadavg()[0], 2))
 
     def write(self, path: Path) -> None:
@@ -85,17 +85,17 @@ class Ledger:
         return median(values) if values else None
 
     def ranked(self, row: Row, names: Sequence[str] | None = None) -> list[str]:
-        """Who was measured in the row, the best first."""
+        """Return the contenders measured in the row, the best first."""
         there: list[str] = [name for name in self.document["rows"].get(row.name, {}) if names is None or name in names]
         return sorted(there, key=lambda name: self.median(row.name, name) or 0.0, reverse=row.more_is_better)
 
     def ours_failed(self) -> bool:
-        """Whether Millstream could not run a row, or did not deliver exactly. What peers do is only shown."""
+        """Return whether Millstream could not run a row or was not exact. Failures of peers are only shown."""
         failed = any(US in by_name for by_name in self.document["failures"].values())
         return failed or any(name == US for _, name, _ in self.inexact())
 
     def inexact(self) -> list[tuple[str, str, str]]:
-        """Row, contender and what was wrong, for every round that was not exact."""
+        """Return row, contender and note of every round that was not exact."""
         return [
             (row, name, each["note"])
             for row, by_name in self.document["rows"].items()
@@ -106,5 +106,5 @@ class Ledger:
 
 
 def _printable(command: Sequence[str]) -> str:
-    """A worker's command line without where things are installed."""
+    """Return a worker's command line without installation paths."""
     return " ".join(Path(word).name if os.sep in word else word for word in command)

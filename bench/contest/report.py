@@ -1,4 +1,4 @@
-"""RESULTS.md: the ledger in words and tables. Whoever wins a row is shown winning it."""
+"""RESULTS.md: the ledger as tables and text, with rows that Millstream does not win shown in the same way."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from millstream.bench.drain import HEAD
 from millstream.bench.rows import Row
 
 HOW = {
-    "drain": "No-op coroutines (plain functions where a library has no coroutines), filled before the worker starts.",
-    "results": "As above, every result kept on the server. FastStream keeps none.",
-    "io": "Handlers wait 10 ms, 100 at a time: 10,000/s is the ceiling for one process.",
-    "sync": "The library's own way to run a plain `def`. arq has none: its documentation's `run_in_executor` stands in.",
-    "bulk": "The library's call for many jobs; where it has none, what comes nearest (see Settings).",
-    "concurrent": "100 coroutines (100 threads where a library is synchronous) that each enqueue one job after the other.",
-    "sequential": "One caller, one job per call. The two `xadd` lines are no queues: what redis-py's plain call costs here.",
-    "latency": "One job at a time, 5 to 25 ms apart, from before the call that enqueues to the first line of the handler.",
-    "bytes": f"Growth of `used_memory` over {BYTES_JOBS:,} jobs with one small integer as argument, after the first 1,000.",
-    "rss": "The process that runs handlers, after its first job; beside it what else the worker's command keeps running.",
-    "events": "A topic with one group beside a stream with a consumer group; both acknowledge each event after its handler.",
-    "batches": f"As above, and the handler is given up to {told.BATCH} events at once.",
-    "publish": "`publish_many` beside `publish`, 100 at once: for streams FastStream has no call that takes many.",
-    "pipelined": "As above, with FastStream's `publish` in redis-py's pipelines of 1,000, which its documentation shows.",
-    "ordered": "A topic with `order_by` and 8 shards, of each key one event at a time, beside the stream of FastStream, which "
-    "keeps no order; the keys of events that follow each other are as by chance.",
-    "ordered-200": "As above: at any time most events wait for another one of their key.",
-    "workers-10": "Millstream and the two fastest peers. All processes are up, and hold a job at a closed gate, before the "
-    "clock.",
-    "workers-40": "As above, 40 processes: a queue that many workers share should not get slower for it.",
+    "drain": "No-op coroutines (plain functions if the library has no coroutines). The queue is full before the worker starts.",
+    "results": "As above, with every result stored on the server. FastStream stores none.",
+    "io": "Handlers wait 10 ms, 100 at a time: 10,000/s is the maximum for one process.",
+    "sync": "The library's own way to run a plain `def`. arq has none: `run_in_executor`, as its documentation shows.",
+    "bulk": "The library's call for many jobs. If it has none, the closest alternative (see Settings).",
+    "concurrent": "100 coroutines (100 threads if the library is synchronous) that each enqueue one job after the other.",
+    "sequential": "One caller, one job per call. The two `xadd` lines are not queues but redis-py's plain call.",
+    "latency": "One job at a time, 5 to 25 ms apart, from before the enqueue call to the first line of the handler.",
+    "bytes": f"Growth of `used_memory` per job over {BYTES_JOBS:,} jobs with a small integer argument, after the first 1,000.",
+    "rss": "The process that runs handlers, after its first job, and the other processes of the worker command.",
+    "events": "A topic with one group, and a stream with a consumer group; both acknowledge each event after its handler.",
+    "batches": f"As above, with a handler that receives up to {told.BATCH} events per call.",
+    "publish": "`publish_many`, and 100 concurrent `publish` calls: for streams, FastStream has no call for many events.",
+    "pipelined": "As above, with FastStream's `publish` in redis-py pipelines of 1,000, as its documentation shows.",
+    "ordered": "A topic with `order_by` and 8 shards, one event per key at a time, compared with FastStream's stream, which "
+    "keeps no order. Consecutive events have random keys.",
+    "ordered-200": "As above. At any time, most events wait for another event of their key.",
+    "workers-10": "Millstream and the two fastest peers. All processes have started and hold a job at a closed gate before the "
+    "clock starts.",
+    "workers-40": "As above with 40 processes. A queue should not become slower because many workers share it.",
 }
 
 
 def render(ledger: Ledger) -> str:
-    """The whole document."""
+    """Return the whole document."""
     return "\n\n".join([_head(ledger), *_tables(ledger), *_footer(ledger)]) + "\n"
 
 
 def summary(ledger: Ledger) -> str:
-    """Its tables."""
+    """Return the tables of the document."""
     return "\n\n".join(_tables(ledger))
 
 
@@ -61,10 +61,10 @@ def _head(ledger: Ledger) -> str:
     return (
         "# Results\n\n"
         f"Measured {document['begun']}, {rounds} in {document['minutes']:.0f} minutes, "
-        f"about {document['seconds']:g} s per row, contender and round. Each figure is the median of the rounds, beside it "
-        f"the lowest and the highest; the best of each row is bold.\n\n"
+        f"about {document['seconds']:g} s per row, contender and round. Each figure is the median of the rounds, with the "
+        f"lowest and the highest. The best contender of each row is bold.\n\n"
         f"{machine['cores']} cores of {machine['processor']}, {machine['memory_gb']} GB, {machine['system']}, Python "
-        f"{machine['python']}; {document['server']} on the same machine, in memory only, over TCP on the loopback. Load "
+        f"{machine['python']}. {document['server']} ran on the same machine, in memory only, over TCP on loopback. Load "
         f"average before: {loads[0]}; during the run: {median(loads):.1f} (median of {len(loads)}, {min(loads)} to "
         f"{max(loads)}).\n\n"
         "![Chart of the results](results.svg)"
@@ -75,7 +75,7 @@ def _bars(ledger: Ledger) -> Iterator[str]:
     found = list(bars(ledger))
     if found:
         rows = ([bar.what, bar.ours, bar.other, bar.reached, bar.required, "met" if bar.met else "**missed**"] for bar in found)
-        yield "## Bars\n\n" + _table(["", "Millstream", "beside", "reached", "required", ""], rows, left=(0, 2, 4, 5))
+        yield "## Targets\n\n" + _table(["", "Millstream", "compared with", "reached", "required", ""], rows, left=(0, 2, 4, 5))
 
 
 def _row(ledger: Ledger, row: Row) -> str:
@@ -86,7 +86,7 @@ def _row(ledger: Ledger, row: Row) -> str:
         for position, name in enumerate(_order(ledger, row))
     ]
     missing = [
-        f"{ledger.title(name)}: could not run it" for name in ledger.document["failures"].get(row.name, {})
+        f"{ledger.title(name)}: could not run this row" for name in ledger.document["failures"].get(row.name, {})
         if not ledger.rounds(row.name, name)
     ]  # fmt: skip
     parts = [f"## {row.title}", HOW[row.name], _table(["", *heads, "exact"], lines, left=(0,)), *missing]
@@ -94,7 +94,7 @@ def _row(ledger: Ledger, row: Row) -> str:
 
 
 def _order(ledger: Ledger, row: Row) -> list[str]:
-    """The best first; yardsticks take no place."""
+    """Return the contenders, the best first. Baselines come last, without a rank."""
     ranked = ledger.ranked(row)
     return [name for name in ranked if name not in YARDSTICKS] + [name for name in ranked if name in YARDSTICKS]
 
@@ -166,7 +166,7 @@ def _wrong(ledger: Ledger) -> Iterator[str]:
         for why in reasons
     ]
     if lines:
-        yield "## What was not delivered exactly, or could not be run\n\n" + "\n".join(lines)
+        yield "## Inexact and failed rounds\n\n" + "\n".join(lines)
 
 
 def _footer(ledger: Ledger) -> Iterator[str]:
@@ -176,9 +176,10 @@ def _footer(ledger: Ledger) -> Iterator[str]:
         for each in contenders.values()
     )
     yield (
-        "## Settings\n\nEach peer is set up as its own documentation recommends for throughput, with uvloop where it runs "
-        "on asyncio and hiredis where it uses redis-py; where its options left a choice, the fastest here was taken. All "
-        "enqueue the same integer and run the same handlers.\n\n" + _table(["", "versions", "set up"], settings, left=(0, 1, 2))
+        "## Settings\n\nEach peer uses the settings that its own documentation recommends for throughput, with uvloop if it "
+        "runs on asyncio and hiredis if it uses redis-py. Where several options were possible, the fastest here was chosen. "
+        "All enqueue the same integer and run the same handlers.\n\n"
+        + _table(["", "versions", "settings"], settings, left=(0, 1, 2))
     )
     commands = [
         f"- {each['title']}: `{command}`" + (f" ({kind})" if len(set(each["workers"].values())) > 1 else "")
@@ -189,24 +190,24 @@ def _footer(ledger: Ledger) -> Iterator[str]:
         yield "The workers:\n\n" + "\n".join(commands)
     yield (
         "## How it is measured\n\n"
-        "- One contender at a time, on a server emptied before; rounds begin with another contender each time. Workers run "
-        "from the library's own command line, clients in a process of their own.\n"
-        f"- Draining: the queue is filled, the worker starts, and the clock runs from when {HEAD:.0%} of the jobs are "
-        f"handled ({HEAD_GATED:.0%} with many processes) to the last one. How many jobs that takes, short probes find "
-        f"out.\n"
+        "- One contender runs at a time, on an emptied server. Each round begins with a different contender. Workers run from "
+        "the library's own command line, and clients in their own process.\n"
+        f"- Draining: the queue is filled, then the worker starts. The clock runs from when {HEAD:.0%} of the jobs are "
+        f"handled ({HEAD_GATED:.0%} with many processes) to the last job. Short test runs determine the number of jobs."
+        f"\n"
         "- Exact: every handler marks its job in memory that all processes share. A row is exact if each job was handled "
-        "once, the server holds none of them afterwards, and all results are there where they are kept; for enqueueing, if "
-        "as many jobs wait as were accepted.\n"
+        "once, the server holds none of them afterwards, and all results are stored where they are kept. An enqueueing row is "
+        "exact if the number of waiting jobs equals the number of accepted jobs.\n"
         "- The raw figures of every round are in `results.json`.\n\n"
-        "Again, on your machine: `make bench` (all of it, under 45 minutes), "
+        "To repeat this on your machine: `make bench` (everything, under 45 minutes), "
         '`make bench ARGS="--rows drain,bulk --only millstream,faststream --rounds 1"` (a part), '
-        "`make bench ARGS=--smoke` (does it run?). "
-        "Leave the machine alone meanwhile: on few cores, other work shows in every figure."
+        "`make bench ARGS=--smoke` (a quick check that it runs). "
+        "Do not use the machine during the run: with few cores, other work affects every figure."
     )
 
 
 def _distinct(workers: dict[str, str]) -> list[tuple[str, str]]:
-    """The command lines of the kinds of handler, each once."""
+    """Return the worker command lines by kind of handler, without duplicates."""
     return [
         (kind, line) for kind, line in workers.items() if kind in ("noop", "io") and (kind == "noop" or line != workers["noop"])
     ]

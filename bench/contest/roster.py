@@ -1,4 +1,4 @@
-"""Who takes part: for each contender its file, the interpreter that has it installed, and what the file says of itself."""
+"""The contenders: the file of each, the interpreter that has it installed, and its description of itself."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ VENV = BENCH / ".venv"
 US = "millstream"
 PEERS = ("faststream", "taskiq", "arq", "saq", "streaq", "huey", "dramatiq", "celery", "rq")
 YARDSTICKS = ("xadd", "xadd_sync")
-"""No contenders: redis-py's plain ``xadd``, beside which sequential enqueues are measured."""
+"""Baselines, not contenders: redis-py's plain ``xadd``, for comparison with sequential enqueues."""
 
 OWN_VENV = ("arq", "saq", "dramatiq")
-"""Need what the others cannot share; each in ``.venv/<name>``, from ``requirements-<name>.txt``."""
+"""Contenders with conflicting dependencies; each is in ``.venv/<name>``, from ``requirements-<name>.txt``."""
 
 ALL = (US, *PEERS, *YARDSTICKS)
 
@@ -30,7 +30,7 @@ class Entry:
     python: Path
     file: Path
     path: tuple[Path, ...]
-    """What is on the path of its processes, first things first."""
+    """The import path of its processes, in order."""
 
     title: str
     versions: dict[str, str]
@@ -39,18 +39,18 @@ class Entry:
     left: Sequence[Sequence[str]]
     results: Sequence[Sequence[str]]
     workers: dict[str, dict[str, list[list[str]]]]
-    """The workers' commands by kind of handler and number of processes."""
+    """The worker commands by kind of handler and number of processes."""
 
     def can(self, handler: str, results: bool, name: str) -> bool:
-        """Whether there is anything to measure."""
+        """Return whether there is anything to measure."""
         if self.name in YARDSTICKS:
             return name == "sequential"
         return handler in self.workers and (bool(self.results) or not results)
 
 
 def describe(name: str, *, source: Path | None = None, label: str | None = None, python: Path | None = None) -> Entry:
-    """Ask a contender's file what it is. ``source`` is another place to import it from, ``label`` another name for it,
-    ``python`` another interpreter that has it installed."""
+    """Ask a contender's file for its description. ``source`` is another folder to import it from, ``label`` another name for
+    it, ``python`` another interpreter that has it installed."""
     python = python or (VENV / name if name in OWN_VENV else VENV) / "bin" / "python"
     file = CONTENDERS / f"on_{name}.py"
     path = (source or BENCH.parent / "src", BENCH, CONTENDERS)
@@ -61,14 +61,14 @@ def describe(name: str, *, source: Path | None = None, label: str | None = None,
 
 
 def choose(names: str) -> list[str]:
-    """Contenders by name, comma-separated, in the roster's order. ValueError names the one that is not there."""
+    """Return contenders by name, comma-separated, in the roster's order. Raises ValueError for an unknown name."""
     wanted = names.split(",")
     for name in wanted:
         if name not in ALL:
-            raise ValueError(f"no contender {name!r}; there are {', '.join(ALL)}")
+            raise ValueError(f"unknown contender {name!r}; the contenders are {', '.join(ALL)}")
     return [name for name in ALL if name in wanted]
 
 
 def fastest(rates: Iterable[tuple[str, float]], count: int) -> list[str]:
-    """The names with the highest rates."""
+    """Return the names with the highest rates."""
     return [name for name, _ in sorted(rates, key=lambda pair: -pair[1])[:count]]

@@ -1,4 +1,4 @@
-"""The rows of the contest: those that ``millstream bench`` has too, many workers on one queue, pipelines, and order per key."""
+"""The rows of the contest: those of ``millstream bench``, many workers on one queue, pipelines, and order per key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ALL = (
         unit="jobs/s",
         handler="gated",
         processes=10,
-        title="No-op drain by 10 worker processes on one queue, start-up not counted",
+        title="No-op drain by 10 worker processes on one queue, start-up not included",
     ),
     Row(
         name="workers-40",
@@ -21,14 +21,14 @@ _ALL = (
         unit="jobs/s",
         handler="gated",
         processes=40,
-        title="No-op drain by 40 worker processes on one queue, start-up not counted",
+        title="No-op drain by 40 worker processes on one queue, start-up not included",
     ),
     Row(
         name="pipelined",
         way="enqueue",
         unit="events/s",
         handler="event",
-        title="Publishing many events, with pipelines where there is no call for many",
+        title="Publishing many events, in pipelines if there is no bulk call",
     ),
     Row(
         name="ordered",

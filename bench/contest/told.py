@@ -1,7 +1,7 @@
-"""What the judge told this process through the environment, and the tally it marks (``millstream.bench.tally`` reads it).
+"""What the judge passes to this process in the environment, and the tally it marks (``millstream.bench.tally`` reads it).
 
-Every worker process imports it, and its memory is measured: it imports next to nothing, neither asyncio nor pathlib, and of
-Millstream nothing, which peers have not installed.
+Every worker process imports this module, and its memory is measured. So it imports almost nothing: neither asyncio nor pathlib,
+and nothing of Millstream, which is not installed for peers.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ URL = os.environ.get("BENCH_URL", "redis://127.0.0.1:6379")
 RESULTS = os.environ.get("BENCH_RESULTS") == "1"
 KIND = os.environ.get("BENCH_HANDLER", "noop")
 CONCURRENCY = 100
-# events that a handler of batches is given at most
+# the most events per call of a batch handler
 BATCH = 500
-# keys of events that are in order: by kind of handler
+# number of ordering keys, by kind of handler
 KEYS = {"ordered": 10_000, "ordered-200": 200}
-# seconds that an I/O handler waits for its I/O
+# seconds that an I/O handler waits
 IO_SECONDS = 0.01
-# seconds between two looks at a gate that is still closed
+# seconds between two checks of a closed gate
 GATE_SECONDS = 0.01
 
 _folder = os.environ.get("BENCH_TALLY", "")
 
 
 def mapped(path: str) -> mmap.mmap:
-    """The file as memory shared with every process that maps it."""
+    """Map the file as memory shared with every other process that maps it."""
     with open(path, "r+b") as file:
         return mmap.mmap(file.fileno(), 0)
 
 
-# without a tally there is nothing to handle, but a contender can still say what it is
+# without a tally there is nothing to handle, but a contender can still describe itself
 marks = mapped(os.path.join(_folder, "marks")) if _folder else mmap.mmap(-1, 1)
 starts = memoryview(mapped(os.path.join(_folder, "starts")) if _folder else mmap.mmap(-1, 8)).cast("d")
 
 
 def say_up() -> None:
-    """Leave this process's id with the judge."""
+    """Report this process's id to the judge."""
     with open(os.path.join(_folder, f"up-{os.getpid()}"), "w"):
         pass
 
 
 class Gate:
-    """Closed while workers start: a handler that comes to it says that its process is up, and waits until the judge opens."""
+    """Closed while workers start. A handler that reaches it reports that its process has started, and waits for the judge."""
 
     open = False
 

@@ -1,4 +1,4 @@
-"""The chart of a run: backlog above, processes below, over the same seconds. Plain SVG, made of strings."""
+"""The chart of a run: backlog above, processes below, over the same time axis. Plain SVG, built from strings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FONT = 'font-family="sans-serif" font-size="13"'
 
 
 def draw(samples: Sequence[Sample], notes: Sequence[tuple[float, str]], title: str) -> str:
-    """``notes``: moments, and what happened then."""
+    """Return the chart as SVG. ``notes``: times, and what happened then."""
     seconds = samples[-1].at
     most = max(sample.backlog for sample in samples) or 1
     processes = max(sample.processes for sample in samples)
@@ -25,7 +25,7 @@ def draw(samples: Sequence[Sample], notes: Sequence[tuple[float, str]], title: s
         return LEFT + (WIDTH - LEFT - RIGHT) * at / seconds
 
     def high(backlog: float) -> float:
-        return bottom - HIGH * backlog / (most * 1.15)  # with room for the notes
+        return bottom - HIGH * backlog / (most * 1.15)  # leaves space for the notes
 
     def low(count: float) -> float:
         return low_bottom - LOW * count / (processes + 0.5)

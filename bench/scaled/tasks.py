@@ -1,4 +1,4 @@
-"""The app of the run: jobs that wait for something, as most do, and write down that they began and ended."""
+"""The app of the run: jobs that wait, as for I/O, and record their start and end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def wait(number: int, seconds: float) -> None:
 
 
 def record(line: str) -> None:
-    """One line in one write, so that those of many processes never mix."""
+    """Write one line in one call, so that lines of several processes never mix."""
     file = os.open(os.environ["SCALED_RECORD"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(file, line.encode() + b"\n")

@@ -1,4 +1,4 @@
-"""Samples of a run: what waits and runs, and how many processes there are, by the clock of this process."""
+"""Samples of a run: ready and running jobs, and the number of processes, on the clock of this process."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ STREAM, LEASES = "{millstream:q:default}:s", "{millstream:q:default}:leases"
 
 
 class Sample(NamedTuple):
-    """One look."""
+    """One sample."""
 
     at: float
     backlog: int
-    """Ready and running."""
+    """Ready and running jobs."""
     processes: int
     """Worker processes that have joined the queue."""
 
 
 class Watch:
-    """Looks every so many seconds, in a thread, until stopped."""
+    """Takes a sample at a fixed interval, in a thread, until stopped."""
 
     def __init__(self, url: str, seconds: float) -> None:
         self.samples: list[Sample] = []
@@ -36,11 +36,11 @@ class Watch:
 
     @property
     def now(self) -> float:
-        """Seconds since it began."""
+        """Seconds since the start."""
         return time.monotonic() - self._began
 
     def until(self, condition: Callable[[Sample], bool], what: str, within: float = 120.0) -> float:
-        """Wait until a sample is like that; when it was taken."""
+        """Wait until a sample meets the condition. Return when it was taken."""
         began = time.monotonic()
         seen = len(self.samples)
         while time.monotonic() - began < within:

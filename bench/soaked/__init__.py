@@ -1,7 +1,7 @@
-"""What `make soak` runs: the tasks, the mix, the gauge and the report."""
+"""The parts of `make soak`: the tasks, the mix, the gauge and the report."""
 
 KEYS = 100
-"""Ordering keys."""
+"""Number of ordering keys."""
 
 RESULT_TTL = 5.0
-"""Seconds for which results and other endings are kept: what the server holds is soon that of the last seconds alone."""
+"""Seconds for which results and other endings are kept, short so that the server holds only those of the last seconds."""

@@ -1,4 +1,4 @@
-"""What a soak watches: memory and open files of each process, memory and keys of the server."""
+"""The figures of a soak: memory and open files of each process, memory and keys of the server."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MB = 1_000_000
 
 class Sample(NamedTuple):
     at: float
-    """Seconds since the soak began."""
+    """Seconds since the start of the soak."""
     jobs: int
-    """Accepted by then."""
+    """Jobs accepted so far."""
     figures: dict[str, float]
-    """By name: MB, or how many."""
+    """Figures by name, in MB or as counts."""
 
 
 class Gauge:
@@ -58,34 +58,34 @@ def _pids() -> list[int]:
 def _parent(pid: int) -> int:
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:  # it has ended
+    except OSError:  # the process has exited
         return 0
 
 
 def _anonymous_bytes(pid: int) -> int:
-    """Resident memory that is the process's own: without files that are mapped, as the counts of the handlers are."""
+    """Return the resident memory of the process itself, without mapped files such as the handlers' counts."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
 
 
 class Course(NamedTuple):
-    """A figure over time: medians of an eighth of the samples, each."""
+    """A figure over time. Each value is the median of an eighth of the samples."""
 
     name: str
     start: float
-    """At the end of the first quarter: what fills caches and pools once has done so."""
+    """At the end of the first quarter, when caches and pools are full."""
     middle: float
     end: float
 
     @property
     def flat(self) -> bool:
-        """Whether it has not grown, but for a tenth and what is noise in small figures: 2 MB, or 20. Keys that expire are as
-        many as were made within the time for which they are kept: the report lists what is left of them."""
+        """Whether it has grown by at most a tenth plus the noise of small figures: 2 MB, or 20. Keys that expire are
+        excluded, because their number follows the rate. The report lists those that remain."""
         return "that expire" in self.name or self.end <= self.start * 1.1 + (2.0 if "MB" in self.name else 20.0)
 
 
 def courses(samples: Sequence[Sample]) -> list[Course]:
-    """Every figure of the samples; there must be eight at least."""
+    """Return every figure of the samples, of which there must be at least eight."""
     eighth = len(samples) // 8
 
     def median(name: str, eighths: float) -> float:

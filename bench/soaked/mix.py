@@ -1,4 +1,4 @@
-"""The producer of a soak: sends all kinds of jobs, in fixed shares, and counts what was accepted."""
+"""The producer of a soak: sends all kinds of jobs in fixed shares, and counts the accepted jobs."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ SHARES = {
     "expired": 10,
     "event for two groups": 50,
 }
-"""Of a thousand. Few are cancelled, because their endings are kept for ten minutes: the server fills with them for as long."""
+"""Shares per thousand. Few jobs are cancelled, because the server keeps their endings for ten minutes."""
 
 CHUNK = 1_000
 """Jobs per round; a multiple of a thousand."""
 
 
 class Mix:
-    """Numbers are given one after the other, so that each accepted job can be found in the counts of the handlers."""
+    """Numbers the jobs consecutively, so that each accepted job can be found in the handlers' counts."""
 
     def __init__(self) -> None:
         self.sent = 0
         self.accepted: Counter[str] = Counter()
-        """By kind, what the server has accepted."""
+        """Accepted jobs by kind."""
         self.cancelled = 0
-        """Cancels that said that the job will not run."""
+        """Successful cancels, after which the job never runs."""
 
     async def send(self) -> None:
-        """One chunk. Waits for the result of its last job that keeps one."""
+        """Send one chunk. Wait for the result of its last job that keeps one."""
         numbers = iter(range(self.sent, self.sent + CHUNK))
         take = {kind: [next(numbers) for _ in range(share * CHUNK // 1000)] for kind, share in SHARES.items()}
         calls = [
@@ -63,7 +63,7 @@ class Mix:
         assert await kept.result(timeout=60) == take["result kept"][-1]
 
     async def check_cancelled(self) -> None:
-        """A job that was cancelled says so to whoever waits for it."""
+        """Check that waiting for the result of a cancelled job raises."""
         job = await tasks.plain.options(delay=3600.0, result_ttl=60).enqueue(self.sent)
         assert await job.cancel()
         try:

@@ -1,4 +1,4 @@
-"""The report of a soak: what became of every job, and how memory went."""
+"""The report of a soak: the account of every job, and the figures over time."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ ENDINGS = ("done", "dead", "cancelled", "expired")
 EVENTS = "event for two groups"
 
 KEYS_MOST = 60
-"""Keys without an expiry that may be left when all is done: some per address, none per job and none per ordering key."""
+"""The most keys without an expiry that may remain at the end: a few per address, none per job, none per ordering key."""
 
 
 @dataclass
 class Account:
     seconds: float
-    """While jobs were sent."""
+    """Time during which jobs were sent."""
     sent: int
     accepted: Counter[str]
-    """By kind."""
+    """Accepted jobs by kind."""
     cancelled: int
-    """Cancels that said that the job will not run."""
+    """Successful cancels, after which the job never runs."""
     purged: int
-    """Dead letters that were purged."""
+    """Purged dead letters."""
     totals: Mapping[str, Mapping[str, int]]
-    """By address, what the server has counted."""
+    """The server's totals by address."""
     keys: Mapping[str, int]
-    """What is left on the server, with the milliseconds for which it is kept; below 0: without limit."""
+    """Remaining keys with their time to live in milliseconds; below 0: no expiry."""
     after: Mapping[str, float]
     """The figures after the end."""
     runs: Counter[int] = field(default_factory=Counter[int])
@@ -42,7 +42,7 @@ class Account:
     complaints: list[str] = field(default_factory=list[str])
 
     def wrong(self) -> list[str]:
-        """What does not add up."""
+        """Return what does not add up."""
         found: list[str] = []
         jobs = self.accepted.total() - self.accepted[EVENTS]
         expected = {"jobs": jobs, "ticks/first": self.accepted[EVENTS], "ticks/second": self.accepted[EVENTS]}
@@ -53,28 +53,28 @@ class Account:
         ended = self.ended("jobs")
         if ended["dead"] != self.accepted["dead letter"] or self.purged != ended["dead"]:
             found.append(
-                f"{self.accepted['dead letter']:,} jobs must die, {ended['dead']:,} did, {self.purged:,} letters were read"
+                f"{self.accepted['dead letter']:,} jobs should die, {ended['dead']:,} did, {self.purged:,} were purged"
             )
         if ended["cancelled"] != self.cancelled:
-            found.append(f"{self.cancelled:,} cancels succeeded, the server counts {ended['cancelled']:,}")
+            found.append(f"{self.cancelled:,} cancels succeeded, but the server counts {ended['cancelled']:,}")
         lapsed = sum(totals.get("lapsed", 0) for totals in self.totals.values())
         if lapsed:
             found.append(f"{lapsed:,} leases lapsed although no process died")
         never = self.sent - sum(self.runs[often] for often in self.runs if often)
         if never != ended["cancelled"] + ended["expired"]:
-            found.append(f"{never:,} jobs never ran, {ended['cancelled'] + ended['expired']:,} were cancelled or expired")
+            found.append(f"{never:,} jobs never ran, but {ended['cancelled'] + ended['expired']:,} were cancelled or expired")
         if second := sum(count for often, count in self.runs.items() if often > 1):
             found.append(f"{second:,} jobs ran more than once")
         if self.exit_code != 0:
-            found.append(f"the worker ended with {self.exit_code}")
+            found.append(f"the worker exited with code {self.exit_code}")
         return found + self.complaints
 
     def staying(self) -> list[str]:
-        """Keys that are left, and have no expiry."""
+        """Return the remaining keys without an expiry."""
         return sorted(key for key, left in self.keys.items() if left < 0)
 
     def expiring(self) -> dict[str, list[int]]:
-        """The milliseconds left of the keys that expire, by what they have in common."""
+        """Return the remaining milliseconds of keys that expire, by kind of key."""
         found: dict[str, list[int]] = {}
         for key, left in self.keys.items():
             if left >= 0:
@@ -82,23 +82,23 @@ class Account:
         return found
 
     def ended(self, name: str) -> dict[str, int]:
-        """How jobs, or the events of a group, ended."""
+        """Return how jobs, or the events of a group, ended."""
         addresses = ("default", "ordered") if name == "jobs" else (name,)
         return {ending: sum(self.totals[address].get(ending, 0) for address in addresses) for ending in ENDINGS}
 
 
 def passed(samples: Sequence[Sample], account: Account) -> bool:
-    """Whether the account closes, and nothing grew."""
+    """Return whether every job is accounted for and no figure grew."""
     return not account.wrong() and all(course.flat for course in courses(samples)) and len(account.staying()) <= KEYS_MOST
 
 
 def render(samples: Sequence[Sample], account: Account, machine: Mapping[str, Any], version: str) -> str:
-    """The whole page."""
+    """Return the whole page."""
     on = "{cores} cores of {processor}, {memory_gb} GB, {system}, Python {python}".format(**machine)
     lines = [
         "# Soak",
         "",
-        "All kinds of jobs for a long time, by `make soak`: a producer, `millstream worker --processes 2` and a Valkey.",
+        "All kinds of jobs for a long time, by `make soak`: a producer, `millstream worker --processes 2` and a Valkey server.",
         "",
         f"Measured {datetime.now(UTC):%Y-%m-%d %H:%M} UTC on {on}; {version}. {account.sent:,} jobs and events in "
         f"{account.seconds / 60:.1f} minutes, {account.sent / account.seconds:,.0f} per second.",
@@ -120,16 +120,16 @@ def render(samples: Sequence[Sample], account: Account, machine: Mapping[str, An
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in account.accepted.items())
     lines += [
         "",
-        f"Jobs that ran more than once: {second:,}. Retries, as asked for: {retried:,}. The mix: {kinds}.",
+        f"Jobs that ran more than once: {second:,}. Intended retries: {retried:,}. The mix: {kinds}.",
         "",
         *(f"- **{wrong}**" for wrong in account.wrong()),
-        "" if account.wrong() else "The account closes.",
+        "" if account.wrong() else "Every job is accounted for.",
         "",
         "## Memory, files and keys",
         "",
-        f"Medians of an eighth of {len(samples)} samples each: in the first quarter, in the middle, at the end of the load. "
-        "The last column is after all jobs were settled and what is kept for a time had expired. Memory is resident and "
-        "anonymous. A figure is flat if it grew by at most a tenth and 2 MB, or 20.",
+        f"Each value is the median of an eighth of {len(samples)} samples: in the first quarter, in the middle, and at the end "
+        "of the load. The last column is after all jobs were settled and temporary keys had expired. Memory is resident and "
+        "anonymous. A figure is flat if it grew by at most a tenth plus 2 MB, or plus 20 for counts.",
         "",
         "| | start | middle | end | | afterwards |",
         "|---|--:|--:|--:|---|--:|",
@@ -144,9 +144,9 @@ def render(samples: Sequence[Sample], account: Account, machine: Mapping[str, An
     stay = account.staying()
     lines += [
         "",
-        f"Keys without an expiry at the end: {len(stay)} (at most {KEYS_MOST}): {', '.join(f'`{key}`' for key in stay)}.",
+        f"Keys without an expiry at the end: {len(stay)} (limit {KEYS_MOST}): {', '.join(f'`{key}`' for key in stay)}.",
         "",
-        "| keys that expire | how many | the last in |",
+        "| keys that expire | count | the last in |",
         "|---|--:|--:|",
         *(f"| `{kind}` | {len(left):,} | {max(left) / 1000:,.0f} s |" for kind, left in sorted(account.expiring().items())),
         "",
