@@ -274,7 +274,7 @@ def test_the_number_of_wanted_processes_is_served_over_http(server: Server) -> N
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as serving:
         try:
             assert serving.stderr is not None
-            url = serving.stderr.readline().split("at ")[1].split()[0]
+            url = serving.stderr.readline().split(" on ")[1].split()[0]
 
             def served() -> bool:
                 try:
