@@ -55,9 +55,9 @@ class StormTest:
         what = "jobs of an ordered task" if self.of == "task" else f"events of an ordered topic with {self.shards} shards"
         return (
             f"For {self.seconds:g} s, faults strike at random, {self.between[0]:g} to {self.between[1]:g} s apart, several at "
-            f"the same time: kills and stops of workers, cut, silent and torn connections, restarts and kills of the server, "
-            f"deleted leases and scripts. {self.rate:g} {what} per second, of {self.keys} keys, run on {self.workers} workers "
-            f"of concurrency {self.concurrency}, and {self.failing:.0%} of all attempts fail. The lease is {self.lease:g} s."
+            "the same time: kills and stops of workers, cut, silent and torn connections, restarts and kills of the server, "
+            f"deleted leases and scripts. {self.workers} workers of concurrency {self.concurrency} run {what}: {self.keys} keys, "
+            f"{self.rate:g} messages per second. {self.failing:.0%} of all attempts fail. The lease is {self.lease:g} s."
         )
 
 
