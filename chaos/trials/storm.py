@@ -56,8 +56,8 @@ class StormTest:
         return (
             f"For {self.seconds:g} s, faults strike at random, {self.between[0]:g} to {self.between[1]:g} s apart, several at "
             "the same time: kills and stops of workers, cut, silent and torn connections, restarts and kills of the server, "
-            f"deleted leases and scripts. {self.workers} workers of concurrency {self.concurrency} run {what}: {self.keys} keys, "
-            f"{self.rate:g} messages per second. {self.failing:.0%} of all attempts fail. The lease is {self.lease:g} s."
+            f"deleted leases and scripts. {self.workers} workers of concurrency {self.concurrency} run {what}: {self.keys} "
+            f"keys, {self.rate:g} messages per second. {self.failing:.0%} of all attempts fail. The lease is {self.lease:g} s."
         )
 
 
