@@ -283,8 +283,8 @@ class Declarations(ABC):
         for option in ("on_failure", "max_pending_per_key", "dead_letter"):
             if option in options:
                 raise UsageError(
-                    f"{option} of group {group!r} with the prefix {prefix!r}: subscribe_prefix() does not take it, because the "
-                    "topics may be unordered or of other types; use topic.subscribe() in the topic that needs it"
+                    f"subscribe_prefix() of group {group!r} with prefix {prefix!r} does not support {option}: the topics "
+                    "may be unordered or have other types. Use topic.subscribe() for the topic that needs it"
                 )
 
         def declare(fn: Callable[..., Any]) -> Callable[..., Any]:

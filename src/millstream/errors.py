@@ -124,7 +124,7 @@ class IdConflict(MillstreamError):
 
 
 class BulkError(MillstreamError):
-    """``enqueue_many`` or ``publish_many`` had at least one item refused. All other items were accepted.
+    """At least one item of an ``enqueue_many`` or ``publish_many`` was refused. All other items were accepted.
 
     Retry or report the items in ``failed``. Pass ``return_exceptions=True`` to get the exceptions in the returned list instead.
     """

@@ -43,7 +43,7 @@ class Workers:
                 raise RowFailed(f"a worker exited with code {process.returncode}: {self.said()}")
 
     def said(self) -> str:
-        """Return the end of the output of the commands."""
+        """Return the last part of the commands' output."""
         # pread, not seek: the workers share the file offset, and would overwrite earlier output after a seek.
         size = os.fstat(self._output.fileno()).st_size
         return os.pread(self._output.fileno(), TAIL, max(0, size - TAIL)).decode(errors="replace").strip()

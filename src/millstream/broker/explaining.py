@@ -123,7 +123,7 @@ def _server(facts: Facts) -> list[Why]:
 
 
 def _put_off(facts: Facts, view: JobView, message: Message | None) -> list[Why]:
-    """A worker that does not know a job's task postpones the job for a few seconds, again and again."""
+    """Explain a job that was postponed by a worker that does not know its task."""
     if view.status != "scheduled" or message is None or not message.unknown_since_ms:
         return []
     if facts.serving and (unknown := _unknown_task(facts, message)):

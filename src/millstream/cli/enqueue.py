@@ -112,7 +112,7 @@ def parse_headers(said: list[str]) -> dict[str, str]:
 
 
 def sender_app(app: str | None, factory: bool, url: str | None, namespace: str | None) -> tuple[Millstream, bool]:
-    """Return the user's app, or an app without tasks if none is given; and whether it is the user's."""
+    """Return the app to send with, and whether it is the user's. If no app is given, create one without tasks."""
     from millstream.app import Millstream
     from millstream.cli.source import load_app
     from millstream.cli.target import check_reach

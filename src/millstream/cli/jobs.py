@@ -168,7 +168,7 @@ async def _each(app: Millstream, doing: str, views: Sequence[JobView], do: Calla
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        raise MillstreamError(f"{errors[0]}; it also failed for {len(errors) - 1:,} more of the {len(views):,} jobs")
+        raise MillstreamError(f"{errors[0]}. The command also failed for {len(errors) - 1:,} more of the {len(views):,} jobs")
 
 
 async def _find(app: Millstream, states: Sequence[Listed], queue: str | None, task: str | None, limit: int) -> list[JobView]:

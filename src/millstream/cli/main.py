@@ -96,7 +96,7 @@ def _fail_usage(error: Any) -> int:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "millstream"
     text = error.format_message().rstrip(".")
-    print(f"millstream: {line(text)}. See {command} --help", file=sys.stderr)
+    print(f"millstream: {line(text)} (see {command} --help)", file=sys.stderr)
     return codes.USAGE
 
 

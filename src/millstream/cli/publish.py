@@ -56,7 +56,7 @@ def publish(
     try:
         value = msgspec.json.decode(event)
     except (UnicodeDecodeError, msgspec.MsgspecError) as error:
-        raise UsageError(f"the event is not JSON: {error}. Write a string as '\"a\"'") from None
+        raise UsageError(f"the event is not JSON: {error}. A JSON string needs double quotes, for example '\"a\"'") from None
     given = {"id": event_id, "delay": delay, "expires": expires, "headers": parse_headers(header or [])}
     options = {name: each for name, each in given.items() if each}
     sender, checked = sender_app(app, factory, url, namespace)

@@ -213,7 +213,7 @@ async def _purge_at(broker: Broker, queue: Address, advance: Advance) -> tuple[i
     cancelled = strange = 0
     states: tuple[Listed, ...] = ("blocked", "scheduled", "ready")  # blocked first: they become ready when others end
     for status in states:
-        # Only as many as there are now: otherwise a busy producer would keep this loop running without end.
+        # Cancel only as many jobs as exist now. Otherwise a busy producer would keep this loop running without end.
         left: int = getattr(await broker.inspector.queue(queue), status)
         after = ""
         while left > 0 and (page := await broker.inspector.jobs(queue, status, after=after, limit=min(PAGE, left))):

@@ -57,8 +57,8 @@ def _natural(rows: Sequence[Sequence[str]], columns: Sequence[Column]) -> list[i
 
 
 def _fit(natural: Sequence[int], columns: Sequence[Column], width: int) -> list[int]:
-    """Return the widths of the columns. Columns that may shrink start at their minimum and share the remaining width. Those
-    that lack the least width are filled first."""
+    """Return the widths of the columns. Columns that may shrink start at their minimum and share the remaining width.
+    Columns that need the least extra width get it first."""
     widths = [min(LEAST_WIDTH.get(column.give, longest), longest) for longest, column in zip(natural, columns, strict=True)]
     left = max(0, width - len(GAP) * (len(columns) - 1) - sum(widths))
     lacking = sorted((i for i in range(len(columns)) if widths[i] < natural[i]), key=lambda i: natural[i] - widths[i])

@@ -70,7 +70,8 @@ def scale_worker(
     ],
     number: Annotated[str | None, typer.Argument(hidden=True)] = None,
     hold: Annotated[
-        float, typer.Option("--hold", min=0, metavar="SECONDS", help="How long the strategy may not change this number.")
+        float,
+        typer.Option("--hold", min=0, metavar="SECONDS", help="Time during which the strategy does not change this number."),
     ] = HOLD_SECONDS,
     url: Url = None,
     namespace: Namespace = None,
@@ -90,12 +91,12 @@ def scale_worker(
 @workers.command("wanted")
 def wanted_processes(
     strategy: Annotated[
-        str, typer.Option("--strategy", metavar="NAME[,KEY=N]", help="As in millstream worker, for example backlog,target=5.")
+        str, typer.Option("--strategy", metavar="NAME[,KEY=N]", help="Scaling strategy, for example backlog,target=5.")
     ] = DEFAULT,
     concurrency: Annotated[
         int, typer.Option("--concurrency", "-c", min=1, help="Number of jobs that one process runs at the same time.")
     ] = 32,
-    window: Annotated[float, typer.Option("--window", min=0, metavar="SECONDS", help="How long to measure rates.")] = 2.0,
+    window: Annotated[float, typer.Option("--window", min=0, metavar="SECONDS", help="Time for measuring rates.")] = 2.0,
     serve: Annotated[
         str | None,
         typer.Option("--serve", metavar="HOST:PORT", help="Keep running and serve the numbers over HTTP: / and /metrics."),

@@ -158,7 +158,8 @@ async def open_topic(
 
 
 async def check_shards(broker: Broker, address: Address, declared: int) -> None:
-    """Raise ShardsChanged unless a queue or topic has the declared number of shards. An empty, unsharded one gets them."""
+    """Raise ShardsChanged unless a queue or topic has the declared number of shards. If it is empty and unsharded, store the
+    declared number."""
     noted = await broker.inspector.shards(address)
     if noted == declared:
         return

@@ -62,7 +62,8 @@ class Publisher:
 
     @property
     def shards(self) -> Sequence[Address]:
-        """The addresses of the declared shards. Empty if not sharded, but a queue may be declared again with shards."""
+        """The addresses of the declared shards, or empty if not sharded. A later declaration may add shards, so an empty list
+        is looked up again."""
         if not self._shards:
             settings = self._settings
             if settings is not None and settings.shards:

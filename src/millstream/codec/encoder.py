@@ -53,7 +53,7 @@ def encode_foreign(value: Any) -> Any:
         return str(value)
     raise TypeError(
         f"a value of type {kind.__qualname__} cannot be serialized; send plain values, dataclasses, msgspec Structs "
-        f"or pydantic models, or the values from which the function can create it"
+        f"or pydantic models instead, or an id with which the function can load it"
     )
 
 

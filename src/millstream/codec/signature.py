@@ -119,7 +119,7 @@ class Signature:
     def _match(self, positions: int, keywords: Mapping[str, Raw]) -> None:
         """Check that every argument has a parameter, and every required parameter an argument."""
         if positions > len(self.positional) and self.rest is None:
-            raise self._misfit(f"takes at most {len(self.positional)} positional arguments, got {positions}")
+            raise self._misfit(f"too many positional arguments: got {positions}, expected at most {len(self.positional)}")
         for name in keywords:
             if name not in self.by_keyword and self.extra is None:
                 takes = ", ".join(self.by_keyword) or "no keywords"

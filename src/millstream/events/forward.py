@@ -100,7 +100,7 @@ class Forwarder:
         await asyncio.sleep(PAUSES[min(self._failures, len(PAUSES)) - 1])
 
     async def _publish(self, posts: dict[InFlight, tuple[Address, Post]]) -> str:
-        """Publish the letters. Return why the topic refused some of them; empty if it accepted all."""
+        """Publish the letters. Return why the topic refused a letter, or an empty string if it accepted all of them."""
         publisher = self._clients.here().publisher(self.target.address)
         answers = await asyncio.gather(*(publisher.outbox(shard).send(post) for shard, post in posts.values()))
         refused = ""

@@ -141,7 +141,7 @@ class Bulk:
         return sent, size >= self._bytes_at_once or len(results) - start == self._at_once
 
     def _lot(self, task: Task[..., Any], lots: dict[Address, Lot], publisher: Publisher, outbox: Outbox) -> Lot:
-        """Return the lot of this round for a task's calls to this queue or shard."""
+        """Return the ``Lot`` of this round for one queue or shard. Raise an error if the task cannot be sent there."""
         if task.origin.clients is not self._clients:
             raise UsageError(
                 f"{task!r} belongs to another app, or to a router that this app does not include: enqueue it through its own "

@@ -216,10 +216,11 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
             if address is not None:
                 why = explain(await broker.inspector.facts(address, self.id))
                 if HELD_UP.intersection((why.code, *why.also)):
-                    log.warning("%s at %s has not ended for %g s: %s", self, clients.where, LONG_WAIT_SECONDS, why.text)
+                    log.warning("%s at %s has not ended after %g s: %s", self, clients.where, LONG_WAIT_SECONDS, why.text)
 
     async def _wait(self, client: Client) -> Ending | None:
-        """Wait for the job's ending and return it. Raise the error for a job that has none.
+        """Wait for the job's ending and return it. Raise ``ResultsDisabled`` or ``JobNotFound`` if the server
+        stores nothing about the job.
 
         Return ``None`` to wait again: the job was dead without a stored ending, and has just been replayed.
         """
@@ -232,7 +233,8 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         return self._ending_in(await client.ask(lambda broker: broker.inspector.job(address, self.id)))
 
     async def _last_look(self, patience: float) -> Ending:
-        """Return the ending if the job has just ended. Otherwise raise ``ResultTimeout``, or the error for no job."""
+        """Return the ending if the job has just ended. Otherwise raise ``ResultTimeout``, or ``ResultsDisabled`` or
+        ``JobNotFound`` if the server stores nothing about the job."""
         clients = self._origin.clients
         waited = f"{self} at {clients.where} did not end within {patience:g} s"
         try:
@@ -258,8 +260,8 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         raise ResultTimeout(f"{waited}: {why.text}", self.id, facts.view.status, served, why)
 
     def _ending_in(self, view: JobView | None) -> Ending | None:
-        """Return the ending, or ``None`` if the job has not ended. Raise ``JobFailed`` if it is dead, or the error for no
-        job."""
+        """Return the ending, or ``None`` if the job has not ended. Raise ``JobFailed`` if it is dead, and
+        ``ResultsDisabled`` or ``JobNotFound`` if the server stores nothing about it."""
         if view is None:
             raise self._left_nothing()
         if view.ending is None and view.letter is not None:

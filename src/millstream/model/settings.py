@@ -121,7 +121,7 @@ def topic_name(value: Any, option: str = "topic") -> str:
 def name(value: Any, option: str) -> str:
     """Check and return a name, which may become part of a key."""
     if not isinstance(value, str) or not value.strip() or len(value) > 200:
-        raise UsageError(f"{option} must be text of 1 to 200 characters that is not blank, not {value!r:.250}")
+        raise UsageError(f"{option} must be non-blank text of 1 to 200 characters, not {value!r:.250}")
     if any(c in FORBIDDEN_IN_NAMES or unicodedata.category(c) in ("Cc", "Cs") for c in value):
         raise UsageError(f"{option} may not contain ':', '{{', '}}', '>', '/' or control characters: {value!r}")
     return value

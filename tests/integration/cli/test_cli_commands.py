@@ -356,7 +356,7 @@ def test_cancelling_a_job_requires_confirmation(console: Console) -> None:
 
 def test_a_job_that_cannot_be_cancelled_does_not_prevent_the_cancellation_of_others(console: Console) -> None:
     some_jobs(console)
-    both = "job 'running' cannot be cancelled: it is running; it also failed for 1 more of the 3 jobs"
+    both = "job 'running' cannot be cancelled: it is running. The command also failed for 1 more of the 3 jobs"
     assert console("jobs", "cancel", "running", "ready", "dead", "-y", code=1, err=both) == "job ready is cancelled\n"
     assert console.status("ready") == "cancelled"
 

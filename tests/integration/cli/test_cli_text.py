@@ -171,10 +171,10 @@ def test_answering_no_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["nonsense"], "No such command 'nonsense'. See millstream --help"),
-        (["jobs", "nonsense"], "No such command 'nonsense'. See millstream jobs --help"),
-        (["jobs", "--nonsense"], "No such option: --nonsense. See millstream jobs ls --help"),
-        (["jobs", "show"], "Missing argument 'ID'. See millstream jobs show --help"),
+        (["nonsense"], "No such command 'nonsense' (see millstream --help)"),
+        (["jobs", "nonsense"], "No such command 'nonsense' (see millstream jobs --help)"),
+        (["jobs", "--nonsense"], "No such option: --nonsense (see millstream jobs ls --help)"),
+        (["jobs", "show"], "Missing argument 'ID' (see millstream jobs show --help)"),
         (["jobs", "--state", "done"], "--state done cannot be listed; the states are running, ready, blocked, scheduled, dead"),
         (["jobs", "--limit", "0"], "--limit"),
         (["dead", "--reason", "bored"], "--reason bored is unknown; the reasons are exhausted, rejected,"),

@@ -301,7 +301,7 @@ def test_a_wrapped_function_has_the_signature_of_the_original() -> None:
     [
         ((), {}, "task 'resize': missing argument 'image_id', which must be int"),
         ((), {"width": 1}, "task 'resize': missing argument 'image_id', which must be int"),
-        ((1, 2, 3), {}, "task 'resize': takes at most 2 positional arguments, got 3"),
+        ((1, 2, 3), {}, "task 'resize': too many positional arguments: got 3, expected at most 2"),
         ((1,), {"witdh": 2}, "task 'resize': unexpected argument 'witdh'; it takes image_id, width"),
         ((1,), {"image_id": 2}, "task 'resize': two values for argument 'image_id'"),
         ((1,), {"": 2}, "task 'resize': '' is not a valid argument name"),
@@ -405,7 +405,7 @@ def test_any_exception_raised_by_a_users_class_refuses_the_call() -> None:
     [
         (wire([]), "task 'resize': missing argument 'image_id', which must be int"),
         (wire({"width": 1}), "task 'resize': missing argument 'image_id', which must be int"),
-        (wire([1, 2, 3]), "task 'resize': takes at most 2 positional arguments, got 3"),
+        (wire([1, 2, 3]), "task 'resize': too many positional arguments: got 3, expected at most 2"),
         (wire(["x"]), "task 'resize': argument 'image_id' must be int: Expected `int`, got `str`"),
         (wire({"": [1], "width": "x"}), "task 'resize': argument 'width' must be int: Expected `int`, got `str`"),
         (wire({"": [1], "crop": 2}), "task 'resize': unexpected argument 'crop'; it takes image_id, width"),

@@ -69,7 +69,7 @@ def is_free_within(path: Path, seconds: float) -> bool:
 
 
 def is_locked(descriptor: int) -> bool:
-    """Like `is_held`, for an open file, which may have been deleted."""
+    """Return whether another process holds the lock of an open file. The file may have been deleted."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

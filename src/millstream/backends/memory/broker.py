@@ -322,7 +322,7 @@ class MemoryBroker(Broker):
     def _check_fence(self, address: Address, shards: int) -> None:
         noted = self._state.fences.setdefault(address, shards) if shards else self._state.shards.get(address, 0)
         if noted != shards:
-            raise ShardsChanged(f"{address!r} has, or is one of, {noted} shards, not {shards}: nothing was written")
+            raise ShardsChanged(f"{address!r}: the number of shards is {noted}, not {shards}. Nothing was written")
 
     async def promote(self, queue: Address, job_ids: Sequence[str], *, request: str = "") -> list[str]:
         with self._locked(queue) as rules:

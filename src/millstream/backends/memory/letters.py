@@ -117,7 +117,7 @@ class MemoryLetters(MemoryQueue):
         return dead is not None and (0, dead.number) == job.number
 
     def _strike(self, jobs: Sequence[Job]) -> None:
-        """Remove letters that have left the list: replayed, purged or too old."""
+        """Remove those of these letters that are no longer dead letters: replayed, purged or too old."""
         for job in jobs:
             if not self._listed(job):
                 self._take_out(job)

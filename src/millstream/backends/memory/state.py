@@ -153,11 +153,11 @@ class Kept(Generic[V]):
         return value if until is None or until > now else None
 
     def until(self, key: str) -> float:
-        """Return when a value expires. 0: the value does not exist, or never expires."""
+        """Return the time at which a value expires, or 0 if it does not exist or never expires."""
         return self._values.get(key, (None, None))[1] or 0.0
 
     def keep(self, key: str, until: float | None, now: float) -> None:
-        """Change when a value expires, if it exists."""
+        """Set a new expiry time for a value. Does nothing if the value does not exist."""
         value = self.get(key, now)
         if value is not None:
             self._values[key] = (value, until)

@@ -48,10 +48,10 @@ class Calls:
         block: float = 0.0,
         within: float = 0.0,
     ) -> Any:
-        """Run one script and return its reply. It is sent again only if the server did not have it, and so did not run it.
+        """Run one script and return its reply. If the server does not have the script, load the script and send the call again.
 
-        ``before`` is a command sent in the same write, which may block for ``block`` seconds. ``within`` is a shorter timeout
-        in seconds.
+        ``before`` is a command that is sent in the same write and may block for ``block`` seconds. ``within`` is a shorter
+        timeout in seconds.
         """
         call = self._calls.get((name, queue))
         if call is None:

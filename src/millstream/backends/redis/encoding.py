@@ -52,7 +52,7 @@ def chosen(ids: Sequence[str], reply: bytes) -> list[str]:
 
 def serial(p: Post) -> int | str:
     """Return the serial of a post. For a caller-given id, return the name of the request and the ``id_ttl``, if they are set.
-    A script never takes the result for a number."""
+    Such text starts with a line break, so a script cannot mistake it for a number."""
     if p.serial:
         return p.serial
     named = f"\nr{p.request}" if p.request else ""

@@ -131,7 +131,7 @@ class Play:
                 raise Broken(f"the worker exited with code {code} during the demo")
             if customers.done():
                 customers.result()
-            # In this order: queues that are empty after the last order stay empty.
+            # Read this before the counts: after the last enqueue, an empty queue stays empty.
             over = customers.done()
             states = await asyncio.gather(*map(app.inspector.queue, app.queues))
             await self._look()

@@ -255,7 +255,7 @@ class OperatingPromises(Promises):
             return await backend.publish("b") == [Receipt.CREATED]
 
         await eventually(forgotten)
-        # EXISTS, not CONFLICT, if a slow run let the id expire before the replay; an existing job always EXISTS
+        # The first answer is normally CONFLICT. On a slow machine the id expires before the replay, and the answer is EXISTS.
         assert await backend.publish("a", task="u") == remembered != [Receipt.CREATED]
 
     @promise()

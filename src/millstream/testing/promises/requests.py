@@ -1,4 +1,4 @@
-"""Promises about named requests: sent again after a lost reply, a request changes nothing more and returns its first answer."""
+"""Promises about named requests: a request that is sent again changes nothing and returns its first answer."""
 
 from __future__ import annotations
 

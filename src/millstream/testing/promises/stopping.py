@@ -11,7 +11,7 @@ from millstream.testing.keyed import KEY, blocked, dead, finish_all, retry, send
 
 
 async def begin(backend: BackendUnderTest, *names: str, key: bytes = KEY) -> Entry:
-    """Publish messages of one key, whose death stops the key, and claim the first of them."""
+    """Publish messages of one key and claim the first. If it dies, its key stops (``OrderRules(stop=True)``)."""
     await backend.broker.join(backend.queue, "c", 1e6, order=OrderRules(stop=True))
     await send(backend, *names, key=key)
     (entry,) = await backend.take("c")

@@ -1,4 +1,4 @@
-"""Promises about the upkeep of topics. Every claim does it, and however many consumers claim, it is done once."""
+"""Promises about the upkeep of topics: claims do it, and each step happens once, however many consumers claim."""
 
 from __future__ import annotations
 
