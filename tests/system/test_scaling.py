@@ -95,7 +95,7 @@ def test_an_invalid_strategy_or_range_is_refused(workers: Workers) -> None:
     }
     launched = {text: workers.launch("--processes", "1..2", "--strategy", text) for text in wrong}
     launched["4..2"] = workers.launch("--processes", "4..2")
-    wrong["4..2"] = "MIN not above MAX, not '4..2'"
+    wrong["4..2"] = "MIN must not exceed MAX; the value is '4..2'"
     for text, worker in launched.items():
         assert worker.wait() == 2, worker.log
         assert wrong[text] in worker.log

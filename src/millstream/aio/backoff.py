@@ -48,7 +48,7 @@ async def patiently(
             if loop.time() + pause >= deadline:
                 raise
             await asyncio.sleep(pause)
-    raise AssertionError("unreachable: pauses never end")
+    raise AssertionError("pauses() must not end")
 
 
 class ServiceBackoff:

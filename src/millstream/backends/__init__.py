@@ -49,7 +49,7 @@ class MemoryBackend:
 
 
 class RedisBackend:
-    """A Redis or Valkey server: the user's own, or the embedded one, which the first process that needs it starts."""
+    """A Redis or Valkey server: the user's own, or the embedded server, which is started on demand."""
 
     def __init__(self, url: Url, settings: AppSettings) -> None:
         self._url = url

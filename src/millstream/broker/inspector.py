@@ -301,7 +301,7 @@ class Inspector(ABC):
 
     @abstractmethod
     async def trouble(self) -> Trouble | None:
-        """Return why the server refuses writes. ``None``: it accepts them, or it does not let us ask."""
+        """Return why the server refuses writes, or ``None`` if it accepts them or this user may not ask."""
 
     @abstractmethod
     async def status(self, queue: Address, job_id: str) -> Status:

@@ -1,4 +1,4 @@
-"""Waiting for the ending of a job. Endings are pushed, never polled."""
+"""Waiting for the ending of a job. A backend pushes endings to the clients that wait for them."""
 
 from __future__ import annotations
 

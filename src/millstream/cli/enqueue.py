@@ -53,7 +53,7 @@ def enqueue(
     ] = None,
     header: Header = None,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="Ordering key, if no app is given. An app computes it.")
+        str | None, typer.Option("--key", metavar="KEY", help="Ordering key. Only without an app; an app computes the key.")
     ] = None,
     wait: Annotated[
         float | None, typer.Option("--wait", metavar="SECONDS", help="Wait up to this long for the result and print it.")

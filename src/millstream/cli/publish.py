@@ -38,7 +38,7 @@ def publish(
     ] = None,
     header: Header = None,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="Ordering key, if no app is given. An app computes it.")
+        str | None, typer.Option("--key", metavar="KEY", help="Ordering key. Only without an app; an app computes the key.")
     ] = None,
     json: Json = False,
     url: Url = None,

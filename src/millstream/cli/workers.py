@@ -66,7 +66,8 @@ def list_workers(json: Json = False, url: Url = None, namespace: Namespace = Non
 @workers.command("scale")
 def scale_worker(
     processes: Annotated[
-        str, typer.Argument(metavar="[WORKER] N", help="The worker's id or its beginning, then the number of processes.")
+        str,
+        typer.Argument(metavar="[WORKER] N", help="The worker's id or the start of its id, then the number of processes."),
     ],
     number: Annotated[str | None, typer.Argument(hidden=True)] = None,
     hold: Annotated[

@@ -156,7 +156,7 @@ class Client:
                 if self._closed or self.loop.time() + pause >= deadline:
                     raise
                 await asyncio.sleep(pause)
-        raise AssertionError("unreachable: pauses never end")
+        raise AssertionError("pauses() must not end")
 
     async def _broker_by(self, deadline: float) -> Broker:
         """Return the connected broker, or raise BrokerUnavailable at the deadline, a loop time. The connection attempt

@@ -192,7 +192,9 @@ class Delivery:
             return  # already stored
         still_runs = lane.runner.runs(job) and job.said is not SETTLED and not job.stop
         if still_runs and job.said.verb == "retry" and by_its_handler:
-            raise UsageError(f"{self!r}: its handler cannot wait for settled() after retry(), which takes effect when it ends")
+            raise UsageError(
+                f"{self!r}: its handler cannot wait for settled() after retry(), which is stored after the handler ends"
+            )
         future = lane.watched.get(job.ref)
         if future is None:
             future = lane.watched[job.ref] = asyncio.get_running_loop().create_future()

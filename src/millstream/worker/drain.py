@@ -40,8 +40,8 @@ class Drain:
                 wait.cancel()
 
     def stop_moves(self) -> None:
-        """Stop jobs that move dead letters to a topic: they may wait because the topic is full. Another worker starts them
-        again."""
+        """Stop jobs that forward dead letters to a topic, because a full topic makes them wait. Another worker forwards the
+        letters."""
         for job in [job for job in self._hold.running if job.lane.letters == "moved"]:
             self._runner.stop_job(job, SHUTDOWN)
 

@@ -23,8 +23,8 @@ def find_strategy(path: str) -> Strategy:
     strategy = found() if isinstance(found, type) else found
     if not callable(strategy):
         raise UsageError(
-            f"{path!r} is a {type(strategy).__name__}, not a strategy: write a function that takes Metrics and returns "
-            "the number of processes"
+            f"{path!r} is not a strategy (its type is {type(strategy).__name__}): write a function that takes Metrics and "
+            "returns the number of processes"
         )
     return cast("Strategy", strategy)
 
@@ -39,13 +39,13 @@ def find_app(path: str, *, factory: bool = False) -> Millstream:
     app = find(path, "a factory" if factory else "an app")
     if factory:
         if not callable(app):
-            raise UsageError(f"{path!r} is a {type(app).__name__}, not a function that returns an app: omit --factory")
+            raise UsageError(f"{path!r} is not a function (its type is {type(app).__name__}): omit --factory if it is the app")
         app = app()
         if not isinstance(app, Millstream):
             raise UsageError(f"{path}() returned a {type(app).__name__}, not a Millstream app")
     elif not isinstance(app, Millstream):
         hint = f": if {path}() returns an app, add --factory" if callable(app) else ""
-        raise UsageError(f"{path!r} is a {type(app).__name__}, not a Millstream app{hint}")
+        raise UsageError(f"{path!r} is not a Millstream app (its type is {type(app).__name__}){hint}")
     app.load()
     return app
 

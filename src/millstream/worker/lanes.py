@@ -62,7 +62,7 @@ def make_lanes(serving: Serving, tasks: Mapping[str, Task[..., Any]], subscripti
 
 
 def full_addresses(lanes: Sequence[Lane], hold: Hold) -> list[str]:
-    """Return the addresses of which this worker cannot start another job now. A base address counts as free if one of its
+    """Return the addresses for which this worker cannot start another job now. A base address counts as free if one of its
     shards has a free slot."""
     free = {
         lane.queue.base

@@ -115,7 +115,7 @@ class Leases:
         lane.handed_back.clear()
         lane.gathered.clear()
         lane.unwatch(lost)
-        # Last: a job that ends immediately frees its slot for the jobs in ``ready``.
+        # Stop the jobs last: a job that ends immediately passes its slot to a job in ``ready``.
         for job in [job for job in hold.running if job.lane is lane]:
             self._runner.stop_job(job, FENCED)
         self._keeper.drop(lane.queue, consumer)
@@ -158,7 +158,7 @@ class Leases:
                 await self._broker.release(lane.queue, lane.consumer, lane.handed_back)
                 if lane not in still_running:
                     await self._broker.leave(lane.queue, lane.consumer, blameless=True)
-                    # Only now: until here the supervisor would give up the lease if this process died.
+                    # After ``leave``: until then, the supervisor gives up the lease if this process dies.
                     self._keeper.drop(lane.queue, lane.consumer)
             except BrokerError as error:
                 self._not_left(lane, error)

@@ -16,7 +16,7 @@ LINE_LIMIT = 1 << 26
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """What a child process is to do. Passed in an environment variable (``roles``)."""
+    """The instructions for a child process. Passed in an environment variable (``roles``)."""
 
     app: str
     """The app, as ``module:attribute``."""

@@ -68,7 +68,7 @@ class Suspects:
         """Loop time until which this worker leaves suspects to others."""
 
     async def wait_in(self, lane: Lane) -> None:
-        """Have the suspects of this queue run. Called when a claim reports that the queue has suspects."""
+        """Run the suspects of this queue, or ask for a process that does. Called when a claim reports suspects."""
         if self._isolate is not None:
             now = asyncio.get_running_loop().time()
             if now >= self._told_of.get(lane.queue, 0.0) + TELL_SECONDS:

@@ -51,7 +51,7 @@ def slots_at(assignment: Assignment) -> dict[str, dict[bool, int]]:
 
 
 def at_once(slots: Mapping[str, Mapping[bool, int]], assignment: Assignment) -> int:
-    """Return how many jobs of all addresses together a process runs at the same time, limited by the slots of each kind."""
+    """Return the maximum number of jobs that a process runs at the same time, over all addresses and both kinds of slots."""
     sizes = _sizes(assignment)
     return sum(min(size, sum(each.get(kind, 0) for each in slots.values())) for kind, size in sizes.items())
 

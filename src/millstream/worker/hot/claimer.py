@@ -137,7 +137,7 @@ class Claimer:
             try:
                 await self._broker.nudge(self.lane.queue, self.lane.consumer)
             except BrokerError:
-                log.debug("queue %r: the waiting claim could not be ended", self.lane.queue)
+                log.debug("queue %r: the waiting claim could not be interrupted", self.lane.queue)
 
     async def _once(self) -> None:
         lane, hold = self.lane, self._hold
@@ -328,7 +328,7 @@ class Claimer:
         return self._wary_until > 0.0 and asyncio.get_running_loop().time() < self._wary_until
 
     def _judge(self, brought: int) -> None:
-        """Become wary if a claim brought only tasks that this worker does not know."""
+        """Make the claimer wary if all tasks of its last claim are unknown to this worker. A known task ends that."""
         unknown, self.lane.unknown = self.lane.unknown, 0
         if unknown < brought:
             self._wary_until, self._wary_claim = 0.0, WARY_CLAIM

@@ -36,7 +36,7 @@ class Judge:
         """By task: the bytes that follow the encoded value in the ending of a done job."""
 
     def done(self, job: InFlight, value: Any) -> Outcome:
-        """Hot. Return the outcome of a job that is done. Raises InvalidResult if the value cannot be stored."""
+        """Hot. Return the outcome of a job whose handler returned. Raises InvalidResult if its value cannot be stored."""
         message, task = job.message, job.handler
         settings = task.settings
         if message.overrides is None:
@@ -169,9 +169,9 @@ class Judge:
         self._reporter.tell(during, job.lane.queue, error, job_id=message.id, attempt=message.attempt, crash=crash)
 
     def _not_moved(self, job: InFlight, error: BaseException) -> None:
-        """Release a dead letter that could not be moved, so that the move is retried without limit."""
+        """Release a dead letter that could not be forwarded. Forwarding is retried without limit."""
         log.warning(
-            "%s: dead letter %s could not be moved; the move is retried: %s",
+            "%s: dead letter %s could not be forwarded; trying again: %s",
             job.lane.queue.spoken,
             job.message.id,
             verdict.describe(error),

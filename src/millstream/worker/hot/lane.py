@@ -203,7 +203,7 @@ class Lane:
         return f"gave up, {reason}; the dead letter stays stored, marked as unhandled ({show})"
 
     def note(self, threads: int, count: int) -> None:
-        """Update the shares: ``threads`` of the ``count`` claimed messages need threads. A share rises immediately and falls
-        gradually."""
+        """Update the shares after a claim of ``count`` messages, of which ``threads`` need a thread. A share rises immediately
+        and falls gradually."""
         for kind, share in ((THREAD, threads / count), (ASYNC, 1 - threads / count)):
             self.shares[kind] = max(LEAST_SHARE, share, (7 * self.shares[kind] + share) / 8)

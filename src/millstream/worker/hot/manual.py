@@ -47,7 +47,7 @@ class Manual:
             error = None  # breaks the cycle between the error and this frame
 
     def returned(self, job: InFlight, kind: int, error: BaseException | None) -> None:
-        """The handler has ended. Its delivery may still be open."""
+        """Called when the handler has ended. Its delivery may still be open."""
         runner = self._runner
         if job.stop and job.said is None and error is None:
             error = asyncio.CancelledError()  # the handler returned, but that does not acknowledge its delivery
@@ -65,7 +65,7 @@ class Manual:
             self.end(job)
 
     def told(self, job: InFlight) -> None:
-        """The delivery was acknowledged or dropped. May be called from any thread."""
+        """Called, from any thread, when the delivery was acknowledged or dropped."""
         with contextlib.suppress(RuntimeError):  # the loop is closed, and with it the worker
             self._loop.call_soon_threadsafe(self.end, job)
 

@@ -187,7 +187,7 @@ class Runner:
         if why == FENCED or not job.stop:
             job.stop = why
         if job.running is not None:
-            # Not before the task's first step: a task that is cancelled earlier never runs the code that frees its slot.
+            # Later, after the task's first step: a task that is cancelled before it never runs the code that frees its slot.
             self._loop.call_soon(job.running.cancel)
         elif job.open:
             self.manual.end(job)
@@ -322,7 +322,7 @@ class Runner:
             self.slot_freed()
 
     def slot_freed(self) -> None:
-        """A slot became free, and no buffered job takes it."""
+        """Called when a slot became free and no buffered job took it. Starts waiting batches and wakes claimers."""
         hold = self._hold
         self._batches.pump()
         hold.freed()

@@ -1,4 +1,4 @@
-"""Screening: a claimed message that cannot run, or not here, or not now, becomes an outcome before it starts."""
+"""Screening: decides the outcome of claimed messages that cannot run, or must not run in this worker or at this time."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ class Gauge:
 
 
 def _rate(loaded: Collection[_Stretch], before: float | None) -> float | None:
-    """Return the outcomes per second of a process. Without any outcome, the rate is at most one per observed time."""
+    """Return the outcomes per second of one process. If there was no outcome, assume at most one in the observed time."""
     process_seconds = sum(stretch.process_seconds for stretch in loaded)
     if sum(stretch.seconds for stretch in loaded) < MEASURE_SECONDS or process_seconds <= 0:
         return before

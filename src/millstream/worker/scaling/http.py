@@ -1,4 +1,4 @@
-"""The figures over HTTP, for external scalers: ``/`` as JSON, ``/metrics`` in the Prometheus text format."""
+"""Serves the wanted numbers of processes over HTTP, for external scalers: ``/`` as JSON, ``/metrics`` for Prometheus."""
 
 from __future__ import annotations
 

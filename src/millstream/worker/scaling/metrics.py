@@ -45,7 +45,7 @@ class Load(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """The part of the load that is ours: other workers serve the address, too, and scale by the same figures."""
+        """The part of the load that this worker scales for. Other workers that serve the address scale for the rest."""
         ours = max(1, self.ours)
         return ours / (ours + max(0, self.consumers - self.ours))
 

@@ -50,14 +50,14 @@ class Backlog:
 
 
 def _needed(load: Load, seconds: float) -> float:
-    """Return the processes that finish the load within ``seconds``, at most as many as may serve it; 0 if nothing waits."""
+    """Return how many processes finish the load within ``seconds``, up to the maximum of the address. 0 if nothing waits."""
     if not load.waiting:
         return 0.0
     return _at_most(load, load.backlog / (_rate(load) * seconds))
 
 
 def _needed_still(load: Load, seconds: float) -> float:
-    """Return the processes that are enough for the waiting, incoming and running messages."""
+    """Return how many processes are enough for the waiting, incoming and running messages."""
     runs = load.running / load.slots
     comes = 0.0 if load.rate is None else load.throughput / (load.rate * UTILISED)
     waits = load.backlog / (_rate(load) * seconds) if load.waiting else 0.0
@@ -88,7 +88,7 @@ class Threshold:
 
     def __post_init__(self) -> None:
         if not 0 <= self.down < self.up < float("inf"):
-            raise UsageError(f"down must be less than up, and neither below 0: not up={self.up!r}, down={self.down!r}")
+            raise UsageError(f"down must be less than up (0 <= down < up < inf), not up={self.up!r}, down={self.down!r}")
 
     def __call__(self, metrics: Metrics, /) -> int:
         capacity = metrics.processes * metrics.concurrency

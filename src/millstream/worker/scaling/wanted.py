@@ -111,7 +111,7 @@ async def _addresses(inspector: Inspector, letters: Collection[Address]) -> list
 
 
 def _is_read(load: Load) -> bool:
-    """Return whether the dead letters of this address have, or had, a handler: without one, none of them are ready."""
+    """Return whether the dead letters of this address have or had a handler. Without one, dead letters are never ready."""
     return bool(load.ready or load.running or load.suspects or load.consumers or load.throughput)
 
 

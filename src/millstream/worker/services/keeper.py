@@ -73,9 +73,7 @@ class Keeper:
             late_since = late_since or now
             # The worker already logs that the server is unreachable. This warning follows when a third of the lease is left.
             if not said and now - late_since >= interval:
-                log.warning(
-                    "leases cannot be renewed; once they lapse, other workers run the jobs of this one again: %s", failed
-                )
+                log.warning("leases cannot be renewed; when they lapse, other workers run this worker's jobs again: %s", failed)
                 said = True
 
     def _intervals(self) -> list[float]:
@@ -123,7 +121,7 @@ class KeeperThread:
 
     @property
     def error(self) -> BaseException | None:
-        """The error of which the thread died, or None."""
+        """The error that ended the thread, or None."""
         return self._error
 
     @property

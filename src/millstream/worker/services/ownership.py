@@ -43,13 +43,13 @@ class SharedAddress:
 
     def __init__(self, serving: Serving, lanes: Sequence[Lane]) -> None:
         self.serving = serving
-        # A random order per worker, so that two workers do not try the same shards in the same order. The order stays the same,
+        # Each worker tries shards in its own random order, so that two workers rarely want the same one. The order is fixed,
         # so that all shards are tried equally often.
         self.lanes = random.sample(lanes, len(lanes))
 
     @property
     def taken(self) -> list[Lane]:
-        """The lanes that this worker has and keeps."""
+        """The lanes that this worker owns and is not giving up."""
         return [lane for lane in self.lanes if lane.claims]
 
 
@@ -151,10 +151,10 @@ class Ownership:
                     await claimer.hand_back(0.0)
                     if claimer.at_rest and not self._held(lane):  # otherwise a claim in flight may still bring messages
                         await self._leases.give_up(lane)
-                        log.debug("gave up %r, so that another worker can take it", lane.queue)
+                        log.debug("stopped serving %r, so that another worker can serve it", lane.queue)
                         return
                 except BrokerError as error:
-                    log.debug("%r could not be given up yet: %s", lane.queue, error)
+                    log.debug("the lease on %r could not be given up yet; trying again: %s", lane.queue, error)
                 await asyncio.sleep(DRAIN_SECONDS)
         finally:
             lane.leaving = False

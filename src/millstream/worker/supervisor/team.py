@@ -1,4 +1,4 @@
-"""A supervisor's processes as the scaler sees them: their number, their load, and how to start and end some."""
+"""A supervisor's processes as the scaler sees them: counts and measures them, starts more, and ends idle ones."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class ProcessTeam:
             loads.append(
                 msgspec.structs.replace(
                     load,
-                    # Without spare processes, which only run suspects: scaling counts them neither as ours nor as others'.
+                    # Spare processes only run suspects, so scaling does not count them.
                     consumers=max(0, load.consumers - _serve(load.address, spares)),
                     ours=_serve(load.address, children),
                     slots=orders.concurrency if hello is None else hello.slots.get(load.address, orders.concurrency),

@@ -80,7 +80,8 @@ class Child:
         return time.monotonic() - self.started if code == codes.SERVER else 0.0
 
     def was_blameless(self, held: int | None) -> bool:
-        """Return whether a job may have caused the child's death. ``held``: number of jobs it held, or None if unknown."""
+        """Return whether a job, and not the child itself, may have caused the child's death. ``held``: number of jobs that the
+        child held, or None if unknown."""
         return self.hello is not None and (held != 0 or self.hello.fleeting)
 
     def had_something(self, held: int | None) -> bool:

@@ -30,7 +30,8 @@ class Circuit:
         """Number of consecutive quick deaths."""
 
     def died(self, lived: float, *, blameless: bool) -> bool:
-        """Count a child that died after serving for ``lived`` seconds. ``blameless``: a job may have killed it.
+        """Count a child that died after serving for ``lived`` seconds. ``blameless``: a job may have killed the
+        child, so this death does not open the circuit.
 
         Return True if the circuit opens now, or stays open.
         """

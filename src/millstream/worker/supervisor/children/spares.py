@@ -18,8 +18,8 @@ log = logs.logger("millstream.worker")
 
 
 class Spares:
-    """Runs one spare process at a time. After quick deaths the next one starts later and later: suspects wait, and all other
-    jobs run."""
+    """Runs one spare process at a time. After each quick death, the delay before the next one grows. Suspects wait that long;
+    other jobs are not affected."""
 
     def __init__(self, orders: messages.Orders, launcher: Launcher, lives: Lives, stopping: Stopping) -> None:
         self.circuit = Circuit()

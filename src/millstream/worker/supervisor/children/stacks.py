@@ -34,7 +34,7 @@ class Stacks:
         self._loop.add_reader(self._ours, self._read)
 
     def started(self, pid: int) -> None:
-        """Close the supervisor's copy of the child's end, because the child has inherited it."""
+        """Close the supervisor's copy of the pipe's write end, which the child has inherited."""
         self.pid = pid
         self._close_theirs()
 
