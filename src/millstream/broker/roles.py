@@ -268,10 +268,10 @@ class Operating(ABC):
         """
 
     @abstractmethod
-    async def note_shards(self, address: Address, shards: int, *, anew: bool = False) -> int:
+    async def note_shards(self, address: Address, shards: int, *, replace: bool = False) -> int:
         """Return the number of shards of a queue, or of a topic by its address. 0 means not sharded.
 
-        If no number is stored, or with ``anew``, ``shards`` is stored and returned.
+        If no number is stored, or with ``replace``, ``shards`` is stored and returned.
         """
 
     @abstractmethod
@@ -297,20 +297,20 @@ class Operating(ABC):
         for shard in fenced:
             await self.fence_shard(shard, 0)
         if not has:
-            await self.note_shards(address, shards, anew=True)  # rejects publishers that know of no shards
+            await self.note_shards(address, shards, replace=True)  # rejects publishers that know of no shards
         for shard in before:
             busy = await self.what_holds(shard, lasts=shard in after)
             if busy:
                 for each in fenced:
                     await self.fence_shard(each, has)
-                await self.note_shards(address, has, anew=True)
+                await self.note_shards(address, has, replace=True)
                 raise ShardsInUse(
                     f"cannot change the number of shards: {shard!r} has {busy}. "
                     "Let workers finish its messages, replay or purge its dead letters, then try again."
                 )
         for shard in fenced:
             await self.fence_shard(shard, shards)
-        await self.note_shards(address, shards, anew=True)
+        await self.note_shards(address, shards, replace=True)
 
     async def _finish_reshard(self, address: Address, fenced: Sequence[Address], shards: int) -> None:
         """Complete a reshard to the number that is already stored: no message moves, so publishers are admitted.
@@ -322,7 +322,7 @@ class Operating(ABC):
         for shard in fenced:
             await self.fence_shard(shard, 0 if busy else shards)
         if busy:
-            await self.note_shards(address, 0, anew=True)
+            await self.note_shards(address, 0, replace=True)
             raise ShardsInUse(
                 f"cannot change the number of shards: {address!r} has {busy}. "
                 "Let workers finish its messages, replay or purge its dead letters, then try again."

@@ -123,7 +123,7 @@ class Client:
     async def _open(self) -> Broker:
         broker = await self._backend.connect()
         broker.repaired = self._repaired
-        self.opening.begin_anew()
+        self.opening.restart()
         try:
             await self.opening.declarations(broker)
         except BaseException:

@@ -62,7 +62,7 @@ class Opening:
         self._checked: set[Address] = set()
         """Queues whose number of shards on the server matches the declaration."""
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Forget everything that was opened, because there is a new broker."""
         self._opened.clear()
         self._opened_prefixes.clear()

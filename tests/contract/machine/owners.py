@@ -204,9 +204,9 @@ class TwoOwners(BackendPair):
 
     # -- number of shards --------------------------------------------------------------------------------------------------
 
-    @rule(of=numbers, anew=st.booleans())
-    def note_shards(self, of: int, anew: bool) -> None:
-        self.same(lambda backend, _: backend.note_shards(self.base_queue, of, anew=anew))
+    @rule(of=numbers, replace=st.booleans())
+    def note_shards(self, of: int, replace: bool) -> None:
+        self.same(lambda backend, _: backend.note_shards(self.base_queue, of, replace=replace))
 
     @rule(shard=shards, of=st.sampled_from([2, 2, 2, 2, 0, 3]))
     def fence(self, shard: int, of: int) -> None:

@@ -270,7 +270,7 @@ async def test_publish_many_reports_every_event_that_was_not_sent_because_of_res
     async with app:
         await orders.publish(Order(0))
         broker = await app.broker()
-        await broker.note_shards(Address("orders/"), 3, anew=True)
+        await broker.note_shards(Address("orders/"), 3, replace=True)
         for shard in range(2):
             await broker.fence_shard(Address(f"orders:{shard}/"), 3)
         results = await orders.publish_many(sent(2_000, 50), return_exceptions=True)

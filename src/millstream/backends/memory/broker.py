@@ -309,9 +309,9 @@ class MemoryBroker(Broker):
             answer = self._once(queue, request, lambda: _listed(rules.clear_key(key, replay, self._now())))
             return answer[0] if answer else None
 
-    async def note_shards(self, address: Address, shards: int, *, anew: bool = False) -> int:
+    async def note_shards(self, address: Address, shards: int, *, replace: bool = False) -> int:
         with self._state.lock:
-            if anew or not self._state.shards.get(address):
+            if replace or not self._state.shards.get(address):
                 self._state.shards[address] = shards
             return self._state.shards[address]
 

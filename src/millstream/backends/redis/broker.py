@@ -550,11 +550,11 @@ class RedisBroker(Broker):
                 break
         return replayed
 
-    async def note_shards(self, address: Address, shards: int, *, anew: bool = False) -> int:
-        return int(await self._run("note_shards", address, shards, int(anew)))
+    async def note_shards(self, address: Address, shards: int, *, replace: bool = False) -> int:
+        return int(await self._run("note_shards", address, shards, int(replace)))
 
     async def fence_shard(self, address: Address, shards: int) -> None:
-        await self.note_shards(address, shards, anew=True)
+        await self.note_shards(address, shards, replace=True)
 
     async def promote(self, queue: Address, job_ids: Sequence[str], *, request: str = "") -> list[str]:
         return encoding.chosen(job_ids, await self._run("promote", queue, request, *job_ids))

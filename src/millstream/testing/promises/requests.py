@@ -203,7 +203,7 @@ class TopicRequestPromises(Promises):
         assert await backend.broker.publish(Address("mail"), [Post("whole", b"")]) == [CREATED]
         for shard in range(2):
             await backend.broker.fence_shard(Address("mail").at_shard(shard), 0)
-        await backend.broker.note_shards(Address("mail"), 2, anew=True)
+        await backend.broker.note_shards(Address("mail"), 2, replace=True)
         with pytest.raises(ShardsInUse, match="1 ready"):
             await backend.broker.reshard(Address("mail"), 2)
         assert await backend.broker.publish(Address("mail"), [Post("another", b"")]) == [CREATED]

@@ -41,13 +41,13 @@ class ShardPromises(Promises):
     @promise()
     async def test_the_stored_number_of_shards_can_be_replaced(self, backend: BackendUnderTest) -> None:
         await backend.broker.note_shards(MAIL, 8)
-        assert await backend.broker.note_shards(MAIL, 4, anew=True) == 4
+        assert await backend.broker.note_shards(MAIL, 4, replace=True) == 4
         assert await backend.broker.inspector.shards(MAIL) == 4
 
     @promise()
     async def test_a_queue_whose_sharding_was_removed_can_be_sharded_again(self, backend: BackendUnderTest) -> None:
         await backend.broker.note_shards(MAIL, 8)
-        assert await backend.broker.note_shards(MAIL, 0, anew=True) == 0
+        assert await backend.broker.note_shards(MAIL, 0, replace=True) == 0
         assert await backend.broker.inspector.shards(MAIL) == 0
         assert await backend.broker.note_shards(MAIL, 3) == 3
 
