@@ -305,7 +305,7 @@ class Operating(ABC):
                     await self.fence_shard(each, has)
                 await self.note_shards(address, has, replace=True)
                 raise ShardsInUse(
-                    f"cannot change the number of shards: {shard!r} has {busy}. "
+                    f"cannot change the number of shards: {shard!r} is not empty ({busy}). "
                     "Let workers finish its messages, replay or purge its dead letters, then try again."
                 )
         for shard in fenced:
@@ -324,7 +324,7 @@ class Operating(ABC):
         if busy:
             await self.note_shards(address, 0, replace=True)
             raise ShardsInUse(
-                f"cannot change the number of shards: {address!r} has {busy}. "
+                f"cannot change the number of shards: {address!r} is not empty ({busy}). "
                 "Let workers finish its messages, replay or purge its dead letters, then try again."
             )
 

@@ -166,7 +166,7 @@ async def check_shards(broker: Broker, address: Address, declared: int) -> None:
     if not noted:
         held = await broker.what_holds(address, lasts=False)
         if held:
-            raise shards_changed(address, 0, declared, f" and holds {held}")
+            raise shards_changed(address, 0, declared, f" and is not empty ({held})")
         noted = await broker.note_shards(address, declared)
     if noted != declared:
         raise shards_changed(address, noted, declared)
