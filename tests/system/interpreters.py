@@ -26,6 +26,9 @@ CACHE = ROOT / ".pytest_cache" / "interpreters"
 BESIDE = ("pytest", "gunicorn", "django", "fastapi", "flask", "httpx2", "uvicorn")
 """Packages that the tests need in addition to Millstream: pytest, and the web frameworks of the documentation."""
 
+COMMANDS = ("gunicorn", "flask", "uvicorn")
+"""Commands of these packages. Those that pip installed belong to the environment of the dependencies, without Millstream."""
+
 
 def find(version: str) -> str | None:
     """Return the interpreter of a version, on the PATH or from pyenv, or ``None``."""
@@ -53,6 +56,10 @@ def environment(version: str, session: Path) -> Path:
             subprocess.run([python, "-m", "venv", "--without-pip", "--clear", str(folder)], check=True)
             (_packages(folder) / "dependencies.pth").write_text(f"{_packages(dependencies)}\n")
             _pip(folder, "install", "--no-deps", str(_wheel(session)))
+            for command in COMMANDS:
+                script = folder / "bin" / command
+                script.write_text(f'#!/bin/sh\nexec "{folder}/bin/python" -m {command} "$@"\n')
+                script.chmod(0o755)
             (folder / "made").touch()
     return folder
 
