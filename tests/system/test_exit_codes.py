@@ -51,6 +51,7 @@ def test_2_for_a_usage_error(workers: Workers) -> None:
         ("reddis://127.0.0.1:6379/0", "the scheme 'reddis' is not supported"),
         ("redis://127.0.0.1:6379/0?foo=1", "unknown option 'foo'"),
         ("embedded:///sys/millstream", "the embedded server in /sys/millstream cannot be used"),
+        ("memory://", "memory:// exists only within one process"),
     ],
 )
 def test_2_and_one_line_for_a_url_that_can_never_work(workers: Workers, url: str, said: str) -> None:

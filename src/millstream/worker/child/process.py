@@ -74,10 +74,15 @@ async def serve(app: Millstream, orders: messages.Orders, strategy: Strategy | N
     queues = app.queues_to_serve(orders.queues)
     stopping = asyncio.ensure_future(stop.asked.wait())
     try:
+        if app.url.scheme == "memory":
+            raise UsageError(
+                "memory:// exists only within one process, so worker processes cannot serve it: use --url or set "
+                "MILLSTREAM_URL, or run the worker inside your process with app.run() or app.worker()"
+            )
         broker = await unless_stopped(app.connect_patiently(queues), [stopping])
     except StoppedEarly:
         return codes.OK
-    except (ShardsChanged, UsageError) as error:  # UsageError: the data folder is not writable
+    except (ShardsChanged, UsageError) as error:  # UsageError also if the data folder is not writable
         log.critical("%s", error)
         return codes.USAGE
     except BrokerError as error:
