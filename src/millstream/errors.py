@@ -26,9 +26,9 @@
     │   ├── ResultTimeout (also TimeoutError)  the job did not end in time; says what it waits for
     │   └── ResultsDisabled                no result is stored for this job
     └── Signal                             raised by a handler to control what happens next
-        ├── Retry                          run again later and use up an attempt
+        ├── Retry                          run again later and use up a retry
         ├── Reject                         dead-letter immediately
-        └── Snooze                         run again later without using up an attempt
+        └── Snooze                         run again later without using up a retry
 
 Arguments that do not match a task's signature or annotations raise a plain ``TypeError``, as in any Python call.
 """
@@ -294,7 +294,7 @@ class Signal(MillstreamError):
 
 
 class Retry(Signal):
-    """Raise it in a handler to run the job again later. It uses up an attempt.
+    """Raise it in a handler to run the job again later. This uses up a retry.
 
     Args:
         reason: Text for the log and the dead letter.
@@ -319,7 +319,7 @@ class Reject(Signal):
 
 
 class Snooze(Signal):
-    """Raise it in a handler to run the job again later without using up an attempt.
+    """Raise it in a handler to run the job again later without using up a retry.
 
     Args:
         delay: Seconds, or a timedelta, until the job is due again.

@@ -48,7 +48,7 @@ class TaskOptions(TypedDict, total=False):
     """Maximum size of the encoded arguments. ``None`` means no limit."""
     id_ttl: Seconds | None
     """Seconds for which an id chosen by the caller stays reserved after its job has ended. 0 frees the id as soon as the job is
-    done, cancelled or expired; a dead job keeps its id until it is purged or replayed. ``None`` uses the app's setting."""
+    done, cancelled or expired; a dead job keeps its id as long as its dead letter exists. ``None`` uses the app's setting."""
     order_by: KeyFunction | None
     """Function that takes the task's parameters by name and returns an ordering key. Jobs with the same key run one at a time,
     in the order in which they were enqueued."""

@@ -156,7 +156,7 @@ class Delivery:
         self._say(Said("nack", reason))
 
     def retry(self, delay: Seconds | None = None) -> None:
-        """Handle the event again later. It uses up an attempt.
+        """Handle the event again later. This uses up a retry.
 
         Args:
             delay: Seconds, or a timedelta, until the next attempt. ``None`` uses the delay of the retry policy.

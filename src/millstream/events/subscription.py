@@ -51,7 +51,7 @@ class SubscribeOptions(TypedDict, total=False):
     - ``"on_receive"``: before the handler is called. The event is never retried.
     - ``"manual"``: when the handler, or other code later, calls ``ack()``, ``nack()`` or ``retry()`` of the delivery. Until
       then the event occupies a slot of the worker. Exceptions of the handler are only reported. If the delivery is dropped, the
-      event is redelivered after the lease, which uses up an attempt.
+      event is redelivered after the lease, which uses up a retry.
     """
     max_crashes: int
     """Number of crashes that an event survives. A crash means that a worker died while handling it. 0 means at most once."""

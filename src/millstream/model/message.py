@@ -42,7 +42,7 @@ class Attempt(msgspec.Struct, array_like=True, frozen=True, gc=False):
     worker: str = ""
     """The id of the worker that ran it. Empty for a crash, because the next worker does not know the id of the dead worker."""
     number: int = 0
-    """The number of the attempt, starting at 1. A crash does not use up an attempt: the next one has the same number."""
+    """The number of the attempt, starting at 1. A crash does not use up a retry: the next attempt has the same number."""
 
 
 class EventFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
