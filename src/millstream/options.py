@@ -147,7 +147,9 @@ def call_settings(options: CallOptions, task: TaskSettings, queues: Collection[s
     ends = expires_at or (now + expires if expires else 0.0)
     if ends and ends <= due:
         said = options.get("expires", task.expires)
-        raise UsageError(f"expires={said!r}: the job would expire before it is due, in {due - now:g} s, and never run")
+        raise UsageError(
+            f"expires={said!r}: the job is due in {due - now:g} s and would have expired by then, so it would never run"
+        )
     overrides: CallOverrides | None = None
     if "timeout" in options or "retry" in options or "result_ttl" in options:
         overrides = CallOverrides(

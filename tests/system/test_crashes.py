@@ -131,7 +131,7 @@ def test_a_worker_frozen_past_its_lease_has_its_outcome_refused_and_keeps_workin
     until_done(1)
     frozen.thaw()
     ledger.until_ended(2)
-    eventually(lambda: "1 outcomes were refused" in frozen.log, "its outcome to be refused")
+    eventually(lambda: "outcomes refused by the server and dropped: 1 " in frozen.log, "its outcome to be refused")
     assert [(line.pid, line.crashes) for line in ledger.ends()] == [(other.child, 1), (frozen.child, 0)]
     assert totals()["done"] == totals()["published"] == 1
     other.signal(signal.SIGTERM)

@@ -46,7 +46,7 @@ def test_the_replacement_process_reports_the_death_of_a_process(ledger: Ledger, 
     eventually(lambda: len(told(ledger, "reclaim")) == 2, "the death and the takeover to be reported")
     (death,) = [each for each in told(ledger, "reclaim") if each.job is None]
     (takeover,) = [each for each in told(ledger, "reclaim") if each.job is not None]
-    assert death.text == f"worker process {victim} was killed by SIGKILL; 1 jobs that it held can be claimed again"
+    assert death.text == f"worker process {victim} was killed by SIGKILL; 1 job that it held can be claimed again"
     assert (takeover.job, takeover.queue) == (job.id, "default")
     for each in (death, takeover):
         assert each.crash and each.kind == "WorkerCrashed" and each.pid == worker.child != victim

@@ -155,7 +155,7 @@ def test_app_run_handles_signals_like_the_worker_command(ledger: Ledger, gate: P
     jobs.hold.enqueue_sync("held", str(gate))
     ledger.until_started()
     program.signal(signal.SIGINT)
-    eventually(lambda: "is stopping: waiting for 1 running jobs" in program.log, "the program to drain")
+    eventually(lambda: "is stopping: waiting for running jobs (1)" in program.log, "the program to drain")
     program.signal(signal.SIGINT)
     assert program.wait() == 4
     assert "\n0 done, 0 retried, 0 dead, 1 interrupted\n" in program.log

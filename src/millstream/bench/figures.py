@@ -34,5 +34,5 @@ class Measured:
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float:
-    """Return a percentile: the smallest of the sorted values that ``percent`` percent of them do not exceed."""
+    """Return the smallest value that is at least as large as ``percent`` percent of the values. They must be sorted."""
     return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * percent // 100) - 1))]

@@ -185,7 +185,7 @@ def _unknown_task(facts: Facts, message: Message | None) -> list[Why]:
     if any(worker.tasks is None or message.task in worker.tasks for worker in facts.serving):
         return []
     theirs = [f"{worker.id} knows {_some(sorted(worker.tasks or ()))}" for worker in facts.serving[:NAMES]]
-    more = f" and {len(facts.serving) - NAMES} more workers" if len(facts.serving) > NAMES else ""
+    more = f" and {_count(len(facts.serving) - NAMES, 'more worker')}" if len(facts.serving) > NAMES else ""
     text = f"no worker of {named(facts.address.base)} knows task {message.task!r}: {'; '.join(theirs)}{more}"
     return [Why(code="unknown_task", text=text, workers=_ids(facts.serving))]
 

@@ -82,7 +82,7 @@ async def _prepare(broker: Broker, *, address: Address, before: Sequence[Address
 
 def _refuse_stopped(address: Address, stopped: int) -> None:
     if stopped:
-        raise ShardsInUse(f"{address!r} has {stopped:,} stopped keys, which would resume in other shards: clear them first")
+        raise ShardsInUse(f"{address!r} has stopped keys ({stopped:,}), which would resume in other shards: clear them first")
 
 
 async def _clean(broker: Operating, *, address: Address, before: Sequence[Address], shards: int) -> None:

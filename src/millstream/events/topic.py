@@ -472,7 +472,8 @@ class _Sender:
         expires = 0.0 if (until := options.get("expires")) is None else seconds(until, "expires", above=True)
         if expires and expires <= delay:
             raise UsageError(
-                f"expires={until!r}: the event would expire before it is due, in {delay:g} s, and never be handled"
+                f"expires={until!r}: the event is due in {delay:g} s and would have expired by then, so it would never be "
+                "handled"
             )
         self.template = Template(
             task=name,

@@ -48,7 +48,7 @@ class Reporter:
 
     @property
     def troubled(self) -> bool:
-        """Whether there is a streak that ``heal`` could end."""
+        """Whether an operation is failing: it has a streak that ``heal`` has not ended yet."""
         return bool(self._rows)
 
     def tell(

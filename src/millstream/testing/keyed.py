@@ -55,7 +55,7 @@ async def retry(backend: BackendUnderTest, entry: Entry, delay: float = 5.0, con
 
 
 async def blocked(backend: BackendUnderTest) -> list[str]:
-    """Return the ids of the messages that wait for the turn, as listed."""
+    """Return the ids of blocked messages, in the order in which the inspector lists them."""
     return [view_id(view) for view in await backend.broker.inspector.jobs(backend.queue, "blocked")]
 
 

@@ -170,7 +170,7 @@ class Suspects:
         hold = self._hold
         await self._until(lambda: len(hold.running) <= hold.open, lane, self._patience)
         if len(hold.running) > hold.open:
-            text = "queue %r: %d jobs are still running; the jobs that should run alone run beside them"
+            text = "queue %r: other jobs are still running (%d); the jobs that should run alone run beside them"
             log.warning(text, lane.queue, len(hold.running) - hold.open)
 
     async def _run_alone(self, lane: Lane, entry: Entry, now_ms: int) -> None:
@@ -179,8 +179,8 @@ class Suspects:
         await self._until(lambda: not any(job.ref == entry.ref and not job.open for job in running), lane)
 
     async def _until(self, over: Callable[[], bool], lane: Lane, patience: float = math.inf) -> None:
-        """Wait until ``over`` is true, and check the leases of this queue every second: its claimer, which otherwise does that,
-        is waiting for this call."""
+        """Wait until ``over`` is true. Check the leases of this queue every second, because its claimer waits for this call and
+        cannot do it."""
         now = asyncio.get_running_loop().time
         until, look = now() + patience, now() + WAIT_SECONDS
         while not over() and now() < until:

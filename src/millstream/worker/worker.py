@@ -305,7 +305,7 @@ class Worker:
             grace = min(grace, self.lease / 3)  # the leases are not renewed any more: end before they lapse
         if hold.running:
             patience = "until they end" if grace == UNTIL_THEY_END else f"at most {grace:g} s"
-            log.info("worker %s is stopping: waiting for %d running jobs, %s", self.id, len(hold.running), patience)
+            log.info("worker %s is stopping: waiting for running jobs (%d), %s", self.id, len(hold.running), patience)
         drain = self._drain
         try:
             drain.stop_moves()

@@ -624,7 +624,7 @@ async def test_a_job_whose_worker_died_is_reported_as_a_crash_when_it_is_claimed
     assert told.keys() == {again.id, dead.id}
     assert all(p.crash and isinstance(p.error, WorkerCrashed) and p.queue == "default" for p in told.values())
     assert "crash 1 of at most 3" in str(told[again.id].error) and "max_crashes=0" in str(told[dead.id].error)
-    assert caplog.text.count("1 jobs are claimed again") == 1
+    assert caplog.text.count("died or lost the connection to the server: 1\n") == 1
 
 
 @looped

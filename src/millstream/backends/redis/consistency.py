@@ -16,7 +16,7 @@ SCAN_LIMIT = 200_000
 """Maximum fields of the index that are checked if the sums do not agree."""
 
 IN_LOG = 2
-"""In the script's bit set of existing consumer groups: the one in the log."""
+"""The script returns a bit set of the consumer groups that exist. This bit is the consumer group in the log."""
 
 EXAMPLES = 3
 """Maximum ids listed in a finding."""
@@ -51,7 +51,7 @@ class ConsistencyCheck:
         return found, alive
 
     async def _compare(self, entries: int, indexed: int, held: int, due: int, dead: int) -> list[Finding]:
-        """Check that every job is in exactly one place and that the index names it."""
+        """Check that every job is stored in exactly one place and is in the index."""
         if indexed == entries + held + dead and held == due:
             return []
         found: list[Finding] = []

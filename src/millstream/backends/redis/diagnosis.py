@@ -39,7 +39,7 @@ async def diagnose(url: str, where: str) -> BrokerRefused | RedisError | None:
 
 
 async def _answer(url: str, question: bytes) -> bytes:
-    """Send ``question`` and return the first bytes of the server. Empty if it sends nothing in time."""
+    """Send ``question`` and return the first bytes of the reply. Empty if the server sends nothing in time."""
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(DIAGNOSIS_SECONDS), _connected(url) as (reader, writer):
             writer.write(question)

@@ -163,7 +163,7 @@ def eviction(info: dict[str, str], config: dict[str, str]) -> Finding:
     """Return whether a full server deletes jobs."""
     policy = info.get("maxmemory_policy") or config.get("maxmemory-policy") or "unknown"
     evicted = int(info.get("evicted_keys", 0))
-    found = f"maxmemory-policy {policy}" + (f", {evicted:,} keys evicted" if evicted else "")
+    found = f"maxmemory-policy {policy}" + (f", evicted keys: {evicted:,}" if evicted else "")
     if policy == "noeviction":
         return Finding("eviction", "ok", found)
     limited = int(info.get("maxmemory", 0)) > 0

@@ -144,7 +144,7 @@ def letter_record(o: Outcome) -> tuple[bytes, int | str, bytes]:
 
 def unless_refused(settled: int, queue: Address, consumer: str, outcomes: Sequence[Outcome]) -> int:
     if settled < 0:
-        raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}: {len(outcomes)} outcomes were refused")
+        raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}; refused outcomes: {len(outcomes)}")
     return settled
 
 

@@ -204,7 +204,7 @@ class RedisInspector(Inspector):
         return found[0] if found else None
 
     async def _noted(self, queue: Address, letters: list[tuple[bytes, list[bytes]]]) -> list[DeadLetter]:
-        """Return dead letters with their notes. Only dead letters of groups can have a handler, and so notes."""
+        """Decode dead letters and add the notes about their handling. Only dead letters of groups can be handled."""
         if not letters or queue.is_queue:
             return [dead_letter(queue, entry, fields) for entry, fields in letters]
         handling = self._names(queue.dead)["handling"]

@@ -179,8 +179,8 @@ _NAMESPACE_SUFFIX = {
 
 
 def queue_keys(namespace: str, address: Address) -> dict[str, str]:
-    """Return the keys of an address by word. ``ending``, ``given``, ``sender`` and ``answer`` are prefixes. A group also has
-    the keys of its topic."""
+    """Return the keys of an address, by their word in the tables above. ``ending``, ``given``, ``sender`` and ``answer`` are
+    prefixes. A group also has the keys of its topic."""
     if address.is_queue:
         tag = f"{{{namespace}:q:{address}}}"
         return {word: tag + suffix for word, suffix in _QUEUE_SUFFIX.items()}
@@ -192,7 +192,7 @@ def queue_keys(namespace: str, address: Address) -> dict[str, str]:
 
 
 def topic_keys(namespace: str, topic: str) -> dict[str, str]:
-    """Return the keys of a topic by word. ``given`` and ``sender`` are prefixes."""
+    """Return the keys of a topic, by their word. ``given`` and ``sender`` are prefixes."""
     tag = f"{{{namespace}:t:{topic}}}"
     return {word: tag + suffix for word, suffix in _TOPIC_SUFFIX.items()}
 
@@ -210,7 +210,7 @@ def address_of_waiters(key: str) -> Address:
 
 
 def namespace_keys(namespace: str) -> dict[str, str]:
-    """Return the keys of a namespace by word. ``worker``, ``control`` and ``answer`` are prefixes."""
+    """Return the keys of a namespace, by their word. ``worker``, ``control`` and ``answer`` are prefixes."""
     return {word: f"{{{namespace}}}" + suffix for word, suffix in _NAMESPACE_SUFFIX.items()}
 
 

@@ -134,10 +134,10 @@ class Wire(asyncio.Protocol):
         self._waiting.clear()
 
     def _look(self) -> None:
-        """Check the deadlines. One timer serves all calls.
+        """Check the deadlines of all calls in flight. One timer serves all of them.
 
-        The connection is lost if the first deadline has passed and no data came for as long as that call's timeout. While the
-        server answers, later calls just wait in line: thousands may be in flight.
+        The connection counts as lost when the earliest deadline has passed and the server has sent nothing for that call's
+        timeout. While the server sends replies, calls may wait longer than their timeout: thousands may be in flight.
         """
         self._timer, now = None, self._loop.time()
         if not self._waiting:

@@ -57,7 +57,7 @@ class _Read:
 
 
 class Openings:
-    """Opens queues and topics for one broker, and recreates what was lost."""
+    """Opens queues and topics for one broker, and recreates those that the server has lost."""
 
     def __init__(self, calls: Calls, repaired: Callable[[Address, str], None]) -> None:
         self._run = calls.run
@@ -67,7 +67,7 @@ class Openings:
         self._declared: set[str] = set()
         """Queues that were declared."""
         self._prefixes: dict[tuple[str, str], _Read] = {}
-        """By prefix and group, for prefixes opened before: the topics that match."""
+        """The topics that match each prefix, for every prefix and group opened so far."""
 
     async def declare(self, queue: Address) -> list[Made]:
         """Create a queue or group if it does not exist. If it is a group that is new or had lost its position, return it in a
@@ -115,7 +115,7 @@ class Openings:
                 await self._look("SISMEMBER", prefix, group, read)
             # Create the groups before the prefix is stored. Afterwards, a process that opens one of these topics creates the
             # group at the beginning.
-            position = start if before is None else BEGINNING  # If the prefix was lost, all events were published since.
+            position = start if before is None else BEGINNING  # After a loss, the log has only newer events.
             for topic in read.topics.difference(known):
                 await self._open_groups(topic, {group: position})
             await self._look("SADD", prefix, group, read)

@@ -138,11 +138,11 @@ class RedisResults(ResultStore):
             return
         with contextlib.suppress(BrokerError):
             await self._run("unlisten", *key, self._channel)
-        # A call that began to wait during this request may have registered before the registration was removed.
+        # A call may have begun to wait during this request. If it registered before the removal, it must register again.
         await self._listen_again(key)
 
     async def _listen_again(self, key: Key) -> None:
-        """Read the ending of a job, until the server has answered or no call waits for it."""
+        """Read the ending of a job, or register for it again. Retry until the server answers or no call waits for it."""
         backoff = ServiceBackoff()
         while any(not future.done() for future in self._waiting.get(key, ())):
             try:

@@ -269,7 +269,7 @@ class Claimer:
             elif lane.limit is not None:
                 capacity = min(capacity, lane.limit - lane.active)
             if capacity <= 0:
-                # All slots are taken: claims into the buffer would find nothing, again and again, until a slot becomes free.
+                # All slots are taken and the queue is empty: claims for the buffer would spin, so wait for a slot instead.
                 if lane.batch is None and not claim.entries:
                     await self._turn(False)
                 return
@@ -277,7 +277,8 @@ class Claimer:
             if claim.next_due is not None and claim.next_due < WAIT_SECONDS and not claim.paused:
                 # Timeouts of the server's blocking commands fire up to 0.1 s late, so our own timer ends the wait.
                 timer = asyncio.ensure_future(self._nudge_in(claim.next_due))
-            # If several shards share one limit, no waiting claim may reserve a part of it: the message is claimed after waking.
+            # If several shards share one limit, a waiting claim must not reserve a part of it. With a count of 0 it only waits,
+            # and the next claim takes the message.
             shared = lane.limit is not None and lane.count.lanes > 1 and lane.batch is None
             count = 0 if shared else max(1, min(capacity // len(self._lanes), self._most()))
             self._waiting = True
@@ -410,7 +411,7 @@ class Claimer:
             raise
         claim = Claim(entries, int(asyncio.get_running_loop().time() * 1000 + self._ahead_ms))
         if entries and self._is_ours(claim, consumer, asked):
-            log.debug("queue %r: recovered %d claimed messages whose reply was lost", lane.queue, len(entries))
+            log.debug("queue %r: claimed messages recovered after their reply was lost: %d", lane.queue, len(entries))
             await self._take(claim)
 
     async def _nudge_in(self, seconds: float) -> None:

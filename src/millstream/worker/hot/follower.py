@@ -96,7 +96,10 @@ class Follower:
         if missed == UNKNOWN:
             said = f"broadcast {name!r} may have missed events: the log of topic {topic!r} was deleted or lost its last entries"
         else:
-            said = f"broadcast {name!r} missed {missed} events of topic {topic!r}: they were trimmed before it read them"
+            said = (
+                f"broadcast {name!r} missed {missed} event{'' if missed == 1 else 's'} of topic {topic!r}: "
+                "trimmed before it read them"
+            )
         log.warning("%s", said)
         self._reporter.tell("read", self.lane.queue, EventsMissed(said))
         self._missed = UNKNOWN if UNKNOWN in (missed, self._missed) else self._missed + missed

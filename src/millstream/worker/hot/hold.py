@@ -1,8 +1,8 @@
 """The messages that a worker process holds: its slots, the buffer in front of them, and which claimer may claim next.
 
-Held = running + buffered + unsettled, and this sum is bounded. The buffer's size follows the measured rate: it holds what will
-start within BUFFER_SECONDS. So slow handlers buffer nothing, and idle neighbours are not starved. (Measured: claiming only into
-free slots drains 55-78k no-op jobs/s, with a buffer 108-132k; an unbounded hold dropped to 11k.)
+Held = running + buffered + unsettled, and this sum is bounded. The buffer's size follows the measured rate: it holds the
+messages that will start within BUFFER_SECONDS. So slow handlers buffer nothing, and leave messages to idle workers. (Measured:
+claiming only into free slots drains 55-78k no-op jobs/s, with a buffer 108-132k; an unbounded hold dropped to 11k.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BUFFER_SECONDS = 0.15
 """How far ahead of its handlers a worker claims, in seconds."""
 
 EVEN = (1.0, 1.0)
-"""Shares of a queue of which nothing is known yet: all messages may be of either kind."""
+"""Shares of a queue before its first message: any message may be of either kind."""
 
 A_FEW = 4
 """Size of the first claim from a mixed queue while one of its kinds has no capacity. Each further claim doubles the size, so
@@ -97,9 +97,9 @@ class Hold:
         """Return how many messages a claim may bring now, for a queue whose tasks need these kinds of slots.
 
         The kind of a message is known only after its claim. ``shares`` is the part of this queue's messages that needed each
-        kind, so that a small number of threads does not limit a queue of coroutines. While one kind has no capacity, a few
-        messages are still claimed at a time; with ``careful`` none are, because the last ones could not start. ``past`` is the
-        number of messages at the front of the queue that are known to have no slot.
+        kind, so that a small number of threads does not limit a queue of coroutines. While one kind has no capacity, small
+        claims continue, because messages of the other kind may follow. With ``careful`` they do not: messages of a recent claim
+        could not start. ``past`` is the estimated number of messages at the front of the queue that cannot start here.
         """
         if self.shut:
             return 0
@@ -132,7 +132,8 @@ class Hold:
             return
         for kind in (ASYNC, THREAD):
             rate = (self.started[kind] - self._measured[kind]) / elapsed
-            # Falls immediately, rises by halves: after a burst of fast jobs the worker must not hoard slow ones.
+            # A lower rate counts immediately, a higher one only by half: after a burst of fast jobs, the worker must not buffer
+            # many slow ones.
             self._rates[kind] = rate if rate < self._rates[kind] else (self._rates[kind] + rate) / 2
             self._measured[kind] = self.started[kind]
             self._ahead[kind] = min(int(self._rates[kind] * BUFFER_SECONDS), BUFFER_MAX)

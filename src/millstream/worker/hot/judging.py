@@ -116,7 +116,7 @@ class Judge:
             return self._judge(job, error, timed_out=False, quietly=quietly)
         except Exception as bug:
             # Even if judging itself fails, the job must end as a visible dead letter, and its slot must become free.
-            log.exception("the error of %r could not be recorded; it becomes a dead letter", job)
+            log.exception("the error of %r could not be recorded, so the message becomes a dead letter", job)
             self._tell(job, bug, crash=True)
             why = ErrorNote("JudgingFailed", f"its error could not be recorded: {type(bug).__name__}; see the worker's log")
             return verdict.dead(job.ref, job.message, "exhausted", why, job.crashes, job.result_ttl)

@@ -148,7 +148,7 @@ class Runner:
         if self._screener.taken_over:
             count, self._screener.taken_over = self._screener.taken_over, 0
             log.warning(
-                "queue %r: %d jobs are claimed again because their workers died or lost the connection to the server",
+                "queue %r: jobs claimed again because their workers died or lost the connection to the server: %d",
                 lane.queue,
                 count,
             )

@@ -94,7 +94,8 @@ class Screener:
         if entry.crashes > task.settings.max_crashes:
             why = ErrorNote(
                 "WorkerCrashed",
-                f"{entry.crashes} worker processes died while running it; max_crashes={task.settings.max_crashes}",
+                f"{entry.crashes} worker process{'' if entry.crashes == 1 else 'es'} died while running it; "
+                f"max_crashes={task.settings.max_crashes}",
             )
             log.error("%s %s: %s", lane.describe(message), lane.describe_end(message, "crashed"), why.message)
             self._tell_of(lane, message, WorkerCrashed(why.message))

@@ -176,7 +176,7 @@ class Settler:
         self.totals["refused"] += len(batch)
         ids = ", ".join(outcome.id for outcome in batch[:5]) + (", …" if len(batch) > 5 else "")
         self.unheard(error)
-        log.error("%d outcomes were refused by the server and are dropped (%s): %s", len(batch), ids, error)
+        log.error("outcomes refused by the server and dropped: %d (%s): %s", len(batch), ids, error)
         self._reporter.tell("settle", lane.queue, error, job_id=batch[0].id)
 
     def _count(self, batch: Sequence[Outcome]) -> None:
@@ -189,8 +189,8 @@ class Settler:
 def _instead(outcome: Outcome, error: BrokerError) -> Outcome | None:
     """Return a smaller outcome for a job whose outcome the server rejects, or None if there is no smaller one.
 
-    A done job stays done, without its result. Any other job becomes a dead letter that names the rejection: first with its
-    message, then without it.
+    A done job stays done, without its result. Any other job becomes a dead letter whose error is the rejection. If the server
+    rejects this dead letter too, the next one omits the job's message.
     """
     if outcome.kind is not Kind.RETRY and outcome.kind is not Kind.DEAD:
         return None if outcome.result is None else msgspec.structs.replace(outcome, result=None, result_ttl=0.0)

@@ -108,7 +108,7 @@ class Scaler:
             team, before = self._team, self._team.processes
             why = team.closed or unlikely(wanted, hold) or self._outside(wanted)
             if why:
-                self._count_refusal(f"manual request for {wanted} processes is refused: {why}")
+                self._count_refusal(f"manual request for {wanted} process{'' if wanted == 1 else 'es'} is refused: {why}")
                 return Answer(False, why, before)
             self._by_hand, self._by_hand_until = wanted, time.monotonic() + hold
             if wanted != before:
@@ -135,7 +135,7 @@ class Scaler:
 
     def _holds_by_hand(self) -> bool:
         if self._by_hand is not None and time.monotonic() >= self._by_hand_until:
-            log.info("the manual request for %d processes has expired; the strategy decides again", self._by_hand)
+            log.info("the manual number of processes (%d) has expired; the strategy decides again", self._by_hand)
             self._by_hand = None
         return self._by_hand is not None
 

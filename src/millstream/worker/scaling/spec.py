@@ -79,5 +79,5 @@ def parse_processes(text: str) -> tuple[int, int]:
     least = int(found[1])
     most = least if found[2] is None else int(found[2])
     if least < 1 or most < least:
-        raise UsageError(f"processes must be 1 or more, and in MIN..MAX, MIN must not exceed MAX; the value is {text!r}")
+        raise UsageError(f"processes must be 1 or more. In a range MIN..MAX, MIN must not exceed MAX; the value is {text!r}")
     return least, most

@@ -54,7 +54,7 @@ class Reclaimer:
         return sum(known) if len(known) == len(held) or any(known) else None
 
     def stop(self) -> None:
-        """Limit attempts to GIVE_UP_SECONDS from now on, because the worker is stopping."""
+        """Limit current and later attempts to give up leases to GIVE_UP_SECONDS each, because the worker is stopping."""
         self._stopping = True
         _let_lapse_later(self._giving_up)
 

@@ -47,7 +47,7 @@ def worn(process: ManagedProcess) -> str:
         return ""
     orders, ran = child.orders, _ran(child)
     if orders.max_jobs and ran >= orders.max_jobs:
-        return f"it has run {ran:,} jobs (--max-jobs {orders.max_jobs})"
+        return f"it has run {ran:,} job{'' if ran == 1 else 's'} (--max-jobs {orders.max_jobs})"
     if orders.max_memory and child.memory > orders.max_memory and (ran or child.held):
         return f"it uses {child.memory / MB:,.0f} MB (--max-memory {orders.max_memory / MB:,.0f}MB)"
     return ""

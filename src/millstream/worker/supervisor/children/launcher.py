@@ -78,7 +78,7 @@ def _how_it_died(child: Child, code: int, held: int | None) -> str:
         return ""  # asked to stop before it had installed its handlers and started anything
     if code < 0 or held:
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        return f"worker process {child.pid} {how}; {held or 0} jobs that it held can be claimed again"
+        return f"worker process {child.pid} {how}; {held or 0} job{'' if held == 1 else 's'} that it held can be claimed again"
     if code in (codes.OK, codes.INTERRUPTED):
         return ""
     if child.hello is None and code in (codes.USAGE, codes.SERVER):

@@ -1,4 +1,4 @@
-"""A worker process that is kept running: when its child dies, a new one is started, until the process is not needed."""
+"""One worker process of a supervisor: replaces its child when the child dies, until the process is no longer needed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ManagedProcess:
         self.circuit = Circuit()
         self.child: Child | None = None
         self.left = False
-        """The process is not needed any more: its child ends and is not replaced."""
+        """The process is no longer needed: its child ends and is not replaced."""
         self._orders = orders
         self._launcher = launcher
         self._stopping = stopping
@@ -70,7 +70,7 @@ class ManagedProcess:
         return self.left or self._stopping.begun
 
     async def live(self) -> None:
-        """Keep a child running until the process is not needed any more, or the worker stops."""
+        """Keep a child running until the process is no longer needed, or the worker stops."""
         while not self._over:
             probing = self.circuit.is_open
             async with self._failures.probing if probing else nullcontext():  # only one process at a time is probed
