@@ -21,7 +21,7 @@
     ├── ResultError
     │   ├── JobFailed                      the job is dead; carries its reason, error and traceback
     │   ├── JobCancelled                   the job was cancelled before it ran
-    │   ├── JobExpired                     the job expired before it ran
+    │   ├── JobExpired                     the job expired before it started, or before a retry started
     │   ├── JobNotFound (also LookupError)  no queue has a job with this id
     │   ├── ResultTimeout (also TimeoutError)  the job did not end in time; says what it waits for
     │   └── ResultsDisabled                no result is stored for this job
@@ -256,7 +256,7 @@ class JobCancelled(ResultError):
 
 
 class JobExpired(ResultError):
-    """The job expired before a worker started it. Add workers, or raise ``expires``."""
+    """The job expired before it started, or before a retry started. Add workers, or raise ``expires``."""
 
 
 class JobNotFound(ResultError, LookupError):

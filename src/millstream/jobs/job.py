@@ -101,7 +101,7 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         Raises:
             JobFailed: The job is dead.
             JobCancelled: The job was cancelled.
-            JobExpired: The job expired before it started.
+            JobExpired: The job expired before it started, or before a retry started.
             ResultTimeout: The job did not end in time. The message and ``why`` say what it waits for.
             ResultsDisabled: No result is stored: ``result_ttl=0``, or the result has expired.
             JobNotFound: The job was looked up by its id, and no queue has it.
@@ -129,7 +129,9 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         if ending.status == "cancelled":
             raise JobCancelled(f"{self} was cancelled before it ran", job_id)
         if ending.status == "expired":
-            raise JobExpired(f"{self} expired before it was started", job_id)
+            raise JobExpired(
+                f"{self} expired before it started, or before a retry started: add workers, or raise expires", job_id
+            )
         try:
             value: R_co = origin.decode(ending.value)
         except InvalidResult as error:
