@@ -20,7 +20,7 @@
     │   └── ShardsInUse                    resharding needs an empty queue or topic
     ├── ResultError
     │   ├── JobFailed                      the job is dead; carries its reason, error and traceback
-    │   ├── JobCancelled                   the job was cancelled before it ran
+    │   ├── JobCancelled                   the job was cancelled before it started, or before a retry started
     │   ├── JobExpired                     the job expired before it started, or before a retry started
     │   ├── JobNotFound (also LookupError)  no queue has a job with this id
     │   ├── ResultTimeout (also TimeoutError)  the job did not end in time; says what it waits for
@@ -252,7 +252,7 @@ class JobFailed(ResultError):
 
 
 class JobCancelled(ResultError):
-    """The job was cancelled before it ran."""
+    """The job was cancelled before it started, or before a retry started."""
 
 
 class JobExpired(ResultError):

@@ -61,9 +61,9 @@ def explain(facts: Facts) -> Why:
     if view.status == "done":
         return Why(code="done", text="it is done")
     if view.status == "cancelled":
-        return Why(code="cancelled", text="it was cancelled before it ran")
+        return Why(code="cancelled", text="it was cancelled before it started, or before a retry started")
     if view.status == "expired":
-        return Why(code="expired", text="it was not started before it expired")
+        return Why(code="expired", text="it expired before it started, or before a retry started")
     message = view.message
     first, *others = [
         *_server(facts),

@@ -29,7 +29,7 @@ from millstream.model.outcome import Outcome
 
 
 class Producing(ABC):
-    """Declares queues, topics and groups, publishes messages, and cancels messages that have not started."""
+    """Declares queues, topics and groups, publishes messages, and cancels messages that are not running."""
 
     @abstractmethod
     async def declare(self, queue: Address) -> None:

@@ -97,7 +97,7 @@ def show_job(job_id: JobId, queue: InQueue = None, json: Json = False, url: Url 
 
 @jobs.command("cancel")
 def cancel_jobs(ids: JobIds, queue: InQueue = None, yes: Yes = False, url: Url = None, namespace: Namespace = None) -> None:
-    """Cancel jobs that have not started. They will never run."""
+    """Cancel jobs that wait for their start or for a retry. They will not run."""
     from millstream.broker import Cancellation
     from millstream.cli.target import at
 

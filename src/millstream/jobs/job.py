@@ -100,7 +100,7 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
 
         Raises:
             JobFailed: The job is dead.
-            JobCancelled: The job was cancelled.
+            JobCancelled: The job was cancelled before it started, or before a retry started.
             JobExpired: The job expired before it started, or before a retry started.
             ResultTimeout: The job did not end in time. The message and ``why`` say what it waits for.
             ResultsDisabled: No result is stored: ``result_ttl=0``, or the result has expired.
@@ -127,7 +127,7 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         if ending.letter is not None:
             raise self._failed(ending.letter)
         if ending.status == "cancelled":
-            raise JobCancelled(f"{self} was cancelled before it ran", job_id)
+            raise JobCancelled(f"{self} was cancelled before it started, or before a retry started", job_id)
         if ending.status == "expired":
             raise JobExpired(
                 f"{self} expired before it started, or before a retry started: add workers, or raise expires", job_id
@@ -149,7 +149,9 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         return await self._origin.clients.here().ask(lambda broker: broker.inspector.status(address, self.id))
 
     async def cancel(self) -> bool:
-        """Cancel the job if it has not started. Return ``True`` if it will not run, ``False`` if it is running or has ended.
+        """Cancel the job if it waits for its start or for a retry.
+
+        Return ``True`` if the job was cancelled, ``False`` if it is running or has ended.
 
         Raises:
             JobNotFound: The job was looked up by its id, and no queue has it.

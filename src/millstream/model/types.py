@@ -17,8 +17,8 @@ Status = Literal["blocked", "scheduled", "ready", "running", "done", "dead", "ca
 - ``running``: claimed by a worker
 - ``done``: ended with success
 - ``dead``: failed for good; a dead letter
-- ``cancelled``: cancelled before it ran
-- ``expired``: not started before it expired
+- ``cancelled``: cancelled before it started, or before a retry started
+- ``expired``: expired before it started, or before a retry started
 - ``unknown``: the server stores nothing about it
 """
 
