@@ -170,7 +170,7 @@ async def test_only_a_declared_prefix_group_can_be_removed_and_its_name_is_check
             await app.remove_prefix("orders.", "audit")
         assert [(group.name, group.ready) for group in (await app.inspector.topic("orders.eu")).groups] == [("audit", 1)]
         for prefix, group in (("", "audit"), ("orders/", "audit"), ("orders>", "audit"), ("orders.", ""), ("orders.", "a/b")):
-            with pytest.raises(UsageError, match=r"must be text|may not contain"):
+            with pytest.raises(UsageError, match=r"must be non-blank text|may not contain"):
                 await app.remove_prefix(prefix, group)
 
 
