@@ -171,12 +171,13 @@ class Declarations(ABC):
                 class name is stored with the value.
             codec: Encoding of the events: ``"msgpack"``, ``"json"``, ``"raw"``, ``"fields"``, or an object with ``encode`` and
                 ``decode``.
-            max_length: Maximum number of stored events that a group has not received yet, or of all events if there is no
-                group. Beyond it ``publish`` raises ``TopicFull``; if only broadcasts read the topic, the oldest events are
-                dropped instead. ``None`` means no limit. Shards divide it.
-            retention: Seconds for which events stay stored after every group has received them, for new or rewound groups.
-            retention_count: Number of newest events that stay stored after every group has received them. With ``retention``,
-                both limits apply. Each setting persists until an app changes it. 0 disables it; ``None`` for both leaves them
+            max_length: Maximum number of stored events, including delayed events and events that ``retention`` keeps. Beyond it
+                ``publish`` raises ``TopicFull``; if only broadcasts read the topic, the oldest events are dropped instead.
+                ``None`` means no limit. Shards divide it.
+            retention: Keep an event until it is this many seconds old, even if every group has settled it, for new or rewound
+                groups.
+            retention_count: Keep the newest events, up to this number, even if every group has settled them. If ``retention``
+                is also set, an event must satisfy both to be kept. Each setting persists until an app changes it. 0 disables it; ``None`` for both leaves them
                 unchanged (disabled for a new topic). Shards divide the count.
             start: Where a new group starts by default: ``"beginning"`` (all stored events), ``"new"`` (only later events), a
                 datetime, or an entry id (after that entry).

@@ -101,10 +101,10 @@ class QueueFull(MillstreamError):
 
 
 class TopicFull(MillstreamError):
-    """The topic already holds ``max_length`` events that at least one group has not received. Nothing was written.
+    """The topic already stores ``max_length`` events. Nothing was written.
 
-    Find the group that lags (``millstream topics show NAME``). Then add workers, skip or remove that group, or raise
-    ``max_length``.
+    Find the group that lags (``millstream topics show NAME``). Then add workers, or skip or remove that group. If no group lags,
+    shorten the retention or raise ``max_length``.
     """
 
 
