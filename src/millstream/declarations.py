@@ -177,8 +177,8 @@ class Declarations(ABC):
             retention: Keep an event until it is this many seconds old, even if every group has settled it, for new or rewound
                 groups.
             retention_count: Keep the newest events, up to this number, even if every group has settled them. If ``retention``
-                is also set, an event must satisfy both to be kept. Each setting persists until an app changes it. 0 disables it; ``None`` for both leaves them
-                unchanged (disabled for a new topic). Shards divide the count.
+                is also set, an event must satisfy both to be kept. Each setting persists until an app changes it. 0 disables
+                it; ``None`` for both leaves them unchanged (disabled for a new topic). Shards divide the count.
             start: Where a new group starts by default: ``"beginning"`` (all stored events), ``"new"`` (only later events), a
                 datetime, or an entry id (after that entry).
             order_by: Function that takes an event and returns its ordering key: text, bytes or a number.

@@ -103,8 +103,8 @@ class QueueFull(MillstreamError):
 class TopicFull(MillstreamError):
     """The topic already stores ``max_length`` events. Nothing was written.
 
-    Find the group that lags (``millstream topics show NAME``). Then add workers, or skip or remove that group. If no group lags,
-    shorten the retention or raise ``max_length``.
+    Find the group that lags (``millstream topics show NAME``). Then add workers, or skip or remove that group. If no group
+    lags, shorten the retention or raise ``max_length``.
     """
 
 
