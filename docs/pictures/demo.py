@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from millstream.cli.demo import play
+from millstream.cli.demo import run_demo
 from millstream.cli.demo.account import Account
 from millstream.cli.demo.show import WIDTH, Show
 
@@ -53,9 +53,7 @@ class LastScreen(Show):
 
 def main() -> int:
     console = Console(record=True, width=WIDTH, force_terminal=True, force_interactive=False, highlight=False)
-    play.make_console = lambda: console
-    play.Show = LastScreen  # type: ignore[misc]
-    return play.run_demo()
+    return run_demo(LastScreen(console))
 
 
 if __name__ == "__main__":

@@ -41,9 +41,9 @@ class Broken(Exception):
     """The demo cannot continue."""
 
 
-def run_demo() -> int:
+def run_demo(show: Show | None = None) -> int:
     """Run the demo and return its exit code: 0 only if every accepted job is accounted for."""
-    show = Show(make_console())
+    show = show or Show(make_console())
     began = time.monotonic()
     show.headline()
     with signals_as_interrupts() as received:
