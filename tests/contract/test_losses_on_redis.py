@@ -226,7 +226,7 @@ def test_700_stopped_keys_are_stopped_again_after_the_turns_were_deleted(tell: T
 def test_the_search_for_lost_data_never_passes_on_the_turn_of_a_stopped_key(
     tell: Tell, lost: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There are so many keys that claims run between the searches."""
+    """The search takes several steps, and claims run between them."""
     monkeypatch.setattr("millstream.backends.redis.broker.LOOKS", 1)
 
     async def story(backend: BackendUnderTest, server: Server) -> None:
