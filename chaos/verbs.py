@@ -14,7 +14,7 @@ from chaos.ledger import RunPen
 from millstream import Delivery, Millstream, Reject, current_job
 
 NOTES, NARROW, STRICT, SPREAD = "notes", "narrow", "strict", "spread"
-"""Queues: a plain one, one with room for a single job, one whose keys stop, one with shards."""
+"""Queues: a plain one, one that holds at most one job, one whose keys stop, one with shards."""
 
 NEWS, ORDERS, GROUP, PREFIX = "news", "orders", "readers", "logs."
 """Topics: a plain one, and an ordered one with shards. Then their group, and a prefix that also has this group."""
