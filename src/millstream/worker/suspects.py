@@ -179,8 +179,8 @@ class Suspects:
         await self._until(lambda: not any(job.ref == entry.ref and not job.open for job in running), lane)
 
     async def _until(self, over: Callable[[], bool], lane: Lane, patience: float = math.inf) -> None:
-        """Wait until ``over`` is true. Check the leases of this queue every second, because its claimer waits for this call and
-        cannot do it."""
+        """Wait until ``over`` is true. Check the leases of this queue about every second, because its claimer waits for this
+        call and cannot do it."""
         now = asyncio.get_running_loop().time
         until, look = now() + patience, now() + WAIT_SECONDS
         while not over() and now() < until:

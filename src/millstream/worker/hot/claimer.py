@@ -24,7 +24,7 @@ FIRST_CLAIM = 8
 UNSETTLED_MOST = 4 * BATCH
 """No further batch is claimed while at least this many outcomes are unsettled."""
 
-WAIT_SECONDS = 1.0
+WAIT_SECONDS = 1.25
 """Maximum seconds between two claims of an idle claimer. Bounds the effect of a lost wake-up, and the time until an entry of
 another program or a pause is noticed."""
 
@@ -230,8 +230,8 @@ class Claimer:
     async def _while_full(self, full: Callable[[], bool]) -> None:
         """Wait for capacity, at most WAIT_SECONDS.
 
-        Even a full claimer must claim every second, to check leases. Otherwise no worker takes over the jobs of a dead worker
-        while all workers are full.
+        Even a full claimer must claim about every second, to check leases. Otherwise no worker takes over the jobs of a dead
+        worker while all workers are full.
         """
         now = asyncio.get_running_loop().time
         until = now() + WAIT_SECONDS
