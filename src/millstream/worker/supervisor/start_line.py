@@ -39,5 +39,8 @@ def _range(least: int, most: int) -> str:
 
 def _over_all_workers(hello: messages.Hello) -> str:
     """Describe the limits that apply across all workers."""
-    said = [f"{Address(address).spoken} by {_range(least, most)}" for address, (least, most) in sorted(hello.consumers.items())]
-    return f"; across all workers, {', '.join(said)} processes" if said else ""
+    said = [
+        f"{Address(address).spoken} is served by {_range(least, most)} processes"
+        for address, (least, most) in sorted(hello.consumers.items())
+    ]
+    return f"; across all workers, {', '.join(said)}" if said else ""
