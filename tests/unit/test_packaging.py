@@ -93,9 +93,17 @@ def test_without_posix_only_modules_the_package_can_be_imported_and_can_enqueue(
     assert (done.stdout, done.stderr) == ("ready\n", "")
 
 
+def _pins(path: str) -> dict[str, Requirement]:
+    lines = (ROOT / path).read_text().splitlines()
+    return {canonicalize_name(pin.name): pin for pin in (Requirement(line) for line in lines if line and line[0] != "#")}
+
+
+def test_the_benchmark_pins_no_package_a_second_time() -> None:
+    assert not _pins("bench/requirements.txt").keys() & _pins("constraints.txt").keys()
+
+
 def test_every_declared_dependency_is_pinned_within_its_range() -> None:
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    pins = {canonicalize_name(pin.name): pin for pin in (Requirement(line) for line in lines if not line.startswith("#"))}
+    pins = _pins("constraints.txt")
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project = declared["project"]
     wanted = [*project["dependencies"], *declared["build-system"]["requires"]]
