@@ -261,7 +261,8 @@ def _db(scheme: str, text: str) -> int:
 
 
 def _options(scheme: Scheme, query: str) -> dict[str, list[str]]:
-    """Parse and check the query string. An unknown option would be ignored, or would fail at the first connection."""
+    """Parse and check the query string. Without the check, an unknown option would be ignored, or
+    would fail only at the first connection."""
     options = parse_qs(query, keep_blank_values=True)
     known = URL_OPTIONS + TLS_OPTIONS if scheme == "rediss" else URL_OPTIONS
     for name, values in options.items():

@@ -134,7 +134,7 @@ class Consuming(ABC):
 
     @abstractmethod
     def locate(self, ref: bytes) -> EntryLocation:
-        """Return where a claimed message is stored. Makes no call; outside the backend, a ``ref`` has no other meaning."""
+        """Return where a claimed message is stored, as its ``ref`` says. Makes no call. Only the backend may parse a ``ref``."""
 
     @abstractmethod
     async def claim(

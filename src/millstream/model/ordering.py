@@ -161,7 +161,7 @@ def order_rules(options: Any, base: OrderRules | None, what: str) -> OrderRules 
     said = [option for option in ("on_failure", "max_pending_per_key") if option in options]
     if base is None:
         for option in said:
-            raise UsageError(f"{option}={options[option]!r} of {what}: it is not ordered; add order_by=")
+            raise UsageError(f"{option}={options[option]!r} of {what} needs an order: add order_by= to the task or topic")
         return None
     on_failure = options.get("on_failure", "stop" if base.stop else "skip")
     if on_failure not in get_args(OnFailure):

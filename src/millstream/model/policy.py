@@ -134,14 +134,14 @@ class RetryPolicy:
 
 
 def as_policy(value: object, base: RetryPolicy, option: str = "retry") -> RetryPolicy:
-    """Return the value of a ``retry`` option as a policy. A number is ``base`` with another ``max_retries``."""
+    """Return the value of a ``retry`` option as a policy. A number replaces ``max_retries`` of ``base``."""
     if isinstance(value, RetryPolicy):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         return base.replace(max_retries=value)
     if value is Retry or isinstance(value, Retry):
         raise UsageError(
-            f"{option}={value!r}: Retry is an exception for handlers; this option takes a RetryPolicy or a number of retries"
+            f"{option}={value!r}: Retry is an exception that handlers raise; this option takes a RetryPolicy or a number of retries"
         )
     raise UsageError(f"{option} takes a RetryPolicy or a number of retries, not {value!r}")
 

@@ -106,7 +106,7 @@ class Reporter:
         late = time.monotonic() - self._back_at < STRAGGLER_SECONDS and (during, address) not in self._stragglers
         if self._away_since is None and late:
             self._stragglers.add((during, address))
-            self._log.debug("a call from before the reconnect failed: %s", error)
+            self._log.debug("a call on the old connection failed: %s", error)
         elif self._away_since is None:
             self._away_since = time.monotonic()
             self._log.warning("the server is unreachable; no new job starts until it is back, and outcomes are kept: %s", error)

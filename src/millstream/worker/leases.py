@@ -158,7 +158,7 @@ class Leases:
                 await self._broker.release(lane.queue, lane.consumer, lane.handed_back)
                 if lane not in still_running:
                     await self._broker.leave(lane.queue, lane.consumer, blameless=True)
-                    # After ``leave``: until then, the supervisor gives up the lease if this process dies.
+                    # Only after ``leave``: until this drop, the supervisor gives up the lease if this process dies.
                     self._keeper.drop(lane.queue, lane.consumer)
             except BrokerError as error:
                 self._not_left(lane, error)

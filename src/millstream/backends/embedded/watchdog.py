@@ -80,8 +80,8 @@ class Watchdog:
     def was_used(self, connection: socket.socket) -> bool:
         """Return whether a client is connected, or was connected since the last check. A short probe counts too.
 
-        This compares the server's count of connections, since clocks can be wrong. A server that is too busy to answer is in
-        use.
+        This compares the server's total of connections with that of the last check, because times can be wrong. A server that
+        is too busy to answer is in use.
         """
         text = resp.ask(connection, b"INFO")[-1].decode(errors="replace")
         facts = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
