@@ -134,7 +134,7 @@ class Consuming(ABC):
 
     @abstractmethod
     def locate(self, ref: bytes) -> EntryLocation:
-        """Return where a claimed message is stored, as its ``ref`` says. Makes no call. Only the backend may parse a ``ref``."""
+        """Return where a claimed message is stored, as its ``ref`` says. Makes no call. Only the backend parses a ``ref``."""
 
     @abstractmethod
     async def claim(

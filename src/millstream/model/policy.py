@@ -141,7 +141,7 @@ def as_policy(value: object, base: RetryPolicy, option: str = "retry") -> RetryP
         return base.replace(max_retries=value)
     if value is Retry or isinstance(value, Retry):
         raise UsageError(
-            f"{option}={value!r}: Retry is an exception that handlers raise; this option takes a RetryPolicy or a number of retries"
+            f"{option}={value!r}: handlers raise Retry; this option takes a RetryPolicy or a number of retries"
         )
     raise UsageError(f"{option} takes a RetryPolicy or a number of retries, not {value!r}")
 
