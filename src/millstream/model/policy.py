@@ -140,9 +140,7 @@ def as_policy(value: object, base: RetryPolicy, option: str = "retry") -> RetryP
     if isinstance(value, int) and not isinstance(value, bool):
         return base.replace(max_retries=value)
     if value is Retry or isinstance(value, Retry):
-        raise UsageError(
-            f"{option}={value!r}: handlers raise Retry; this option takes a RetryPolicy or a number of retries"
-        )
+        raise UsageError(f"{option}={value!r}: handlers raise Retry; this option takes a RetryPolicy or a number of retries")
     raise UsageError(f"{option} takes a RetryPolicy or a number of retries, not {value!r}")
 
 
