@@ -117,7 +117,7 @@ class Observers:
             thread.start()
         except RuntimeError as error:  # no thread can be started: the next problem tries again
             self._thread = None
-            log.debug("the observer thread cannot be started, retrying with the next problem: %s", error)
+            log.debug("the observer thread could not be started (%s); the next report tries again", error)
             return
         self._goodbye = weakref.finalize(self, _last_words, self._waiting, self._pid)  # at the end of the process
 

@@ -385,7 +385,7 @@ class RedisBroker(Broker):
             return await self._settle_letters(queue, consumer, outcomes)
         # Hot path: done jobs without a result, or with results of the same lifetime, are settled in bulk.
         plain = [o for o in outcomes if o.kind is DONE and o.result is None and not o.given_id]
-        # A broker that claimed nothing here settles for another one, and does not know whether messages have keys.
+        # If another broker claimed these messages, this one does not know whether they have ordering keys.
         ordered = queue in self._ordered or (queue, consumer) not in self._claiming
         in_order = [o for o in plain if encoding.KEYED in o.ref] if ordered else []
         kept: list[Outcome] = []
@@ -498,7 +498,7 @@ class RedisBroker(Broker):
         if wait <= 0 or after is None:
             return await self._follow(topic, after, count)
         names = self._names(Address.of_topic(topic))
-        # XREAD only waits, so it reads one entry. The script reads the entries again and also counts those that are gone.
+        # XREAD is used only to wait, so its COUNT is 1. The script reads the entries, and counts those that are gone.
         waited = encoding.ms(max(SHORTEST_BLOCK, wait))
         block = ("BLOCK", waited, "STREAMS", names["log"], names["log_bell"], after.entry, after.bell)
         link = self._free.pop() if self._free else Link(self._connector)

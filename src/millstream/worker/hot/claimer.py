@@ -411,7 +411,7 @@ class Claimer:
             raise
         claim = Claim(entries, int(asyncio.get_running_loop().time() * 1000 + self._ahead_ms))
         if entries and self._is_ours(claim, consumer, asked):
-            log.debug("queue %r: claimed messages recovered after their reply was lost: %d", lane.queue, len(entries))
+            log.debug("queue %r: messages recovered after the reply to their claim was lost: %d", lane.queue, len(entries))
             await self._take(claim)
 
     async def _nudge_in(self, seconds: float) -> None:
