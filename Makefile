@@ -16,7 +16,7 @@ PIP_INSTALL := -m pip install -qq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long check format docs demo-picture chaos bench bench-quick bench-limits bench-hot soak wheel clean
+.PHONY: help demo test test-topologies test-long check format docs demo-picture chaos bench bench-quick bench-limits bench-hot soak wheel clean
 
 help: ## Show this list
 	@echo "Millstream: background jobs and durable events for Python on Redis Streams."
@@ -29,6 +29,9 @@ demo: $(STAMP) ## Run the demo: embedded server, two worker processes, failures,
 # Tests mostly wait for servers and processes: four at a time take half the time, even on two cores.
 test: $(STAMP) ## Run all tests; ARGS are passed to pytest: make test ARGS="tests/unit -x -n 0"
 	@$(VENV)/bin/python -m pytest -n 4 $(ARGS)
+
+test-topologies: $(STAMP) ## Run the contract and the failover tests on a cluster and behind sentinels (four minutes)
+	@$(VENV)/bin/python -m pytest -n 2 tests/topologies $(ARGS)
 
 test-long: $(STAMP) ## Run the tests that are too long for make test: long random walks on Valkey and Redis, handlers of 40 seconds
 	@MILLSTREAM_MODEL_STEPS=100000 $(VENV)/bin/python -m pytest -n 4 tests/contract/test_state_machine.py -k redis_backend $(ARGS)

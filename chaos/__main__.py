@@ -15,11 +15,12 @@ from chaos import cases, report
 from chaos.cases import ALL, Result
 from chaos.report import Findings
 from chaos.server import Engine, binary
-from chaos.trials import busy, fleet, idle, kills, lost_calls, order, outage, ownership, refusals, storm
+from chaos.trials import busy, failovers, fleet, idle, kills, lost_calls, order, outage, ownership, refusals, storm
 from chaos.trials.trial import TrialResult
 
 TRIALS = (
-    "kill_test", "order", "ordered_tasks", "ownership", "busy", "idle", "fleet", "lost_calls", "storm", "outage", "refusals"
+    "kill_test", "order", "ordered_tasks", "ownership", "busy", "idle", "fleet", "lost_calls", "storm", "outage", "refusals",
+    "failovers",
 )  # fmt: skip
 
 
@@ -82,6 +83,8 @@ def _run(findings: Findings, engine: Engine, names: set[str], seed: int, *, only
         print(f"{findings.outages[-1].seconds:5.1f} s", flush=True)
     if _wanted("refusals", names):
         findings.refusals += refusals.run(engine)
+    if _wanted("failovers", names):
+        _tell_trial(findings, engine, asyncio.run(failovers.run(engine, seed)))
 
 
 def _run_trials(findings: Findings, engine: Engine, names: set[str], seed: int) -> None:

@@ -50,6 +50,7 @@ class Server:
         self.path = f"{self.folder}/socket"
         self.url = f"unix://{self.path}"
         """The URL for workers and producers."""
+        self._password = ""
 
     def start(self) -> None:
         """Start the server with the data it had. Return when it answers."""
@@ -60,7 +61,7 @@ class Server:
 
     def call(self, *command: Any) -> Any:
         """Send one raw command, as an operator would."""
-        with redis.Redis(unix_socket_path=self.path) as client:
+        with redis.Redis(unix_socket_path=self.path, password=self._password or None) as client:
             return client.execute_command(*command)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 
     @property
@@ -87,13 +88,16 @@ class Server:
 class PrivateServer(Server):
     """A server process of the suite, with an append-only file."""
 
-    def __init__(self, engine: Engine = "valkey", fsync: Fsync = "always", *options: str, port: int = 0) -> None:
+    def __init__(
+        self, engine: Engine = "valkey", fsync: Fsync = "always", *options: str, port: int = 0, password: str = ""
+    ) -> None:
         program = binary(engine)
         if program is None:
             raise NotHere(f"no {engine} server is installed here")
         super().__init__()
         self._log = Path(self.folder, "log")
         self._process: subprocess.Popen[bytes] | None = None
+        self._password = password
         self.port = port
         """TCP port on loopback for a replica; 0: none."""
         paths = ("--port", str(port), "--unixsocket", self.path, "--dir", self.folder)
@@ -107,6 +111,11 @@ class PrivateServer(Server):
             if self._process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError(f"{self._command} did not start:\n{self._log.read_text(errors='replace')}")
             time.sleep(0.01)
+
+    @property
+    def running(self) -> bool:
+        """Whether the server was started and not ended."""
+        return self._process is not None
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Stop the server with SIGTERM or SIGKILL. ``start`` brings it back."""
@@ -180,12 +189,13 @@ class EmbeddedServer(Server):
 def replicated_pair(engine: Engine) -> tuple[PrivateServer, PrivateServer]:
     """Return a primary and its replica, not yet started. They replicate over TCP on loopback."""
     options = ("--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0")
-    first, second = _free_ports(2)
+    first, second = free_ports(2)
     primary = PrivateServer(engine, "always", *options, port=first)
     return primary, PrivateServer(engine, "always", *options, "--replicaof", "127.0.0.1", str(first), port=second)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return free TCP ports of loopback."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -18,7 +18,7 @@ from millstream.broker import Broker
 from millstream.catalog import Catalog
 from millstream.client import ClientInspector, Clients, new_request, open_topic, run_sync, sync_version
 from millstream.codec import Codec, CodecName, EventCodec
-from millstream.config import Url, discover_namespace, discover_url, parse_url
+from millstream.config import discover_namespace, discover_url
 from millstream.declarations import Declarations, Subscribe
 from millstream.errors import BrokerUnavailable, BulkError, UsageError
 from millstream.events.consumer import Consumer
@@ -48,6 +48,7 @@ from millstream.options import (
 )
 from millstream.reporting.observers import Observer, Observers
 from millstream.router import Router, check_router
+from millstream.url import Url, parse_url
 from millstream.worker.assignment import Assignment
 from millstream.worker.inside import run_until_stopped
 from millstream.worker.scaling.requests import HOLD_SECONDS, scale
@@ -92,6 +93,10 @@ class Millstream(Declarations):
         id_ttl: Seconds for which an id chosen by the caller stays reserved after its job has ended. Above 0.
         unknown_task_grace: Seconds that a job waits for a worker that has its task. Then it is dead (``unknown_task``).
         max_payload_bytes: Maximum size of the encoded arguments of a job, or of an event. ``None`` means no limit.
+        replicas: Number of replicas that must acknowledge a job or event before ``enqueue`` and ``publish`` return. 0 waits for
+            none: a failover may lose what the primary accepted last.
+        replicas_timeout: Seconds that these acknowledgements may take. After that ``enqueue`` and ``publish`` raise
+            ``BrokerUnavailable``.
 
     Raises:
         UsageError: An option or the URL is invalid. The message names the option and its value.
@@ -113,6 +118,8 @@ class Millstream(Declarations):
         id_ttl: Seconds = 86_400,
         unknown_task_grace: Seconds = 600.0,
         max_payload_bytes: int | None = 1 << 20,
+        replicas: int = 0,
+        replicas_timeout: Seconds = 1.0,
     ) -> None:
         self.settings = AppSettings(
             namespace=checked_name(discover_namespace(namespace), "namespace"),
@@ -125,6 +132,8 @@ class Millstream(Declarations):
             id_ttl=seconds(id_ttl, "id_ttl", above=True),
             unknown_task_grace=seconds(unknown_task_grace, "unknown_task_grace"),
             max_payload_bytes=payload_option(max_payload_bytes),
+            replicas=integer(replicas, "replicas", minimum=0),
+            replicas_timeout=seconds(replicas_timeout, "replicas_timeout", above=True),
         )
         self.include = _modules(include)
         self.lifespan = lifespan

@@ -19,7 +19,7 @@ class Server:
     """The keys of one address, and the statistics of the server."""
 
     def __init__(self, broker: RedisBroker, namespace: str, address: Address) -> None:
-        self.call = broker._commands.call
+        self.call = broker._calls.node(None).commands.call
         self.keys = queue_keys(namespace, address)
         self.topic = topic_keys(namespace, TOPIC)
 

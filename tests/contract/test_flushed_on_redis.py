@@ -32,8 +32,8 @@ def tell(request: pytest.FixtureRequest) -> Callable[[Story], None]:
 
             async def flush() -> None:
                 """Delete the keys of this test's namespace, as FLUSHALL would delete all."""
-                keys = await broker._commands.call("KEYS", f"*{namespace}*")
-                await broker._commands.call("DEL", *keys)
+                keys = await broker._calls.node(None).commands.call("KEYS", f"*{namespace}*")
+                await broker._calls.node(None).commands.call("DEL", *keys)
 
             try:
                 async with asyncio.timeout(PATIENCE):

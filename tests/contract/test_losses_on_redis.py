@@ -395,7 +395,7 @@ def test_leases_lapse_behind_a_proxy_to_several_servers(tell: Tell) -> None:
         for n, broker in enumerate(brokers):
             await broker.join(backend.queue, f"living{n}", 10)
             await broker.claim(backend.queue, f"living{n}", 0)
-            broker._claiming[backend.queue, f"living{n}"].server["run_id"] = f"{n}" * 40
+            broker._claiming[backend.queue, f"living{n}"].link.server["run_id"] = f"{n}" * 40
         found: list[str] = []
         for half_second in range(60):
             backend.at(half_second / 2)

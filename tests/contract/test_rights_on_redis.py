@@ -114,7 +114,7 @@ async def test_jobs_end_and_waiters_get_results_if_the_worker_may_not_publish(
     async with brokers(new_namespace(), url, user(url, "resetchannels")) as (caller, worker):
         await caller.publish(Address("default"), [Post(each, b"body") for each in "ab"])
         waiting = [asyncio.create_task(caller.results.wait(Address("default"), each, PATIENCE)) for each in "ab"]
-        while await caller._commands.call("HLEN", caller._names(Address("default"))["waiters"]) != 2:
+        while await caller._calls.node(None).commands.call("HLEN", caller._names(Address("default"))["waiters"]) != 2:
             await asyncio.sleep(0)
         await worker.join(Address("default"), "hand", 30.0)
         entries = (await worker.claim(Address("default"), "hand", 2)).entries
@@ -157,7 +157,8 @@ async def test_results_are_pushed_to_all_waiters_if_the_namespace_contains_a_spa
             waiting = asyncio.create_task(worker.results.wait(Address("default"), job.id, PATIENCE))
             others = asyncio.create_task((await app.broker()).results.wait(Address("default"), job.id, PATIENCE))
             while b"\n" not in (
-                await worker._commands.call("HGET", worker._names(Address("default"))["waiters"], job.id) or b""
+                await worker._calls.node(None).commands.call("HGET", worker._names(Address("default"))["waiters"], job.id)
+                or b""
             ):
                 await asyncio.sleep(0)
             await worker.join(Address("default"), "hand", 30.0)

@@ -30,7 +30,7 @@ class Log:
     def __init__(self, broker: RedisBroker, namespace: str) -> None:
         self.key = topic_keys(namespace, TOPIC)["log"]
         self.namespace = namespace
-        self.call = broker._commands.call
+        self.call = broker._calls.node(None).commands.call
 
     async def destroy_consumer_group(self, group: str) -> None:
         assert await self.call("XGROUP", "DESTROY", self.key, group) == 1

@@ -25,7 +25,7 @@ class Server:
     """The command statistics of a server, and the names it stores."""
 
     def __init__(self, broker: RedisBroker, namespace: str) -> None:
-        self._call = broker._commands.call
+        self._call = broker._calls.node(None).commands.call
         self._namespace = namespace
 
     async def calls(self, *commands: str) -> Counter[str]:

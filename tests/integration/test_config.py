@@ -11,7 +11,6 @@ from millstream.config import (
     discover_app,
     discover_namespace,
     discover_url,
-    parse_url,
     project_root,
     tool_settings,
 )
@@ -146,116 +145,6 @@ def test_require_url_can_be_disabled_but_refuses_other_values(project: Path, mon
         discover_url(None)
 
 
-# --- parsing URLs -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "path"),
-    [
-        ("embedded://", ""),
-        ("embedded:///srv/Jobs", "/srv/Jobs"),
-        ("embedded://Data/jobs", "Data/jobs"),
-        ("EMBEDDED://a%20b%3F", "a b?"),
-    ],
-)
-def test_an_embedded_url_has_a_folder(text: str, path: str) -> None:
-    url = parse_url(text)
-    assert (url.scheme, url.path) == ("embedded", path)
-
-
-def test_a_memory_url_has_a_name() -> None:
-    assert parse_url("memory://").name == ""
-    assert parse_url("memory://Shop").name == "Shop"
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("redis://", ("redis", "localhost", 6379, 0)),
-        ("redis://db:6380/2", ("redis", "db", 6380, 2)),
-        ("rediss://db/2?db=3", ("rediss", "db", 6379, 3)),
-        ("redis://[::1]:7000", ("redis", "::1", 7000, 0)),
-    ],
-)
-def test_a_server_url_has_host_port_and_database(text: str, parts: tuple[str, str, int, int]) -> None:
-    url = parse_url(text)
-    assert (url.scheme, url.host, url.port, url.db) == parts
-    assert url.text == text
-
-
-def test_user_and_password_are_percent_decoded() -> None:
-    url = parse_url("redis://me:p%40ss%2Fword@db")
-    assert (url.username, url.password) == ("me", "p@ss/word")
-
-
-def test_a_unix_url_has_a_path_and_a_database() -> None:
-    url = parse_url(f"unix:///run/a%20b.sock?db=4&password={SECRET}")
-    assert (url.scheme, url.path, url.db, url.password) == ("unix", "/run/a b.sock", 4, SECRET)
-
-
-@pytest.mark.parametrize("scheme", ["redis+sentinel", "redis+cluster", "http", "valkey"])
-def test_an_unsupported_scheme_is_refused_and_the_supported_ones_are_listed(scheme: str) -> None:
-    with pytest.raises(UsageError) as error:
-        parse_url(f"{scheme}://:{SECRET}@h1,h2/master")
-    message = str(error.value)
-    assert repr(scheme) in message
-    assert all(f"{known}://" in message for known in ("embedded", "memory", "redis", "rediss", "unix"))
-    assert SECRET not in message
-
-
-def test_a_host_and_port_without_a_scheme_get_a_suggestion() -> None:
-    with pytest.raises(UsageError, match="did you mean redis://localhost:6379"):
-        parse_url("localhost:6379")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        SECRET,
-        f"user:{SECRET}@host",
-        f":{SECRET}@host://x",
-        f"redis://:{SECRET}#x@host",
-        f"redis://:{SECRET}/x@host:1",
-        f"redis://:x{SECRET}@host:port",
-        f"redis://:{SECRET}@host:99999",
-        f"redis://:{SECRET}@host/nine",
-        f"redis://:{SECRET}@host/-1",
-        f"redis://:{SECRET}@h1,h2/0",
-        f"redis://:{SECRET}@[host",
-        f"redis://:{SECRET} @host",
-        f"unix://:{SECRET}@",
-        f"unix://{SECRET}/relative",
-        f"unix:///a.sock?db={SECRET}",
-        f"embedded://x?password={SECRET}",
-        f"memory://x#{SECRET}",
-        f"embedded://%00{SECRET}",
-    ],
-)
-def test_an_invalid_url_is_refused_without_quoting_it(text: str) -> None:
-    with pytest.raises(UsageError) as error:
-        parse_url(text)
-    assert SECRET not in str(error.value)
-    assert error.value.__cause__ is None
-
-
-@pytest.mark.parametrize(
-    ("text", "safe"),
-    [
-        (f"redis://me:{SECRET}@db:1/2", "redis://me:***@db:1/2"),
-        (f"rediss://:{SECRET}@[::1]", "rediss://:***@[::1]:6379/0"),
-        (f"rediss://db?password={SECRET}&ssl_password={SECRET}", "rediss://:***@db:6379/0"),
-        (f"unix://:{SECRET}@/run/r.sock?db=2", "unix://:***@/run/r.sock?db=2"),
-        ("embedded://", "embedded://"),
-        ("embedded:///srv/jobs", "embedded:///srv/jobs"),
-        ("memory://shop", "memory://shop"),
-    ],
-)
-def test_the_loggable_form_of_a_url_contains_no_password(text: str, safe: str) -> None:
-    url = parse_url(text)
-    assert url.safe == safe
-    assert SECRET not in repr(url) + str(url)
-
-
 def test_in_kubernetes_an_embedded_server_must_be_requested_explicitly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pyproject.toml").touch()
     monkeypatch.chdir(tmp_path)
@@ -296,34 +185,3 @@ def test_the_app_comes_from_the_command_then_the_environment_then_the_project(
     (tmp_path / "pyproject.toml").write_text("")
     with pytest.raises(UsageError, match="no app is given"):
         discover_app(None)
-
-
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("redis://db?foo=1", "unknown option 'foo'"),
-        ("redis://db?protocol=3", "unknown option 'protocol'"),
-        ("redis://db?decode_responses=true", "unknown option 'decode_responses'"),
-        ("redis://db?socket_timeout=5", "unknown option 'socket_timeout'"),
-        ("redis://db?ssl_cert_reqs=none", "TLS needs rediss://"),
-        ("unix:///run/redis.sock?path=/other", "unknown option 'path'"),
-        ("redis://db?db=1&db=2", "exactly one value"),
-        ("redis://db?db=", "exactly one value"),
-        ("rediss://db?ssl_cert_reqs=perhaps", "must be none, optional or required"),
-        ("rediss://db?ssl_check_hostname=perhaps", "must be true or false"),
-    ],
-)
-def test_options_of_a_url_are_checked(url: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        parse_url(url)
-
-
-def test_an_unescaped_password_that_looks_like_an_option_is_not_quoted() -> None:
-    with pytest.raises(UsageError) as caught:
-        parse_url("redis://user:pa?S3cret@db/0")
-    assert "S3cret" not in str(caught.value)
-
-
-def test_known_options_of_a_url_are_accepted() -> None:
-    url = parse_url("rediss://db?db=3&client_name=me&ssl_cert_reqs=none&ssl_check_hostname=false&ssl_ca_certs=/etc/ca.pem")
-    assert (url.scheme, url.db) == ("rediss", 3)

@@ -272,7 +272,7 @@ async def test_many_publishes_share_one_connection() -> None:
             return
 
         async def accepted() -> int:
-            told: bytes = await broker._commands.call("INFO", "stats")
+            told: bytes = await broker._calls.node(None).commands.call("INFO", "stats")
             return int(told.split(b"total_connections_received:")[1].split()[0])
 
         await topic.publish(0)

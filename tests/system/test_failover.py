@@ -10,6 +10,7 @@ import pytest
 
 from millstream.backends.redis import RedisBroker, results
 from millstream.backends.redis.connect import Connector
+from millstream.backends.redis.keys import GROUP
 from millstream.backends.redis.link import Link
 from millstream.broker import Post
 from millstream.errors import BrokerUnavailable
@@ -98,3 +99,51 @@ async def _until_waited_for(server: Server, broker: RedisBroker) -> None:
     for command in (("PUBSUB", "CHANNELS"), ("HKEYS", broker._names(Address("default"))["waiters"])):
         while not await asyncio.to_thread(server.call, *command):
             await asyncio.sleep(0)
+
+
+@looped
+async def test_settling_a_lost_job_does_not_remove_a_new_job_with_the_same_entry_id(name: Name) -> None:
+    queue, other = Address("default"), "other"
+    broker = RedisBroker(name.locate, namespace=f"test-{uuid.uuid4().hex}")
+    await broker.open()
+    await broker.join(queue, "hand", 30.0)
+    await broker.join(queue, other, 30.0)
+    keys, (old, new) = broker._names(queue), (name.primary, name._other)
+    for key in old.call("KEYS", "*"):  # what was replicated before the failover
+        new.call("RESTORE", key, 0, old.call("DUMP", key))
+    await broker.publish(queue, [Post("lost", b"body of lost")])
+    (entry,) = (await broker.claim(queue, "hand", 1)).entries
+    name.fail_over()
+    # The clock of the new primary is behind: a new job gets the entry id of the lost one, and runs elsewhere.
+    new.call("XADD", keys["stream"], entry.ref, "d", "body of new")
+    new.call("HSET", keys["index"], "new", entry.ref)
+    new.call("XREADGROUP", "GROUP", GROUP, other, "STREAMS", keys["stream"], ">")
+    with pytest.raises(BrokerUnavailable):  # the demoted primary refuses it
+        await broker.settle(queue, "hand", [Outcome(Kind.DONE, entry.ref, "lost")])
+    settled = await broker.settle(queue, "hand", [Outcome(Kind.DONE, entry.ref, "lost")])
+    assert settled == 0
+    assert new.call("XLEN", keys["stream"]) == 1
+    assert new.call("HGET", keys["index"], "new") == entry.ref
+    assert await broker.settle(queue, other, [Outcome(Kind.DONE, entry.ref, "new")]) == 1
+    await broker.close()
+
+
+@looped
+async def test_jobs_claimed_before_a_failover_are_settled_after_it(name: Name) -> None:
+    queue = Address("default")
+    broker = RedisBroker(name.locate, namespace=f"test-{uuid.uuid4().hex}")
+    await broker.open()
+    await broker.join(queue, "hand", 30.0)
+    await broker.publish(queue, [Post(each, f"body of {each}".encode()) for each in "abc"])
+    a, b, c = (await broker.claim(queue, "hand", 3)).entries
+    for key in name.primary.call("KEYS", "*"):
+        name._other.call("RESTORE", key, 0, name.primary.call("DUMP", key))
+    name.fail_over()
+    with pytest.raises(BrokerUnavailable):
+        await broker.settle(queue, "hand", [Outcome(Kind.DONE, a.ref, "a")])
+    assert await broker.settle(queue, "hand", [Outcome(Kind.DONE, a.ref, "a", b"ending", 60.0)]) == 1
+    assert await broker.recover(queue, "hand", [b.ref]) == [c]
+    assert await broker.settle(queue, "hand", [Outcome(Kind.DONE, b.ref, "b"), Outcome(Kind.DONE, c.ref, "c")]) == 2
+    assert broker._doubtful == {}
+    assert name.primary.call("XLEN", broker._names(queue)["stream"]) == 0
+    await broker.close()

@@ -13,7 +13,7 @@ from millstream.testing import BrokerContract
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "conformance.md"
-FOLDERS = {name: ROOT / "tests" / name for name in ("unit", "integration", "contract", "system")}
+FOLDERS = {name: ROOT / "tests" / name for name in ("unit", "integration", "contract", "system", "topologies")}
 FOLDERS["promises"] = ROOT / "src" / "millstream" / "testing" / "promises"
 
 SECTIONS = [

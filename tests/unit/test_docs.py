@@ -16,13 +16,14 @@ import typer
 
 from millstream import Batch, Millstream, RetryPolicy, Router, Topic, errors
 from millstream.broker.why import WhyCode
-from millstream.config import TLS_OPTIONS, URL_OPTIONS, Scheme, ToolSettings
+from millstream.config import ToolSettings
 from millstream.events.broadcast import BroadcastOptions
 from millstream.events.dead_event import DeadOptions
 from millstream.events.subscription import SubscribeOptions
 from millstream.model.message import EventFields
 from millstream.model.types import DeadReason
 from millstream.options import CallOptions, TaskOptions
+from millstream.url import SENTINEL_OPTIONS, TLS_OPTIONS, URL_OPTIONS, Scheme
 from millstream.worker import codes
 
 ROOT = Path(__file__).parent.parent.parent
@@ -44,7 +45,7 @@ def sections(name: str) -> dict[str, str]:
 def code_words(text: str) -> set[str]:
     """Return every word of the text that is marked as code: `delay`, `--to NAME`. Code blocks do not count."""
     prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-    return {word for snippet in re.findall(r"`([^`\n]+)`", prose) for word in re.findall(r"--?[\w-]+|[\w-]+", snippet)}
+    return {word for snippet in re.findall(r"`([^`\n]+)`", prose) for word in re.findall(r"--?[\w-]+|[\w+-]+", snippet)}
 
 
 def first_cells(text: str) -> list[str]:
@@ -83,7 +84,7 @@ OPTIONS: dict[str, Iterable[str]] = {
     "Publish": ("id", "delay", "expires", "return_exceptions", *EventFields.__struct_fields__),
     "Router": parameters(Router),
     "Worker": parameters(Millstream.worker, Millstream.run, Millstream.scale),
-    "URLs": (*get_args(Scheme), *URL_OPTIONS, *TLS_OPTIONS),
+    "URLs": (*get_args(Scheme), *URL_OPTIONS, *SENTINEL_OPTIONS, *TLS_OPTIONS),
     "pyproject": field_names(ToolSettings),
 }
 

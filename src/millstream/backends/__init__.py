@@ -6,9 +6,10 @@ import asyncio
 import importlib
 from typing import TYPE_CHECKING
 
-from millstream.config import DEFAULT_NAMESPACE, Url
+from millstream.config import DEFAULT_NAMESPACE
 from millstream.errors import BrokerUnavailable, UsageError
 from millstream.model.settings import AppSettings
+from millstream.url import Url
 
 if TYPE_CHECKING:
     from millstream.broker import Broker
@@ -30,7 +31,9 @@ def _server(url: Url) -> str:
 
 
 def make_backend(url: Url, settings: AppSettings) -> Backend:
-    """Return the backend for a URL, without connecting."""
+    """Return the backend for a URL, without connecting. Raises UsageError if it cannot have the replicas that are asked for."""
+    if settings.replicas and url.scheme in ("memory", "embedded"):
+        raise UsageError(f"replicas={settings.replicas}, but {url.scheme}:// has no replicas: use a server with replicas")
     return MemoryBackend(url, settings) if url.scheme == "memory" else RedisBackend(url, settings)
 
 
@@ -69,6 +72,8 @@ class RedisBackend:
             self._ensure_server if self._url.scheme == "embedded" else self._url.text,
             namespace=self._settings.namespace,
             id_ttl=self._settings.id_ttl,
+            replicas=self._settings.replicas,
+            replicas_timeout=self._settings.replicas_timeout,
             where=_server(self._url),
         )
         try:

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -76,7 +76,7 @@ class Judge:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        with self._runner, closing(self._sandbox):
+        with self._runner:
             self._sandbox.erase()
 
     def measure(self, row: Row, *, jobs: int, seconds: float) -> Measured:

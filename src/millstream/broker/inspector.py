@@ -275,7 +275,7 @@ class Inspector(ABC):
         try:
             return explain(await self.facts(queue, job_id))
         except BrokerUnavailable:
-            trouble = await self.trouble()
+            trouble = await self.trouble(queue)
             if trouble is None:
                 raise
             return Why(code=trouble.code, text=trouble.text)
@@ -291,7 +291,7 @@ class Inspector(ABC):
             standing=standing,
             state=await self.queue(queue),
             workers=await self.workers(),
-            trouble=await self.trouble(),
+            trouble=await self.trouble(queue),
             ahead=None if standing.turn in ("", job_id) else await self.job(queue, standing.turn),
         )
 
@@ -300,8 +300,8 @@ class Inspector(ABC):
         """Return the server time at an address, a job's ordering key, and the job that has the key's turn. Takes O(1)."""
 
     @abstractmethod
-    async def trouble(self) -> Trouble | None:
-        """Return why the server refuses writes, or ``None`` if it accepts them or this user may not ask."""
+    async def trouble(self, queue: Address) -> Trouble | None:
+        """Return why the server that has this queue refuses writes, or ``None`` if it accepts them or this user may not ask."""
 
     @abstractmethod
     async def status(self, queue: Address, job_id: str) -> Status:

@@ -133,6 +133,10 @@ class Consuming(ABC):
         """
 
     @abstractmethod
+    def server(self, queue: Address) -> str:
+        """Return the node that has this queue in a cluster. Empty if one server has all queues. Makes no call."""
+
+    @abstractmethod
     def locate(self, ref: bytes) -> EntryLocation:
         """Return where a claimed message is stored, as its ``ref`` says. Makes no call. Only the backend parses a ``ref``."""
 

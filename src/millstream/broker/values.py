@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from millstream.errors import BrokerUnavailable
 from millstream.model.ending import encode_cancelled
 
 OVERDUE_SECONDS = 1.5
@@ -16,6 +17,11 @@ OVERDUE_SECONDS = 1.5
 
 SUSPECT_AFTER = 2
 """Crashes after which a message is a suspect and runs alone, so that no other message is blamed for its crashes."""
+
+
+class NotReplicated(BrokerUnavailable):
+    """Too few replicas have acknowledged a write in time. Callers get it as BrokerUnavailable, without further attempts."""
+
 
 CANCELLED_TTL = 600.0
 """Seconds for which the ending of a cancelled job is kept."""

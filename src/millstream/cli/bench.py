@@ -103,7 +103,7 @@ def bench(
 def _server(url: str | None) -> Generator[str]:
     """Yield the URL of a running server. Without ``url``, start an embedded server for this run and stop it afterwards."""
     from millstream.backends.embedded import ensure_server, stop_server
-    from millstream.config import parse_url
+    from millstream.url import parse_url
 
     if url is None:
         with tempfile.TemporaryDirectory(prefix="millstream-bench-", ignore_cleanup_errors=True) as folder:

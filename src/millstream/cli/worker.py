@@ -8,8 +8,9 @@ import sys
 
 import msgspec
 
-from millstream.config import discover_app, discover_url, parse_url
+from millstream.config import discover_app, discover_url
 from millstream.errors import UsageError
+from millstream.url import parse_url
 from millstream.worker import roles
 from millstream.worker.messages import Orders
 from millstream.worker.scaling.spec import parse_processes, parse_spec

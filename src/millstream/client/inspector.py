@@ -62,8 +62,9 @@ class ClientInspector(Inspector):
         found = await self._clients.here().of_all(Address(queue), lambda at, broker: broker.inspector.standing(at, job_id))
         return next((standing for standing in found if standing.key is not None), found[0])
 
-    async def trouble(self) -> Trouble | None:
-        return await self._clients.here().ask(lambda broker: broker.inspector.trouble())
+    async def trouble(self, queue: str) -> Trouble | None:
+        found = await self._clients.here().of_all(Address(queue), lambda at, broker: broker.inspector.trouble(at))
+        return next((trouble for trouble in found if trouble is not None), None)
 
     async def queues(self) -> list[str]:
         return await self._clients.here().ask(lambda broker: broker.inspector.queues())

@@ -15,6 +15,7 @@ from typing import Any
 
 from millstream.aio.backoff import pauses
 from millstream.broker import Post, Receipt
+from millstream.broker.values import NotReplicated
 from millstream.errors import BrokerUnavailable
 from millstream.model.address import Address
 
@@ -114,6 +115,8 @@ class Outbox:
             receipts = await self._publish([post], self.sender)
             self._alone = True
             return receipts
+        except NotReplicated as error:
+            return _unavailable(str(error), [post])
         except BrokerUnavailable as error:
             self._is_away(since, error)
             answer = self._loop.create_future()
@@ -194,6 +197,11 @@ class Outbox:
             began = self._called_at = self._loop.time()
             try:
                 receipts = await self._publish([post for parcel in self._sending for post in parcel.posts], self.sender)
+            except NotReplicated as error:
+                self._away_since = None
+                for parcel in self._sending:
+                    parcel.reply(_unavailable(str(error), parcel.posts))
+                return
             except BrokerUnavailable as error:
                 waits = waits or pauses()
                 pause = next(waits)

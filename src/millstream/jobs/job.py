@@ -32,6 +32,7 @@ from millstream.model.ending import Ending, decode_ending
 from millstream.model.invalid import InvalidResult
 from millstream.model.settings import seconds
 from millstream.model.types import Seconds, Status
+from millstream.options import DEFAULT_QUEUE
 from millstream.reporting import logs
 
 log = logs.logger("millstream")
@@ -276,7 +277,8 @@ class Job(msgspec.Struct, Generic[R_co], frozen=True, eq=False, gc=False):
         """Return why the server refuses writes, or ``None`` if it accepts them or cannot be asked."""
         with contextlib.suppress(BrokerError, TimeoutError):
             async with asyncio.timeout(LAST_LOOK_SECONDS):
-                trouble = await (await self._origin.clients.here().broker()).inspector.trouble()
+                broker = await self._origin.clients.here().broker()
+                trouble = await broker.inspector.trouble(Address(self.queue or DEFAULT_QUEUE))
                 return None if trouble is None else Why(code=trouble.code, text=trouble.text)
         return None
 

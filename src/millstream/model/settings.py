@@ -30,6 +30,8 @@ class AppSettings:
     id_ttl: float = 86_400.0
     unknown_task_grace: float = 600.0
     max_payload_bytes: int | None = 1 << 20
+    replicas: int = 0
+    replicas_timeout: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

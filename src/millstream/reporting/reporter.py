@@ -36,7 +36,10 @@ class Reporter:
         """Id of the worker that reports, or ``None`` for a client."""
         self._rows: dict[tuple[During, str | None], tuple[int, int]] = {}
         """Length and highest log level of each streak, by operation and address."""
-        self._away_since: float | None = None
+        self._away_since: dict[str, float] = {}
+        """When each unreachable server was first missed."""
+        self._missed: dict[tuple[During, str | None], str] = {}
+        """Operations whose last call did not reach this server."""
         self._back_at = float("-inf")
         self._stragglers: set[tuple[During, str | None]] = set()
         """Operations that have failed since the reconnect."""
@@ -99,26 +102,29 @@ class Reporter:
         """End a streak, because the operation succeeded."""
         self._rows.pop((during, address), None)
 
-    def miss(self, during: During, address: Address | None, error: BaseException) -> None:
-        """Report that a worker did not reach the server. The first failed operation of the worker begins an outage, and the
-        first successful one ends it. Each is logged once."""
+    def miss(self, during: During, address: Address | None, error: BaseException, server: str = "") -> None:
+        """Report that a worker did not reach the server, or one node of a cluster. The first failed operation begins an outage,
+        and the first of these operations that succeeds again ends it. Each is logged once."""
         self._count(during, address, error, logging.WARNING)
+        self._missed[during, address] = server
         late = time.monotonic() - self._back_at < STRAGGLER_SECONDS and (during, address) not in self._stragglers
-        if self._away_since is None and late:
+        if server not in self._away_since and late:
             self._stragglers.add((during, address))
             self._log.debug("a call on the old connection failed: %s", error)
-        elif self._away_since is None:
-            self._away_since = time.monotonic()
-            self._log.warning("the server is unreachable; no new job starts until it is back, and outcomes are kept: %s", error)
+        elif server not in self._away_since:
+            self._away_since[server] = time.monotonic()
+            text = "%s is unreachable; no new job starts until it is back, and outcomes are kept: %s"
+            self._log.warning(text, _named(server), error)
         else:
-            self._log.debug("the server is still unreachable: %s", error)
+            self._log.debug("%s is still unreachable: %s", _named(server), error)
 
     def reach(self, during: During, address: Address | None) -> None:
-        """Report that an operation reached the server."""
+        """Report that an operation that missed its server has succeeded."""
         self.heal(during, address)
-        if self._away_since is not None:
-            self._log.info("the server is back after %.1f s", time.monotonic() - self._away_since)
-            self._away_since = None
+        server = self._missed.pop((during, address), "")
+        since = self._away_since.pop(server, None)
+        if since is not None:
+            self._log.info("%s is back after %.1f s", _named(server), time.monotonic() - since)
             self._back_at = time.monotonic()
             self._stragglers.clear()
 
@@ -133,3 +139,7 @@ class Reporter:
         self._rows[during, address] = before + 1, max(loudest, level)
         self.tell(during, address, error, crash=crash, streak=before + 1)
         return level > loudest
+
+
+def _named(server: str) -> str:
+    return f"node {server}" if server else "the server"

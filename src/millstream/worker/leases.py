@@ -105,15 +105,9 @@ class Leases:
         self._reporter.tell("renew", lane.queue, lost)
         lane.consumer = ""
         hold = self._hold
-        for ready in hold.ready:
-            others = [job for job in ready if job.lane is not lane]
-            if lane.limit is not None:
-                lane.active -= len(ready) - len(others)
-            ready.clear()
-            ready.extend(others)
+        hold.drop(lane)
         self._settler.forget(lane, lost)
         lane.handed_back.clear()
-        lane.gathered.clear()
         lane.unwatch(lost)
         # Stop the jobs last: a job that ends immediately passes its slot to a job in ``ready``.
         for job in [job for job in hold.running if job.lane is lane]:

@@ -23,7 +23,7 @@ def test_after_a_jump_of_the_server_clock_no_lease_lapses_before_it_could_be_ren
         await broker.join(Address("q"), "looking", 30.0)
         await broker.claim(Address("q"), "looking", 0)
         # Simulate a clock step of one minute: the last lease check is long ago, and the lease is already overdue.
-        call = broker._commands.call
+        call = broker._calls.node(None).commands.call
         past = int(time.time() * 1000) - 60_000
         await call("HSET", keys["meta"], "seen", past)
         await call("ZADD", keys["leases"], past, "living")
@@ -47,7 +47,7 @@ def test_lease_checks_a_second_apart_do_not_count_as_a_clock_jump(valkey_server:
         await broker.join(Address("q"), "dead", 30.0)
         await broker.join(Address("q"), "looking", 30.0)
         await broker.claim(Address("q"), "looking", 0)
-        call = broker._commands.call
+        call = broker._calls.node(None).commands.call
         now = int(time.time() * 1000)
         await call("HSET", keys["meta"], "seen", now - 2_000)
         await call("ZADD", keys["leases"], now - 60_000, "dead")
@@ -65,7 +65,7 @@ def test_a_server_stall_does_not_count_against_a_lease_that_was_already_overdue(
         broker = RedisBroker(valkey_server, namespace=namespace)
         await broker.join(Address("q"), "late", 30.0)
         await broker.join(Address("q"), "looking", 30.0)
-        call = broker._commands.call
+        call = broker._calls.node(None).commands.call
         now = int(time.time() * 1000)
         await call("ZADD", keys["leases"], now - 4_000, "late")
         await broker.claim(Address("q"), "looking", 0)

@@ -31,11 +31,9 @@ def test_erasing_a_namespace_deletes_only_its_keys(valkey_server: str, namespace
         assert sandbox.erase() == 0
         assert sandbox.used_memory() > 0
         client.delete(*others)
-    sandbox.close()
 
 
 def test_an_unreachable_server_raises_broker_unavailable() -> None:
     sandbox = Sandbox("unix:///nowhere/at/all", "bench")
     with pytest.raises(BrokerUnavailable, match=r"^unix:///nowhere/at/all cannot be reached: "):
         sandbox.used_memory()
-    sandbox.close()

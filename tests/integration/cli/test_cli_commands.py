@@ -374,7 +374,7 @@ def test_an_entry_written_by_another_program_is_listed_without_job_fields(consol
     async def scenario(app: Millstream) -> None:
         await console.greet.enqueue("a")
         broker: Any = await app.broker()
-        await broker._commands.call("XADD", broker._names("default")["stream"], "*", "not", "ours")
+        await broker._calls.node(None).commands.call("XADD", broker._names("default")["stream"], "*", "not", "ours")
 
     console.do(scenario)
     assert console.json("jobs")[1] == dict(zip(JOB_FIELDS, [None, None, "default", "ready", None, None], strict=True))
@@ -736,7 +736,7 @@ def test_doctor_fails_if_a_check_is_bad(console: Console) -> None:
     async def scenario(app: Millstream) -> None:
         await console.greet.enqueue("a")
         broker: Any = await app.broker()
-        await broker._commands.call("XTRIM", broker._names("default")["stream"], "MAXLEN", 0)
+        await broker._calls.node(None).commands.call("XTRIM", broker._names("default")["stream"], "MAXLEN", 0)
 
     console.do(scenario)
     assert ", 1 bad" in console("doctor", code=1)

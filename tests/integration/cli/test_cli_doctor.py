@@ -276,7 +276,7 @@ def test_a_job_with_a_missing_entry_becomes_a_dead_letter_when_a_worker_claims(e
             await broker.declare(Address("q"))
             await broker.publish(Address("q"), [post("ready")])
             await broker.publish(Address("q"), [post("later", delay=60.0)])
-            await broker._commands.call("DEL", keys["stream"], keys["held"], keys["due"])
+            await broker._calls.node(None).commands.call("DEL", keys["stream"], keys["held"], keys["due"])
             for job_id in ("ready", "later"):
                 assert await broker.inspector.job(Address("q"), job_id) is None
             await broker.join(Address("q"), "worker", 30.0)
@@ -369,7 +369,7 @@ def test_a_queue_is_checked_in_all_shards(embedded_url: str) -> None:
             await broker.declare(shard)
         await broker.publish(Address("q:1"), [post(name, key=b"ann") for name in ("1", "2")], shards=2)
         await stop_key(broker, Address("q:1"))
-        await broker._commands.call("HSET", broker._names(Address("q:0"))["index"], "lost", "1-1")
+        await broker._calls.node(None).commands.call("HSET", broker._names(Address("q:0"))["index"], "lost", "1-1")
 
     found = asyncio.run(examined(embedded_url, prepare))
     assert found["queue q:0"] == [("bad", "1 job in the index is missing: lost")]

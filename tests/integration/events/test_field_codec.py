@@ -37,7 +37,7 @@ def make(namespace: str) -> tuple[Millstream, Topic[Reading]]:
 
 async def xadd(app: Millstream, topic: Topic[Any], *fields: str | bytes) -> None:
     broker: Any = await app.broker()
-    await broker._commands.call("XADD", topic.stream, "*", *fields)
+    await broker._calls.node(None).commands.call("XADD", topic.stream, "*", *fields)
 
 
 @looped

@@ -61,9 +61,9 @@ def test_a_topic_without_order_by_refuses_ordering_options() -> None:
     with pytest.raises(UsageError, match=r"max_pending_per_key=5.*order_by"):
         app.topic("orders", Order, max_pending_per_key=5)
     plain = app.topic("orders", Order)
-    with pytest.raises(UsageError, match=r"on_failure='skip' of group 'g'.*not ordered"):
+    with pytest.raises(UsageError, match=r"on_failure='skip' of group 'g'.*needs an order"):
         plain.subscribe("g", on_failure="skip")(lambda order: None)
-    with pytest.raises(UsageError, match=r"max_pending_per_key=5 of group 'g'.*not ordered"):
+    with pytest.raises(UsageError, match=r"max_pending_per_key=5 of group 'g'.*needs an order"):
         plain.subscribe("g", max_pending_per_key=5)(lambda order: None)
     assert plain.order_by is None
     assert plain.streams == [plain.stream]

@@ -172,6 +172,9 @@ class MemoryBroker(Broker):
         with self._locked(address) as rules:
             return rules.join_members(member, lease, self._now())
 
+    def server(self, queue: Address) -> str:
+        return ""
+
     def locate(self, ref: bytes) -> EntryLocation:
         return EntryLocation(ref.removeprefix(b"L").decode("ascii"), ref.startswith(b"L"))
 

@@ -106,7 +106,7 @@ class MemoryInspector(Inspector):
             turn, stopped_by = ("", "") if key is None else rules.order.state_of(key)
             return Standing(self._now().ms / 1000, key, turn, stopped_by)
 
-    async def trouble(self) -> Trouble | None:
+    async def trouble(self, queue: Address) -> Trouble | None:
         return None
 
     async def dead_letters(self, queue: Address, *, after: str = "", limit: int = 100) -> list[DeadLetter]:

@@ -13,13 +13,16 @@ import msgspec
 
 from millstream.backends.redis import encoding
 from millstream.backends.redis.calls import Calls
-from millstream.backends.redis.connect import Connector, Locate, parse_info, server_name
+from millstream.backends.redis.connect import Locate, parse_info, server_name
 from millstream.backends.redis.control import RedisControlChannel
 from millstream.backends.redis.inspector import RedisInspector
 from millstream.backends.redis.keys import GROUP, RELEASED, SUSPECTS, channel
-from millstream.backends.redis.link import CALL_TIMEOUT, Link
+from millstream.backends.redis.link import CALL_TIMEOUT, Link, ServerChanged
 from millstream.backends.redis.openings import GONE, Openings, lost_group
+from millstream.backends.redis.replication import Replication
 from millstream.backends.redis.results import RedisResults
+from millstream.backends.redis.topology import Node, make_topology
+from millstream.backends.redis.waiting import SharedWait
 from millstream.broker import (
     Broker,
     Cancellation,
@@ -57,8 +60,28 @@ LOOKS = 50
 """Maximum pages that one claim checks for lost data. The next claim continues."""
 
 
+OWN_LINKS = 4
+"""Number of consumers per node that have a link of their own, on which they wait and claim in one round trip. Further consumers
+share one link to wait, and claim over the commands' link. So a worker of many queues needs few connections."""
+
+
+class _Waiting:
+    """A link on which one consumer, or one follower at a time, waits on the server."""
+
+    def __init__(self, node: Node, *, shared: bool = False) -> None:
+        self.node = node
+        self.shared = shared
+        """Several consumers share one link to wait, and this one claims over the link of all commands."""
+        self.link = node.commands if shared else Link(node.connector)
+
+    async def close(self) -> None:
+        if not self.shared:
+            await self.link.close()
+
+
 class RedisBroker(Broker):
-    """The Broker contract on one Redis or Valkey server. Belongs to one event loop."""
+    """The Broker contract on Redis or Valkey: one server, a primary behind Sentinel, or a cluster. Belongs to one event
+    loop."""
 
     def __init__(
         self,
@@ -68,22 +91,33 @@ class RedisBroker(Broker):
         id_ttl: float = 86_400.0,
         dead_max_age: float = 7 * 86_400.0,
         dead_max_count: int = 100_000,
+        replicas: int = 0,
+        replicas_timeout: float = 1.0,
         where: str = "",
     ) -> None:
         self.capabilities = Capabilities(durable=True, shared=True)
         self._id_ttl_ms = encoding.ms(id_ttl)
         self._dead_max_age_ms = encoding.ms(dead_max_age)
         self._dead_max_count = dead_max_count
-        self._connector = Connector(url, where=where)
-        self._commands = Link(self._connector)
-        self._claiming: dict[tuple[str, str], Link] = {}
-        self._following: set[Link] = set()
-        self._free: list[Link] = []
+        self._topology = make_topology(url, where)
+        self._replicas = replicas
+        self._replicas_timeout = replicas_timeout
+        self._replication: dict[Node, Replication] = {}
+        self._unconfirmed = 0
+        """Number of settled outcomes that too few replicas acknowledged in time, since the last acknowledged one."""
+        self._claiming: dict[tuple[str, str], _Waiting] = {}
+        self._shared_waits: dict[Node, SharedWait] = {}
+        self._following: set[_Waiting] = set()
+        self._free: dict[Node, list[_Waiting]] = {}
         """Links for following on which nobody waits now."""
         self._looks: dict[tuple[str, str], float] = {}
         """Maximum seconds of a consumer's next wait, so that it checks the leases of other consumers in time."""
         self._look_first: set[tuple[str, str]] = set()
         """Consumers whose next claim first checks for data that another program deleted."""
+        self._claimed_from: dict[tuple[str, str], str] = {}
+        """The run id of the server from which each consumer has claimed."""
+        self._doubtful: dict[tuple[str, str], set[bytes] | None] = {}
+        """Messages that a consumer claimed before its server changed, or ``None`` if these may be all that it holds."""
         self._cannot_nudge = False
         """The user may not run CLIENT UNBLOCK, so waits must end by themselves when a message is due."""
         self._ordered: set[str] = set()
@@ -94,12 +128,12 @@ class RedisBroker(Broker):
         """Addresses where a publish may have reached an empty server, so that they must be opened again."""
         self._joined: set[str] = set()
         """Addresses that were joined before. If the server does not know one of them, it was lost."""
-        self._calls = Calls(namespace, self._commands)
+        self._calls = Calls(namespace, self._topology)
         self._run, self._names = self._calls.run, self._calls.names
         self._openings = Openings(self._calls, self._tell)
         self._channel = channel(namespace, secrets.token_hex(8))
-        self._results = RedisResults(self._connector, self._run, self._channel)
-        self._inspector = RedisInspector(self._run, self._commands.call, self._names)
+        self._results = RedisResults(self._topology.subscriber, self._run, self._channel)
+        self._inspector = RedisInspector(self._calls, self._topology)
         self._control = RedisControlChannel(self._run)
 
     def set_clock(self, now: float | None) -> None:
@@ -119,9 +153,13 @@ class RedisBroker(Broker):
         return self._control
 
     async def open(self) -> None:
-        await self._commands.ready()
-        self.capabilities = Capabilities(durable=True, shared=True, server=server_name(self._commands.server))
-        policy = await self._eviction_policy()
+        await self._topology.open()
+        if self._replicas:
+            await self._topology.check_replicas(self._replicas)
+        commands = self._calls.node(None).commands
+        await commands.ready()
+        self.capabilities = Capabilities(durable=True, shared=True, server=server_name(commands.server))
+        policy = await self._eviction_policy(commands)
         if policy not in (None, "noeviction"):
             log.warning(
                 "the server's maxmemory-policy is %r: when it is full, it may delete jobs. Set it to noeviction.", policy
@@ -129,19 +167,24 @@ class RedisBroker(Broker):
 
     async def close(self) -> None:
         await self._results.close()
-        for link in (*self._claiming.values(), *self._following, self._commands):
-            await link.close()
+        await self._topology.close()
+        for replication in self._replication.values():
+            await replication.close()
+        for shared in self._shared_waits.values():
+            await shared.close()
+        for waiting in (*self._claiming.values(), *self._following):
+            await waiting.close()
         self._claiming.clear()
         self._following.clear()
         self._free.clear()
 
-    async def _eviction_policy(self) -> str | None:
+    async def _eviction_policy(self, commands: Link) -> str | None:
         """Return the eviction policy, or ``None`` if the user may not read it."""
         with contextlib.suppress(BrokerRefused):
-            if policy := parse_info(await self._commands.call("INFO", "memory")).get("maxmemory_policy"):
+            if policy := parse_info(await commands.call("INFO", "memory")).get("maxmemory_policy"):
                 return policy
         with contextlib.suppress(BrokerError):
-            if answer := await self._commands.call("CONFIG", "GET", "maxmemory-policy"):
+            if answer := await commands.call("CONFIG", "GET", "maxmemory-policy"):
                 return str(answer[1], "ascii")
         return None
 
@@ -172,6 +215,16 @@ class RedisBroker(Broker):
     ) -> list[Receipt]:
         if not posts:
             return []
+        if not self._replicas:
+            return await self._publish(queue, posts, sender, max_length, shards)
+        server = await self._connected(queue)
+        receipts = await self._publish(queue, posts, sender, max_length, shards)
+        await self._confirm(queue, server)
+        return receipts
+
+    async def _publish(
+        self, queue: Address, posts: Sequence[Post], sender: str, max_length: int | None, shards: int
+    ) -> list[Receipt]:
         # Hot path: the script makes the ids of plain posts from their serials, so each post needs only one argument.
         if max_length is None and (mark := encoding.mark_before(posts)) >= 0:
             bodies, keys = [p.body for p in posts], encoding.keys_of(posts)
@@ -195,6 +248,35 @@ class RedisBroker(Broker):
         if not posts:
             return []
         address = Address.of_topic(topic)
+        if not self._replicas:
+            return await self._emit(address, posts, sender, max_length, shards)
+        server = await self._connected(address)
+        receipts = await self._emit(address, posts, sender, max_length, shards)
+        await self._confirm(address, server)
+        return receipts
+
+    async def _connected(self, address: Address) -> str:
+        """Connect to the node of an address, and return its run id."""
+        commands = self._calls.node(address).commands
+        await commands.ready()
+        return commands.run_id
+
+    async def _confirm(self, address: Address, server: str) -> None:
+        """Wait until the replicas have what the node of an address answered. ``server`` is the run id before the call.
+
+        Raises NotReplicated or BrokerUnavailable.
+        """
+        node = self._calls.node(address)
+        if node.commands.run_id != server:
+            raise BrokerUnavailable(f"{node.where} was restarted or replaced during the call")
+        replication = self._replication.get(node)
+        if replication is None:
+            replication = self._replication[node] = Replication(node, self._replicas, self._replicas_timeout)
+        await replication.confirm(self._names(address)["sync"], server)
+
+    async def _emit(
+        self, address: Address, posts: Sequence[Post], sender: str, max_length: int | None, shards: int
+    ) -> list[Receipt]:
         limit = -1 if max_length is None else max_length
         if (mark := encoding.mark_before(posts)) >= 0:
             bodies, keys = [p.body for p in posts], encoding.keys_of(posts)
@@ -252,8 +334,9 @@ class RedisBroker(Broker):
         found = [] if max_consumers else await self._openings.declare(queue)
         noted = "letters" if of_letters else "joined"
         rules = ("", "") if order is None else (int(order.stop), order.max_pending)
-        await self._commands.ready()
-        args = (GROUP, consumer, encoding.ms(lease), noted, self._commands.run_id, max_consumers or 0, *rules)
+        commands = self._calls.node(queue).commands
+        await commands.ready()
+        args = (GROUP, consumer, encoding.ms(lease), noted, commands.run_id, max_consumers or 0, *rules)
         made, *more = await self._run("join", queue, *args)
         if not more:
             return 0
@@ -273,9 +356,9 @@ class RedisBroker(Broker):
     async def _check_channel(self) -> None:
         """Warn if this user may not notify callers that wait for results."""
         try:
-            await self._commands.call("PUBLISH", f"{self._channel}:check", "")  # Nobody subscribes to this channel.
+            await self._calls.call(None, "PUBLISH", f"{self._channel}:check", "")  # Nobody subscribes to this channel.
         except BrokerRefused as error:
-            self._connector.warn(
+            self._topology.subscriber.warn(
                 f"this user may not PUBLISH to {self._channel.rpartition(':')[0]}:*, so callers must poll for the results of "
                 f"jobs that run here, and get them up to 30 s late. Grant this right to the user. ({error})"
             )
@@ -283,6 +366,11 @@ class RedisBroker(Broker):
     async def join_members(self, address: Address, member: str, lease: float) -> Membership:
         check_ms, *members = await self._run("join_members", address, member, encoding.ms(lease))
         return Membership(sorted(map(bytes.decode, members)), None if check_ms < 0 else check_ms / 1000)
+
+    def server(self, queue: Address) -> str:
+        with contextlib.suppress(BrokerUnavailable):
+            return self._calls.node(queue).name
+        return ""
 
     def locate(self, ref: bytes) -> EntryLocation:
         return encoding.locate(ref)
@@ -297,9 +385,8 @@ class RedisBroker(Broker):
         alone: bool = False,
         suspect_after: int = SUSPECT_AFTER,
     ) -> Claim:
-        link = self._claiming.get((queue, consumer))
-        if link is None:
-            link = self._claiming[queue, consumer] = Link(self._connector)
+        waiting = await self._waiting(queue, consumer)
+        node, link = waiting.node, waiting.link
         await link.ready()
         of_letters = queue.is_dead
         lost_letter = b"" if of_letters else encoding.LOST_LETTER
@@ -307,20 +394,25 @@ class RedisBroker(Broker):
         args = (GROUP, consumer, count, int(alone), suspect_after, link.run_id, *names)
         if (queue, consumer) in self._look_first:
             self._look_first.discard((queue, consumer))
-            if await self._look_around(queue, consumer, link, lost_letter) > 0:
+            if await self._look_around(queue, consumer, waiting, lost_letter) > 0:
                 wait = 0.0  # There may be something to claim now.
         # End the wait when a lease must be checked, so that a dead worker's jobs are found within 1.5 s after its lease ends.
         patience = max(SHORTEST_BLOCK, min(wait, self._looks.get((queue, consumer), wait)))
-        block = ("BLPOP", self._names(queue)["wake"], f"{patience:.3f}") if wait > 0 else None
+        block: tuple[str, ...] | None = None
+        if wait > 0 and waiting.shared:
+            await self._shared_wait(node).wait(self._names(queue)["wake"], patience)
+        elif wait > 0:
+            block = ("BLPOP", self._names(queue)["wake"], f"{patience:.3f}")
         try:
-            reply = await self._run("claim", queue, *args, link=link, before=block, block=wait)
+            reply = await self._calls.run_on(node, link, "claim", queue, *args, before=block, block=wait)
         except BrokerError as error:
             if "NOGROUP" not in str(error):
                 raise
             await self._openings.restore(queue)
-            reply = await self._run("claim", queue, *args, link=link)
+            reply = await self._calls.run_on(node, link, "claim", queue, *args)
         if len(reply) == 1:
             raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}")
+        self._note_server(queue, consumer, link.run_id)
         now_ms, next_due_ms, flags, taken, crashes, plain, check_ms, logged = reply
         look = math.inf if check_ms < 0 else check_ms / 1000 + 0.005
         if self._cannot_nudge and next_due_ms >= 0:
@@ -339,19 +431,49 @@ class RedisBroker(Broker):
             self._ordered.add(queue)
         if flags & 8 and entries:
             self._look_first.add((queue, consumer))  # Claimed messages need not wait for the check.
-        elif flags & 8 and await self._look_around(queue, consumer, link, lost_letter) > 0:
+        elif flags & 8 and await self._look_around(queue, consumer, waiting, lost_letter) > 0:
             next_due_ms = 0  # There may be something to claim now.
         next_due = None if next_due_ms < 0 else next_due_ms / 1000
         return Claim(entries, now_ms, next_due, bool(flags & 1), bool(flags & 2))
 
-    async def _look_around(self, queue: Address, consumer: str, link: Link, lost_letter: bytes) -> int:
+    async def _waiting(self, queue: Address, consumer: str) -> _Waiting:
+        """Return the link of a consumer, on the node that has the queue now."""
+        node, waiting = self._calls.node(queue), self._claiming.get((queue, consumer))
+        if waiting is not None and waiting.node is not node:
+            await waiting.close()
+            waiting = None
+        if waiting is None:
+            others = sum(each.node is node and not each.shared for each in self._claiming.values())
+            shared = others >= OWN_LINKS and not self._topology.divided
+            waiting = self._claiming[queue, consumer] = _Waiting(node, shared=shared)
+        return waiting
+
+    def _shared_wait(self, node: Node) -> SharedWait:
+        shared = self._shared_waits.get(node)
+        if shared is None:
+            shared = self._shared_waits[node] = SharedWait(node)
+        return shared
+
+    def _note_server(self, queue: Address, consumer: str, run_id: str) -> None:
+        """Doubt all messages that the consumer holds if its server has changed.
+
+        After a failover, a lost message and a new one may have the same entry id, and settling the lost one must not remove the
+        new one.
+        """
+        before = self._claimed_from.get((queue, consumer))
+        if before != run_id:
+            self._claimed_from[queue, consumer] = run_id
+            if before:
+                self._doubtful[queue, consumer] = None
+
+    async def _look_around(self, queue: Address, consumer: str, waiting: _Waiting, lost_letter: bytes) -> int:
         """Find and repair data that another program deleted. Return the number of repairs. Claimed messages are safe if this
         fails."""
         found = 0
         args = (GROUP, consumer, lost_letter, self._id_ttl_ms, self._dead_max_count, self._dead_max_age_ms)
         try:
             for _ in range(LOOKS):
-                more, some = await self._run("around", queue, *args, link=link)
+                more, some = await self._calls.run_on(waiting.node, waiting.link, "around", queue, *args)
                 found += some
                 if not more:
                     break
@@ -364,12 +486,15 @@ class RedisBroker(Broker):
             self.repaired(address, what)
 
     async def nudge(self, queue: Address, consumer: str) -> None:
-        link = self._claiming.get((queue, consumer))
-        if link is None or self._cannot_nudge:
+        waiting = self._claiming.get((queue, consumer))
+        if waiting is None or self._cannot_nudge:
+            return
+        if waiting.shared:
+            self._shared_wait(waiting.node).release(self._names(queue)["wake"])
             return
         try:
-            if link.client_id:
-                await self._commands.call("CLIENT", "UNBLOCK", link.client_id)
+            if waiting.link.client_id:
+                await waiting.node.commands.call("CLIENT", "UNBLOCK", waiting.link.client_id)
         except BrokerRefused as error:
             # Reported once. From now on, waits end by themselves when a message is due.
             self._cannot_nudge = True
@@ -381,8 +506,60 @@ class RedisBroker(Broker):
     async def settle(self, queue: Address, consumer: str, outcomes: Sequence[Outcome]) -> int:
         if not outcomes:
             return 0
+        if not self._replicas:
+            return await self._settle_any(queue, consumer, outcomes)
+        server = await self._connected(queue)
+        settled = await self._settle_any(queue, consumer, outcomes)
+        await self._confirm_settled(queue, server, len(outcomes))
+        return settled
+
+    async def _confirm_settled(self, queue: Address, server: str, count: int) -> None:
+        """Wait until the replicas have these outcomes, but not for longer than the timeout: the jobs have run."""
+        try:
+            await self._confirm(queue, server)
+        except BrokerUnavailable as error:
+            if not self._unconfirmed:
+                log.warning("outcomes are not acknowledged by replicas; a failover now would run their jobs again: %s", error)
+            self._unconfirmed += count
+        else:
+            if self._unconfirmed:
+                log.info("replicas acknowledge outcomes again; %d were not acknowledged", self._unconfirmed)
+            self._unconfirmed = 0
+
+    async def _settle_any(self, queue: Address, consumer: str, outcomes: Sequence[Outcome]) -> int:
         if queue.is_dead:
             return await self._settle_letters(queue, consumer, outcomes)
+        if (queue, consumer) in self._doubtful:
+            return await self._settle_doubtful(queue, consumer, outcomes)
+        try:
+            return await self._settle(queue, consumer, outcomes, self._claimed_from.get((queue, consumer), ""))
+        except ServerChanged:
+            commands = self._calls.node(queue).commands
+            await commands.ready()
+            self._note_server(queue, consumer, commands.run_id)
+            self._doubtful.setdefault((queue, consumer), None)
+            return await self._settle_doubtful(queue, consumer, outcomes)
+
+    async def _settle_doubtful(self, queue: Address, consumer: str, outcomes: Sequence[Outcome]) -> int:
+        """Settle messages that were claimed before the server changed only if their entries are still these messages."""
+        doubtful = self._doubtful[queue, consumer]
+        unsure = [o for o in outcomes if doubtful is None or o.ref in doubtful]
+        settled = 0
+        if unsure:
+            bounds = (self._id_ttl_ms, self._dead_max_count, self._dead_max_age_ms)
+            records = [part for o in unsure for part in encoding.record(o)]
+            settled = await self._run("settle", queue, GROUP, consumer, *bounds, 0, 0, 1, 0, 0, 1, *records)
+            encoding.unless_refused(settled, queue, consumer, unsure)
+        sure = [o for o in outcomes if o not in unsure] if len(unsure) < len(outcomes) else []
+        if sure:
+            settled += await self._settle(queue, consumer, sure)
+        if doubtful is not None:
+            doubtful.difference_update(o.ref for o in unsure)
+            if not doubtful:
+                self._doubtful.pop((queue, consumer), None)
+        return settled
+
+    async def _settle(self, queue: Address, consumer: str, outcomes: Sequence[Outcome], only_on: str = "") -> int:
         # Hot path: done jobs without a result, or with results of the same lifetime, are settled in bulk.
         plain = [o for o in outcomes if o.kind is DONE and o.result is None and not o.given_id]
         # If another broker claimed these messages, this one does not know whether they have ordering keys.
@@ -426,6 +603,7 @@ class RedisBroker(Broker):
             max(1, encoding.ms(kept_ttl)),
             len(logged),
             len(in_order),
+            0,
             *[o.ref for o in bulk],
             *[o.id for o in bulk],
             *[o.result for o in kept],
@@ -433,6 +611,7 @@ class RedisBroker(Broker):
             *[o.ref for o in in_order],
             *[o.id for o in in_order],
             *records,
+            only_on=only_on,
         )
         return encoding.unless_refused(settled, queue, consumer, outcomes)
 
@@ -474,6 +653,8 @@ class RedisBroker(Broker):
                     await self._settle_letters(queue, consumer, [Outcome(Kind.DEAD, ref, "") for ref in gone])
             else:
                 found += [encoding.entry(ref, fields, crashes[i]) for i, (ref, fields) in enumerate(entries)]
+        if self._doubtful.pop((queue, consumer), set()) is None and holding:
+            self._doubtful[queue, consumer] = set(holding)  # Everything else will be claimed from this server.
         return found
 
     async def renew(self, queue: Address, leases: Mapping[str, float]) -> set[str]:
@@ -489,32 +670,49 @@ class RedisBroker(Broker):
             left += held
         self._looks.pop((queue, consumer), None)
         self._look_first.discard((queue, consumer))
-        link = self._claiming.pop((queue, consumer), None)
-        if link is not None:
-            await link.close()
+        self._claimed_from.pop((queue, consumer), None)
+        self._doubtful.pop((queue, consumer), None)
+        waiting = self._claiming.pop((queue, consumer), None)
+        if waiting is not None:
+            await waiting.close()
         return left
 
     async def follow(self, topic: str, after: Position | None, count: int, *, wait: float = 0.0) -> Followed:
         if wait <= 0 or after is None:
             return await self._follow(topic, after, count)
-        names = self._names(Address.of_topic(topic))
+        address = Address.of_topic(topic)
+        names, node = self._names(address), self._calls.node(address)
         # XREAD is used only to wait, so its COUNT is 1. The script reads the entries, and counts those that are gone.
         waited = encoding.ms(max(SHORTEST_BLOCK, wait))
         block = ("BLOCK", waited, "STREAMS", names["log"], names["log_bell"], after.entry, after.bell)
-        link = self._free.pop() if self._free else Link(self._connector)
-        self._following.add(link)
+        free = self._free.setdefault(node, [])
+        waiting = free.pop() if free else _Waiting(node)
+        self._following.add(waiting)
         try:
-            followed = await self._follow(topic, after, count, link=link, before=("XREAD", "COUNT", 1, *block), block=wait)
+            followed = await self._follow(topic, after, count, waiting, ("XREAD", "COUNT", 1, *block), wait)
         except BaseException:  # Even if the caller was cancelled, the server still blocks this connection.
-            self._following.discard(link)
-            await link.close()
+            self._following.discard(waiting)
+            await waiting.close()
             raise
-        self._free.append(link)
+        free.append(waiting)
         return followed
 
-    async def _follow(self, topic: str, after: Position | None, count: int, **options: Any) -> Followed:
+    async def _follow(
+        self,
+        topic: str,
+        after: Position | None,
+        count: int,
+        waiting: _Waiting | None = None,
+        before: tuple[Any, ...] | None = None,
+        block: float = 0.0,
+    ) -> Followed:
         here = after or Position("", 0)
-        reply = await self._run("follow", Address.of_topic(topic), count, here.entry, here.number, here.life, **options)
+        address, args = Address.of_topic(topic), (count, here.entry, here.number, here.life)
+        if waiting is None:
+            reply = await self._run("follow", address, *args)
+        else:
+            at = waiting.node, waiting.link
+            reply = await self._calls.run_on(*at, "follow", address, *args, before=before, block=block)
         now_ms, next_due_ms, missed, entry, number, life, bell, found = reply
         position = Position(entry.decode(), number, life.decode(), bell.decode())
         next_due = None if next_due_ms < 0 else next_due_ms / 1000

@@ -1,27 +1,47 @@
-"""Run scripts with the keys of an address. A script is loaded when the server does not have it."""
+"""Run scripts and commands on the node that has the keys of an address. A script is loaded when the server does not have it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from millstream.backends.redis.connect import ScriptMissing
+from redis.crc import key_slot
+
+from millstream.backends.redis.connect import Redirected, ScriptMissing
 from millstream.backends.redis.keys import namespace_keys, queue_keys
-from millstream.backends.redis.link import Link
+from millstream.backends.redis.link import Link, ServerChanged
 from millstream.backends.redis.scripts import Script
+from millstream.backends.redis.topology import Node, Topology
 from millstream.model.address import Address
+
+Command = tuple[Any, ...]
+
+REDIRECTIONS = 5
+"""Maximum number of nodes that one call is sent to. Further redirections mean that the nodes disagree."""
 
 
 class Calls:
-    """Runs scripts, by default over one connection."""
+    """Runs scripts and commands, by default over the shared link of the address's node."""
 
-    def __init__(self, namespace: str, commands: Link) -> None:
+    def __init__(self, namespace: str, topology: Topology) -> None:
         self.clock_ms = 0
         """The time in ms that scripts use. 0 means the server's clock."""
         self._namespace = namespace
-        self._commands = commands
+        self._topology = topology
         self._scripts: dict[tuple[str, bool], Script] = {}
         self._calls: dict[tuple[str, Address | None], tuple[str | int, ...]] = {}
         self._queue_keys: dict[str, dict[str, str]] = {}
+        self._slots: dict[str, int] = {}
+
+    def node(self, queue: Address | None) -> Node:
+        """Return the node that has the keys of an address. ``None`` stands for the namespace.
+
+        Raises BrokerUnavailable if there is none now.
+        """
+        slot = self._slots.get(queue or "")
+        if slot is None:
+            key = next(iter(self.names(queue).values()))
+            slot = self._slots[queue or ""] = key_slot(key.encode())
+        return self._topology.node(slot)
 
     def names(self, queue: Address | None) -> dict[str, str]:
         """Return the keys of an address by word. ``None`` stands for the namespace."""
@@ -38,30 +58,76 @@ class Calls:
             script = self._scripts[name, of_group] = Script(name, of_group=of_group)
         return script
 
-    async def run(
-        self,
-        name: str,
-        queue: Address | None,
-        *args: Any,
-        link: Link | None = None,
-        before: tuple[Any, ...] | None = None,
-        block: float = 0.0,
-        within: float = 0.0,
-    ) -> Any:
+    async def run(self, name: str, queue: Address | None, *args: Any, within: float = 0.0, only_on: str = "") -> Any:
         """Run one script and return its reply. If the server does not have the script, load the script and send the call again.
 
-        ``before`` is a command that is sent in the same write and may block for ``block`` seconds. ``within`` is a shorter
-        timeout in seconds.
+        ``within`` is a shorter timeout in seconds. If the server's run id is not ``only_on``, the call raises ServerChanged.
         """
+        command = self._command(name, queue, args)
+        node = self.node(queue)
+        try:
+            return await node.commands.call(*command, within=within, only_on=only_on)
+        except ScriptMissing:
+            return (await node.commands.call_together((self._loading(name, queue), command), only_on=only_on))[-1]
+        except Redirected as error:
+            if only_on:
+                self._topology.redirect(error, node)
+                raise ServerChanged(str(error)) from error
+            return await self._redirected(error, node, command, self._loading(name, queue))
+
+    async def run_on(
+        self,
+        node: Node,
+        link: Link,
+        name: str,
+        queue: Address,
+        *args: Any,
+        before: Command | None = None,
+        block: float = 0.0,
+    ) -> Any:
+        """Run one script over a link of its own to this node, as ``run`` does.
+
+        ``before`` is a command that is sent in the same write and may block for ``block`` seconds. If the address is on another
+        node, the call raises BrokerUnavailable, and ``node()`` returns the right one from then on. Part of the call may have
+        run.
+        """
+        command = self._command(name, queue, args)
+        try:
+            if before is None:
+                return await link.call(*command)
+            return (await link.call_together((before, command), block=block))[-1]
+        except ScriptMissing:
+            return (await link.call_together((self._loading(name, queue), command)))[-1]
+        except Redirected as error:
+            self._topology.redirect(error, node)
+            raise
+
+    async def call(self, queue: Address | None, *command: Any) -> Any:
+        """Send one command about the keys of an address and return its reply."""
+        node = self.node(queue)
+        try:
+            return await node.commands.call(*command)
+        except Redirected as error:
+            return await self._redirected(error, node, command)
+
+    def _command(self, name: str, queue: Address | None, args: Command) -> Command:
         call = self._calls.get((name, queue))
         if call is None:
             call = self._calls[name, queue] = self._script(name, queue).call(self.names(queue))
-        link = link or self._commands
-        command = (*call, self.clock_ms, *args)
-        try:
-            if before is None:
-                return await link.call(*command, within=within)
-            return (await link.call_together((before, command), block=block))[-1]
-        except ScriptMissing:
-            # One write for both, so that nobody can flush the scripts in between.
-            return (await link.call_together((("SCRIPT", "LOAD", self._script(name, queue).text), command)))[-1]
+        return (*call, self.clock_ms, *args)
+
+    def _loading(self, name: str, queue: Address | None) -> Command:
+        """Return the command that loads a script. It is sent in one write with the call, so that nobody can flush the scripts
+        in between."""
+        return ("SCRIPT", "LOAD", self._script(name, queue).text)
+
+    async def _redirected(self, error: Redirected, node: Node, command: Command, loading: Command | None = None) -> Any:
+        """Send a command that did not run to the node that was named instead. A script is loaded there first."""
+        for _ in range(REDIRECTIONS):
+            node = self._topology.redirect(error, node)
+            asking = (("ASKING",),) if error.once else ()
+            try:
+                return (await node.commands.call_together((*((loading,) if loading else ()), *asking, command)))[-1]
+            except Redirected as another:
+                error = another
+        raise error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import weakref
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
@@ -27,6 +28,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from millstream.backends.redis.diagnosis import diagnose
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from millstream.reporting import logs
+from millstream.url import Host
 
 log = logs.logger("millstream.redis")
 
@@ -60,8 +62,9 @@ _UNWILLING = {
     "NOREPLICAS": "the server has too few replicas to accept writes",
 }
 _UNWELCOME = ("NOAUTH", "WRONGPASS", "NOPERM", "DENIED")
-_MOVED = ("READONLY", "MASTERDOWN", "UNBLOCKED", "LOADING", "NOREPLICAS")
+_DEMOTED = ("READONLY", "MASTERDOWN", "UNBLOCKED", "LOADING", "NOREPLICAS")
 """Errors of a primary that was demoted or isolated: another server is, or soon will be, the primary."""
+_REDIRECTS = ("MOVED", "ASK")
 
 
 Locate = Callable[[], Awaitable[str]]
@@ -72,14 +75,37 @@ class ScriptMissing(BrokerError):
     """The server does not have this script, so the script did not run and must be loaded."""
 
 
+class Redirected(BrokerUnavailable):
+    """Another node of the cluster has the keys of this command, so the command did not run."""
+
+    def __init__(self, message: str, slot: int, host: Host, *, once: bool) -> None:
+        super().__init__(message)
+        self.slot = slot
+        self.host = host
+        """Where to send the command. An empty name means the host of the node that answered."""
+        self.once = once
+        """Only this command belongs there, after ASKING: the slot is being moved and is not there yet."""
+
+
 class Connector:
     """Opens connections to one server. A ``Locate`` is called before each connection, because an embedded server stops when it
-    is unused."""
+    is unused, and a primary may be replaced."""
 
-    def __init__(self, url: str | Locate, *, where: str = "") -> None:
+    def __init__(
+        self,
+        url: str | Locate,
+        *,
+        where: str = "",
+        only_primary: bool = False,
+        troubled: Callable[[], None] = lambda: None,
+    ) -> None:
         self.where = where or (url if isinstance(url, str) else "the server")
         self.moves = 0
-        """Number of connections dropped because their server was no longer the primary."""
+        """Number of times that connections were dropped because their server was no longer the primary."""
+        self.troubled = troubled
+        """Called when the server cannot be reached, or answers that another server may be responsible."""
+        self._only_primary = only_primary
+        self._open: weakref.WeakSet[AbstractConnection] = weakref.WeakSet()
         self._diagnose_at = 0.0
         """Loop time of the next diagnosis of a failed login."""
         self._reason: Exception | None = None
@@ -88,6 +114,22 @@ class Connector:
 
     async def connect(self) -> AbstractConnection:
         """Return a new connection that is logged in. Raises BrokerUnavailable or BrokerRefused."""
+        try:
+            connection = await self._connect()
+        except BrokerUnavailable:
+            self.troubled()
+            raise
+        self._open.add(connection)
+        return connection
+
+    def leave(self) -> None:
+        """Drop all connections, because another server is the primary now. Calls in flight fail with BrokerUnavailable."""
+        self.moves += 1
+        for connection in list(self._open):
+            with contextlib.suppress(RedisConnectionError):
+                transport_of(connection).abort()
+
+    async def _connect(self) -> AbstractConnection:
         url = self._url if isinstance(self._url, str) else await self._url()
         connection = _make_connection(url)
         with self.translated(connection):
@@ -99,9 +141,19 @@ class Connector:
                 if _is_vague(error) and (reason := await self._diagnose(url)) is not None:
                     raise reason from error
                 raise
+            if self._only_primary:
+                async with asyncio.timeout(CONNECT_TIMEOUT):
+                    await self._check_role(connection)
         self._reason = None
         _watch_over(connection)
         return connection
+
+    async def _check_role(self, connection: AbstractConnection) -> None:
+        """Raise BrokerUnavailable unless the server is a primary. A failover may have changed that since it was located."""
+        answer = await ask(connection, "HELLO")
+        hello = dict(zip(answer[::2], answer[1::2], strict=True))
+        if hello.get(b"role", b"master") != b"master":
+            raise BrokerUnavailable(f"{self.where}: the server named as the primary is a replica: a failover is in progress")
 
     async def _diagnose(self, url: str) -> Exception | None:
         """Return why a login fails. Checks at most every DIAGNOSIS_PAUSE seconds, since all attempts of an outage fail
@@ -170,6 +222,8 @@ class Connector:
             return BrokerUnavailable(f"{self.where}: the server has too many connections: raise its maxclients. ({text})")
         if code == "MISCONF" and "No space left" in text:
             return BrokerUnavailable(f"{self.where}: the server's disk is full, so it refuses writes: free space. ({text})")
+        if code in _REDIRECTS:
+            return _redirected(self.where, code, text)
         if code in _UNWILLING:
             return BrokerUnavailable(f"{self.where}: {_UNWILLING[code]}. ({text})")
         if isinstance(error, RedisConnectionError | RedisTimeoutError | OSError | TimeoutError):
@@ -181,10 +235,19 @@ class Connector:
         return BrokerError(f"{self.where}: {type(error).__name__}: {text}")
 
 
-def has_moved(error: Exception) -> bool:
+def is_demoted(error: Exception) -> bool:
     """Return whether an error means that this server is not, or soon will not be, the primary. Its address must be resolved
     again."""
-    return str(error).split(" ", 1)[0] in _MOVED
+    return str(error).split(" ", 1)[0] in _DEMOTED
+
+
+def _redirected(where: str, code: str, text: str) -> BrokerError:
+    _, slot, target, *_ = [*text.split(" "), "", ""]
+    name, _, port = target.rpartition(":")
+    if not (slot.isdigit() and port.isdigit()):
+        return BrokerError(f"{where}: {text}")
+    known = f"{where} is a node of a cluster, and another node has this queue: use redis+cluster:// in the URL. ({text})"
+    return Redirected(known, int(slot), Host(name.strip("[]"), int(port)), once=code == "ASK")
 
 
 def _is_vague(error: Exception) -> bool:

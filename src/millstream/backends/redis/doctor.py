@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+
+import msgspec
 
 from millstream.backends.redis.connect import parse_info, server_name
 from millstream.backends.redis.contents import Contents
+from millstream.backends.redis.topology import Node
 from millstream.broker import Finding, Inspector
 from millstream.broker.inspector import Health
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable
@@ -30,24 +33,55 @@ Run = Callable[..., Awaitable[Any]]
 
 
 class Doctor:
-    """Examines through the broker's connection."""
+    """Examines through the broker's connections."""
 
-    def __init__(self, inspector: Inspector, run: Run, call: Run, names: Callable[[Address | None], dict[str, str]]) -> None:
+    def __init__(
+        self, inspector: Inspector, run: Run, names: Callable[[Address | None], dict[str, str]], nodes: Sequence[Node]
+    ) -> None:
         self._inspector = inspector
         self._run = run
-        self._call = call
         self._names = names
+        self._nodes = nodes
 
     async def examine(self) -> list[Finding]:
-        """Return all findings, the server's first, as far as the user's rights allow."""
-        findings = await self._server()
+        """Return all findings, those about the servers first, as far as the user's rights allow."""
+        findings: list[Finding] = []
+        for node in self._nodes:
+            findings += await (ServerCheck(node).examine() if len(self._nodes) == 1 else self._of_cluster(node))
         try:
             contents = Contents(self._inspector, self._run, self._names)
             return [*findings, await self._workers(), *await contents.examine()]
         except BrokerError as error:
             return [*findings, Finding("queues", "bad", f"cannot be read: {error}", "see the findings about the server")]
 
-    async def _server(self) -> list[Finding]:
+    async def _of_cluster(self, node: Node) -> list[Finding]:
+        """Return the findings about one node of a cluster, with its name. If it cannot be reached, that is the only one."""
+        try:
+            found = await ServerCheck(node).examine()
+        except BrokerUnavailable as error:
+            way_out = "jobs of its queues are neither accepted nor settled until the node is back or a replica replaces it"
+            found = [Finding("server", "bad", str(error), way_out)]
+        return [msgspec.structs.replace(each, check=f"{each.check} {node.name}") for each in found]
+
+    async def _workers(self) -> Finding:
+        workers = await self._inspector.workers()
+        versions = sorted({worker.version for worker in workers})
+        if not workers:
+            return Finding("workers", "warn", "none registered", "start one: millstream worker module:app")
+        found = f"{len(workers)} registered, version {', '.join(versions)}"
+        if len(versions) > 1:
+            return Finding("workers", "warn", found, "a rolling deploy is in progress, or was not finished")
+        return Finding("workers", "ok", found)
+
+
+class ServerCheck:
+    """Examines one server."""
+
+    def __init__(self, node: Node) -> None:
+        self._call = node.commands.call
+
+    async def examine(self) -> list[Finding]:
+        """Return the findings about the server, as far as the user's rights allow."""
         try:
             info = parse_info(await self._call("INFO"))
         except BrokerRefused:
@@ -111,16 +145,6 @@ class Doctor:
             return Finding("clock", "ok", found)
         way_out = "Millstream uses the server's clock, so at= and displayed times are off by this much: set up NTP on both"
         return Finding("clock", "warn", found, way_out)
-
-    async def _workers(self) -> Finding:
-        workers = await self._inspector.workers()
-        versions = sorted({worker.version for worker in workers})
-        if not workers:
-            return Finding("workers", "warn", "none registered", "start one: millstream worker module:app")
-        found = f"{len(workers)} registered, version {', '.join(versions)}"
-        if len(versions) > 1:
-            return Finding("workers", "warn", found, "a rolling deploy is in progress, or was not finished")
-        return Finding("workers", "ok", found)
 
 
 # -- findings about the server, from INFO and CONFIG GET -------------------------------------------------------------------

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import msgspec
 
+from millstream.backends.redis.calls import Calls
 from millstream.backends.redis.connect import parse_info
 from millstream.backends.redis.keys import GROUP, SUSPECTS
+from millstream.backends.redis.topology import Topology
 from millstream.broker import (
     Finding,
     GroupState,
@@ -49,17 +50,12 @@ _decode_worker = msgspec.msgpack.Decoder(WorkerInfo).decode
 
 
 class RedisInspector(Inspector):
-    """Reads through the broker's connection."""
+    """Reads through the broker's connections."""
 
-    def __init__(
-        self,
-        run: Callable[..., Awaitable[Any]],
-        call: Callable[..., Awaitable[Any]],
-        names: Callable[[Address | None], dict[str, str]],
-    ) -> None:
-        self._run = run
-        self._call = call
-        self._names = names
+    def __init__(self, calls: Calls, topology: Topology) -> None:
+        self._calls = calls
+        self._topology = topology
+        self._run, self._call, self._names = calls.run, calls.call, calls.names
 
     async def status(self, queue: Address, job_id: str) -> Status:
         location, ending = await self._run("status", queue, GROUP, job_id)
@@ -68,7 +64,7 @@ class RedisInspector(Inspector):
         return cast(Status, decode_ending(ending).status) if ending else "unknown"
 
     async def queues(self) -> list[str]:
-        names = await self._call("SMEMBERS", self._names(None)["queues"])
+        names = await self._call(None, "SMEMBERS", self._names(None)["queues"])
         return sorted({Address(name.decode()).name for name in names})
 
     async def queue(self, queue: Address) -> QueueState:
@@ -92,7 +88,7 @@ class RedisInspector(Inspector):
         )
 
     async def topics(self) -> list[str]:
-        names = await self._call("ZRANGE", self._names(None)["topics"], 0, -1)
+        names = await self._call(None, "ZRANGE", self._names(None)["topics"], 0, -1)
         return sorted({Address(name.decode()).name for name in names})
 
     async def topic(self, topic: str) -> TopicState:
@@ -102,7 +98,7 @@ class RedisInspector(Inspector):
         return TopicState(topic, length, delayed, totals, states, bool(followed))
 
     async def shards(self, address: Address) -> int:
-        return int(await self._call("HGET", self._names(address)["meta"], "shards") or 0)
+        return int(await self._call(address, "HGET", self._names(address)["meta"], "shards") or 0)
 
     async def stopped_keys(self, queue: Address) -> list[StoppedKey]:
         found: dict[bytes, StoppedKey] = {}
@@ -168,13 +164,12 @@ class RedisInspector(Inspector):
         key, turn, stopped = found
         return Standing(now_ms / 1000, key, turn.decode(), stopped.decode().partition(" ")[2])
 
-    async def trouble(self) -> Trouble | None:
+    async def trouble(self, queue: Address) -> Trouble | None:
+        call = self._calls.node(queue).commands.call
         try:
-            info = parse_info(await self._call("INFO", "replication", "persistence", "memory"))
+            info = parse_info(await call("INFO", "replication", "persistence", "memory"))
             if info.get("rdb_last_bgsave_status", "ok") != "ok":
-                info["refuses"] = (await self._call("CONFIG", "GET", "stop-writes-on-bgsave-error") or (b"", b"yes"))[
-                    1
-                ].decode()
+                info["refuses"] = (await call("CONFIG", "GET", "stop-writes-on-bgsave-error") or (b"", b"yes"))[1].decode()
         except BrokerUnavailable:
             raise
         except BrokerError:  # The user's ACL does not allow it.
@@ -187,7 +182,7 @@ class RedisInspector(Inspector):
         start = f"({after}" if after else "-"
         while len(found) < limit and size < PAGE_BYTES:
             count = min(PAGE_LETTERS, limit - len(found))
-            letters = await self._call("XRANGE", self._names(queue)["dead"], start, "+", "COUNT", count)
+            letters = await self._call(queue, "XRANGE", self._names(queue)["dead"], start, "+", "COUNT", count)
             found += await self._noted(queue, letters)
             if len(letters) < count:
                 break
@@ -197,10 +192,10 @@ class RedisInspector(Inspector):
 
     async def dead_letter(self, queue: Address, job_id: str) -> DeadLetter | None:
         names = self._names(queue)
-        at = await self._call("HGET", names["index"], job_id)
+        at = await self._call(queue, "HGET", names["index"], job_id)
         if not at or not at.startswith(b"d"):
             return None
-        found = await self._noted(queue, await self._call("XRANGE", names["dead"], at[1:], at[1:]))
+        found = await self._noted(queue, await self._call(queue, "XRANGE", names["dead"], at[1:], at[1:]))
         return found[0] if found else None
 
     async def _noted(self, queue: Address, letters: list[tuple[bytes, list[bytes]]]) -> list[DeadLetter]:
@@ -208,7 +203,7 @@ class RedisInspector(Inspector):
         if not letters or queue.is_queue:
             return [dead_letter(queue, entry, fields) for entry, fields in letters]
         handling = self._names(queue.dead)["handling"]
-        notes = await self._call("HMGET", handling, *(entry for entry, _ in letters))
+        notes = await self._call(queue, "HMGET", handling, *(entry for entry, _ in letters))
         return [
             dead_letter(queue, entry, fields if note is None else [*fields, NOTE, note])
             for (entry, fields), note in zip(letters, notes, strict=True)
@@ -229,7 +224,7 @@ class RedisInspector(Inspector):
     async def examine(self) -> list[Finding]:
         from millstream.backends.redis.doctor import Doctor  # Workers never need it.
 
-        return await Doctor(self, self._run, self._call, self._names).examine()
+        return await Doctor(self, self._run, self._names, self._topology.nodes()).examine()
 
 
 def _group(row: list[Any]) -> GroupState:

@@ -43,6 +43,9 @@ All keys of a queue share the hash tag ``{namespace:q:queue}``. So they are in o
 | sender          | ``…:p:<name>`` | string | high-water mark of generated ids, with its gaps    | ``id_ttl`` after the last   |
 |                 |                |        |                                                    | call                        |
 | answer          | ``…:a:<name>`` | string | the answer to a named request                      | a minute                    |
+| tag             | ``…:tag``      |        | nothing: scripts declare it (see ``scripts.py``)   | never                       |
+| sync            | ``…:sync``     | string | nothing: written to confirm earlier writes (see    | a minute                    |
+|                 |                |        | ``replication.py``)                                |                             |
 
 A topic is a log under the tag ``{namespace:t:topic}``. Each of its groups is a queue with the keys above, under
 ``{namespace:t:topic}:g:<group>``. The group reads new events from the log; its own stream holds events that are retried or
@@ -97,6 +100,7 @@ Keys of the namespace, under ``{namespace}``:
 | control  | ``…:m:<name>`` | list   | messages to a supervisor, or its answers           | until received, a few seconds at   |
 |          |                |        |                                                    | most                               |
 | answer   | ``…:a:<name>`` | string | the answer to a named request                      | a minute                           |
+| tag      | ``…:tag``      |        | nothing: scripts declare it (see ``scripts.py``)   | never                              |
 
 Names are never removed from ``topics``. A topic has no end: its ``log_meta`` stays when its last group and its last event are
 gone. On a cluster, its keys and ``topics`` are in different slots, so no script can check that a topic is empty and remove its
@@ -118,6 +122,8 @@ SUSPECTS = "!suspects"
 """Pseudo-consumers. Their pending lists hold released messages, and suspects that wait to run alone."""
 
 _QUEUE_SUFFIX = {
+    "tag": ":tag",
+    "sync": ":sync",
     "stream": ":s",
     "held": ":held",
     "due": ":due",
@@ -153,6 +159,8 @@ _OF_LETTERS = {word: f":dead{suffix}" for word, suffix in _QUEUE_SUFFIX.items()}
 """The suffixes for a group's dead letters as a queue. This queue stores no endings, and nobody waits for them."""
 
 _TOPIC_SUFFIX = {
+    "tag": ":tag",
+    "sync": ":sync",
     "topic": "",
     "log": ":s",
     "log_held": ":held",
@@ -168,6 +176,7 @@ _TOPIC_SUFFIX = {
 }
 
 _NAMESPACE_SUFFIX = {
+    "tag": ":tag",
     "queues": ":queues",
     "topics": ":opened",
     "prefixes": ":prefixes",

@@ -17,7 +17,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import InvalidResponse, RedisError, ResponseError
 
 from millstream.aio.shared_attempt import SharedAttempt
-from millstream.backends.redis.connect import Connector, abort, has_moved, transport_of
+from millstream.backends.redis.connect import Connector, abort, is_demoted, transport_of
 from millstream.errors import BrokerError, BrokerUnavailable
 
 CALL_TIMEOUT = 3.0
@@ -41,6 +41,10 @@ LATE_SECONDS = 0.5
 _pack = cast(Callable[[tuple[Any, ...]], bytes], hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
 _INCOMPLETE = object()
 _PING = _pack(("PING",))
+
+
+class ServerChanged(BrokerError):
+    """The call was meant for another server, or for its process before a restart. Nothing was sent."""
 
 
 class Wire(asyncio.Protocol):
@@ -121,6 +125,7 @@ class Wire(asyncio.Protocol):
         if self.lost is not None:
             return
         self.lost, self.fresh = error, False
+        self._connector.troubled()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -178,24 +183,31 @@ class Link:
         if self._wire is None or not self._wire.fresh:
             await self._usable()
 
-    async def call(self, *command: Any, within: float = 0.0) -> Any:
-        """Send one command and return its reply. The timeout is CALL_TIMEOUT, or ``within`` seconds if that is not 0."""
+    async def call(self, *command: Any, within: float = 0.0, only_on: str = "") -> Any:
+        """Send one command and return its reply. The timeout is CALL_TIMEOUT, or ``within`` seconds if that is not 0.
+
+        ``only_on`` is a run id. If the server has another one, nothing is sent and the call raises ServerChanged.
+        """
         wire = self._wire
         if wire is None or not wire.fresh:
             wire = await self._usable()
+        if only_on and only_on != self.run_id:
+            raise self._changed()
         answer = await wire.send(_pack(command), 1, 0.0, within)[0]
         if isinstance(answer, Exception):
             raise self._error(wire, answer)
         return answer
 
-    async def call_together(self, commands: Sequence[tuple[Any, ...]], *, block: float = 0.0) -> list[Any]:
+    async def call_together(self, commands: Sequence[tuple[Any, ...]], *, block: float = 0.0, only_on: str = "") -> list[Any]:
         """Send several commands in one write and return their replies in order. Raises the first error among them.
 
-        The timeout is ``block`` seconds plus CALL_TIMEOUT.
+        The timeout is ``block`` seconds plus CALL_TIMEOUT. ``only_on`` works as in ``call``.
         """
         wire = self._wire
         if wire is None or not wire.fresh:
             wire = await self._usable()
+        if only_on and only_on != self.run_id:
+            raise self._changed()
         futures = wire.send(b"".join([_pack(command) for command in commands]), len(commands), block)
         answers = [await future for future in futures]
         for answer in answers:
@@ -203,14 +215,19 @@ class Link:
                 raise self._error(wire, answer)
         return answers
 
+    def _changed(self) -> ServerChanged:
+        return ServerChanged(f"{self._connector.where} was restarted, or another server replaced it")
+
     def _error(self, wire: Wire, answer: Exception) -> BrokerError:
         if isinstance(answer, BrokerError):
             return answer
         error = self._connector.translate(answer)
-        if has_moved(answer):
+        if is_demoted(answer):
             # Another server is the primary now. The next call resolves the address again and connects to it.
             self._connector.moves += 1
             wire.lose(error)
+        elif isinstance(error, BrokerUnavailable):
+            self._connector.troubled()
         return error
 
     async def close(self) -> None:

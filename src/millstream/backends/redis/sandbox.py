@@ -2,54 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
-from typing import Any
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
-from redis import Redis
-from redis.exceptions import RedisError
-
+from millstream.backends.redis.connect import parse_info
 from millstream.backends.redis.keys import patterns
-from millstream.config import parse_url
-from millstream.errors import BrokerUnavailable
+from millstream.backends.redis.topology import Node, make_topology
+
+T = TypeVar("T")
 
 PAGE = 1_000
 """Keys scanned and deleted per call, so that no call blocks the server for long."""
 
 
 class Sandbox:
-    """One namespace on one server. Every method may raise BrokerUnavailable."""
+    """One namespace on one server or cluster. Every method may raise BrokerUnavailable."""
 
     def __init__(self, url: str, namespace: str) -> None:
-        self._redis: Any = Redis.from_url(url, protocol=2)  # pyright: ignore[reportUnknownMemberType]
+        self._url = url
         self._namespace = namespace
-        self._where = parse_url(url).safe
 
     def used_memory(self) -> int:
-        """Return the memory that the whole server uses, in bytes."""
-        with self._translated():
-            used: int = self._redis.info("memory")["used_memory"]
-            return used
+        """Return the memory that the whole server, or all primaries of the cluster, use, in bytes."""
+        return asyncio.run(self._with_nodes(_used_memory))
 
     def erase(self) -> int:
         """Delete every key of the namespace and nothing else. Return the number of deleted keys."""
+        return asyncio.run(self._with_nodes(self._erase))
+
+    async def _with_nodes(self, step: Callable[[Sequence[Node]], Coroutine[Any, Any, T]]) -> T:
+        topology = make_topology(self._url, "")
+        try:
+            await topology.open()
+            return await step(topology.nodes())
+        finally:
+            await topology.close()
+
+    async def _erase(self, nodes: Sequence[Node]) -> int:
         erased = 0
-        with self._translated():
+        for node in nodes:
             for pattern in patterns(self._namespace):
-                cursor = -1
-                while cursor:
-                    cursor, names = self._redis.scan(max(0, cursor), match=pattern, count=PAGE)
+                cursor = b""
+                while cursor != b"0":
+                    cursor, names = await node.commands.call("SCAN", cursor or b"0", "MATCH", pattern, "COUNT", PAGE)
+                    # One command per key, since the keys of one command must be in the same slot of a cluster.
                     if names:
-                        erased += self._redis.unlink(*names)
+                        erased += sum(await node.commands.call_together([("UNLINK", name) for name in names]))
         return erased
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._redis.close()
 
-    @contextmanager
-    def _translated(self) -> Generator[None]:
-        try:
-            yield
-        except RedisError as error:
-            raise BrokerUnavailable(f"{self._where} cannot be reached: {error}") from error
+async def _used_memory(nodes: Sequence[Node]) -> int:
+    return sum([int(parse_info(await node.commands.call("INFO", "memory"))["used_memory"]) for node in nodes])

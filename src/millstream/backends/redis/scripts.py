@@ -30,6 +30,14 @@ SURVIVES_FULL_SERVER = "#!lua flags=allow-oom\n"
 """For every script except those that publish: when the server is full, workers must still be able to settle and renew, which
 frees memory."""
 
+NEVER_EXIST = frozenset({"tag", "topic", "ending", "given", "sender", "answer", "worker", "control"})
+"""Words of keys that no server has: most are only the beginning of the names of other keys.
+
+Each script that writes to several keys declares at least one of them. While a cluster moves a slot key by key, a server refuses
+a call with TRYAGAIN, before it runs, if some of the call's keys are missing. Without a key that is always missing, a script
+could start and then be aborted half-way, when it uses a key that has already been moved or does not exist yet.
+"""
+
 CONSTANTS = {"overdue_ms": round(1000 * OVERDUE_SECONDS), "request_ms": round(1000 * REQUEST_SECONDS)}
 
 
@@ -45,6 +53,8 @@ class Script:
         texts = (body, *parts, *(text for texts in later.values() for text in texts))
         self.name = name
         self.words = _words(texts, "KEYS")
+        if len(self.words) > 1 and not _header(body, "FLAGS") and NEVER_EXIST.isdisjoint(self.words):
+            self.words += ("tag",)
         bound = {word: f"KEYS[{i}]" for i, word in enumerate(self.words, 1)}
         bound |= {word: str(CONSTANTS[word]) for word in _words(texts, "CONSTANTS")}
         binding = f"local {', '.join(bound).upper()} = {', '.join(bound.values())}\n" if bound else ""

@@ -172,7 +172,7 @@ class ExplainingPromises(Promises):
 
     @promise()
     async def test_a_server_that_accepts_writes_has_no_trouble(self, backend: BackendUnderTest) -> None:
-        assert await backend.broker.inspector.trouble() is None
+        assert await backend.broker.inspector.trouble(backend.queue) is None
 
 
 class UnknownTaskPromises(Promises):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from millstream.config import Url
 from millstream.model.handler import Handler
 from millstream.model.settings import QueueSettings
+from millstream.url import Url
 from millstream.worker import messages
 from millstream.worker.assignment import Assignment
 from millstream.worker.hot.runner import longest_timeout

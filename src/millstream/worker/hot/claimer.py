@@ -28,6 +28,11 @@ WAIT_SECONDS = 1.25
 """Maximum seconds between two claims of an idle claimer. Bounds the effect of a lost wake-up, and the time until an entry of
 another program or a pause is noticed."""
 
+LANES_PER_WAIT = 8
+LONGEST_WAIT_SECONDS = 10.0
+"""With more than LANES_PER_WAIT lanes, each idle claimer waits longer, up to LONGEST_WAIT_SECONDS, so that a worker of many
+queues does not claim more often. Leases are still checked in time: the broker ends a wait when a check is due."""
+
 HOLD_BACK_SECONDS = 0.25
 """Seconds for which a claimer takes only messages that can start immediately, after it released some that could not. Other
 workers may be idle."""
@@ -106,7 +111,7 @@ class Claimer:
                 self._away = True
                 if self.lane.consumer == consumer:  # otherwise the lease is lost, and its connection was closed
                     self._failing = True
-                    self._reporter.miss("read", self.lane.queue, error)
+                    self._reporter.miss("read", self.lane.queue, error, self._broker.server(self.lane.queue))
                 await backoff.wait()
             except LeaseLost:
                 self._fenced(self.lane, consumer)
@@ -274,7 +279,8 @@ class Claimer:
                     await self._turn(False)
                 return
             timer = None
-            if claim.next_due is not None and claim.next_due < WAIT_SECONDS and not claim.paused:
+            wait = min(LONGEST_WAIT_SECONDS, WAIT_SECONDS * max(1.0, len(self._lanes) / LANES_PER_WAIT))
+            if claim.next_due is not None and claim.next_due < wait and not claim.paused:
                 # Timeouts of the server's blocking commands fire up to 0.1 s late, so our own timer ends the wait.
                 timer = asyncio.ensure_future(self._nudge_in(claim.next_due))
             # If several shards share one limit, a waiting claim must not reserve a part of it. With a count of 0 it only waits,
@@ -284,9 +290,7 @@ class Claimer:
             self._waiting = True
             consumer, asked = lane.consumer, asyncio.get_running_loop().time()
             try:
-                claim = await self._broker.claim(
-                    lane.queue, consumer, count, wait=WAIT_SECONDS, suspect_after=lane.suspect_after
-                )
+                claim = await self._broker.claim(lane.queue, consumer, count, wait=wait, suspect_after=lane.suspect_after)
             finally:
                 self._waiting = False
                 if timer is not None:

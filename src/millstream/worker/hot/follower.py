@@ -65,7 +65,7 @@ class Follower:
                 try:
                     await self._read()
                 except BrokerUnavailable as error:
-                    self._reporter.miss("read", self.lane.queue, error)
+                    self._reporter.miss("read", self.lane.queue, error, self._broker.server(self.lane.queue))
                     await backoff.wait()
                     continue
                 if backoff.tries:

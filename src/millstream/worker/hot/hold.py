@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from millstream.worker.hot.in_flight import InFlight
+    from millstream.worker.hot.lane import Lane
 
 ASYNC, THREAD = 0, 1
 """The kinds of slots: coroutines on the event loop, plain functions in threads."""
@@ -61,7 +62,7 @@ class Hold:
         self.unsettled = 0
         """Number of outcomes that are not on the server yet."""
         self.shut: set[str] = set()
-        """Reasons why no new handler may start: the server is unreachable, a suspect runs alone, the worker is stopping."""
+        """Reasons why no new handler may start: a suspect runs alone, the worker is stopping."""
         self.low = [0, 0]
         """By kind: number of buffered messages at which the claimers claim again."""
         self.started = [0, 0]
@@ -74,6 +75,16 @@ class Hold:
         self._measured = [0, 0]
         self._rates = [0.0, 0.0]
         self._ahead = [0, 0]
+
+    def drop(self, lane: Lane) -> None:
+        """Forget the messages of a lane that have not started."""
+        lane.gathered.clear()
+        for ready in self.ready:
+            others = [job for job in ready if job.lane is not lane]
+            if lane.limit is not None:
+                lane.active -= len(ready) - len(others)
+            ready.clear()
+            ready.extend(others)
 
     async def until_quiet(self, *, but_open: bool = False) -> None:
         """Wait until no job is running. ``but_open`` ignores open deliveries whose handlers have ended."""

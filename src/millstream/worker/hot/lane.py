@@ -46,7 +46,9 @@ class Lane:
 
     __slots__ = (
         "acks_first",
+        "away",
         "batch",
+        "being_settled",
         "broadcast",
         "buffered",
         "consumer",
@@ -78,6 +80,7 @@ class Lane:
         "state",
         "stirred",
         "suspect_after",
+        "suspected",
         "unknown",
         "watched",
     )
@@ -153,8 +156,14 @@ class Lane:
         self.state: Any = None
         """The value that the app's lifespan yielded."""
         self.outcomes: list[Outcome] = []
+        self.being_settled = False
+        """The settler works on this lane."""
+        self.away = False
+        """The settler could not reach the server at its last attempt."""
         self.settling: list[Outcome] = []
         """The batch that is being settled now."""
+        self.suspected = 0
+        """Number of outcomes that are settled one by one, because the server rejected them as a batch."""
         self.settling_as = ""
         """The consumer that claimed the batch. After a lost lease ``consumer`` is another one, which must not settle it."""
         self.handed_back: list[bytes] = []

@@ -73,7 +73,6 @@ class Runner:
         """Called with the timeout of a job that may run longer than any job before it."""
         self.trusted = TRUSTED * settings.lease
         """Seconds after a claim for which this worker's lease on the claimed messages is certain."""
-        settler.pump = self.pump
         self.receipts = Receipts(settler, self._loop)
         self._batches = Batches(self, hold, self._loop)
         self.manual = Manual(self, self._loop, settings.lease)

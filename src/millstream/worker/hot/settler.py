@@ -1,4 +1,7 @@
-"""The settler: sends outcomes to the server in batches, and retries until the server has stored them."""
+"""The settler: sends outcomes to the server in batches, and retries until the server has stored them.
+
+Lanes are settled concurrently, so that a lane whose server is unreachable does not delay the others.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,6 @@ if TYPE_CHECKING:
 
 log = logs.logger("millstream.worker")
 
-SERVER_AWAY = "the server is unreachable"
-
 REJECTED = "OutcomeRejected"
 
 REJECTION_LIMIT = 1_000
@@ -48,14 +49,11 @@ class Settler:
         self._lanes = lanes
         self._reporter = reporter
         self._fenced = fenced
-        self.pump: Callable[[], None] = lambda: None
-        """Starts buffered jobs. Called when handlers may start again after an outage."""
-        self._wake = asyncio.Event()
         self._settled = asyncio.Event()
-        self._away = False
-        """The last call to the server failed."""
-        self._suspected = 0
-        """Number of outcomes that are settled one by one, because the server rejected them as a batch."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        """One for each lane that has outcomes to settle."""
+        self._crashed: asyncio.Future[None] | None = None
+        """Gets the error of a task that crashed. None while the settler is not running."""
         self.first_error: BaseException | None = None
         """The first error of settling an outcome, or of a handler whose job is not retried."""
         self.totals = {"done": 0, "retried": 0, "dead": 0, "refused": 0}
@@ -67,10 +65,9 @@ class Settler:
     def add(self, lane: Lane, outcome: Outcome) -> None:
         """Queue one outcome for settling."""
         lane.outcomes.append(outcome)
-        hold = self._hold
-        hold.unsettled += 1
-        if hold.unsettled == 1:
-            self._wake.set()
+        self._hold.unsettled += 1
+        if not lane.being_settled:
+            self._begin(lane)
 
     def withdraw(self, lane: Lane, outcomes: Sequence[Outcome]) -> None:
         """Remove these outcomes, except those that are being settled already."""
@@ -98,30 +95,49 @@ class Settler:
             await self._settled.wait()
 
     async def run(self) -> None:
-        """Settle until cancelled."""
-        hold = self._hold
-        hold.shut.discard(SERVER_AWAY)  # a failed run may have set it; the next call shows whether it still holds
-        while True:
-            if not hold.unsettled:
-                await self._wake.wait()
-            self._wake.clear()
-            while hold.unsettled:
-                for lane in self._lanes:
-                    if lane.outcomes or lane.settling:
-                        await self._settle(lane)
+        """Settle until cancelled, or until settling a lane crashes."""
+        self._crashed = asyncio.get_running_loop().create_future()
+        for lane in self._lanes:
+            if lane.outcomes or lane.settling:
+                self._begin(lane)
+        try:
+            await self._crashed
+        finally:
+            self._crashed = None
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _begin(self, lane: Lane) -> None:
+        if self._crashed is not None:  # otherwise ``run`` begins with this lane
+            lane.being_settled = True
+            task = asyncio.create_task(self._settle_all(lane))
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        crashed = self._crashed
+        if not task.cancelled() and (error := task.exception()) is not None and crashed is not None and not crashed.done():
+            crashed.set_exception(error)
+
+    async def _settle_all(self, lane: Lane) -> None:
+        try:
+            while lane.outcomes or lane.settling:
+                await self._settle(lane)
+        finally:
+            lane.being_settled = False
 
     async def _settle(self, lane: Lane) -> None:
         if not lane.settling:  # otherwise a failed run of this service left a batch behind
-            lane.settling = _take(lane.outcomes, 1 if self._suspected else BATCH)
+            lane.settling = _take(lane.outcomes, 1 if lane.suspected else BATCH)
             lane.settling_as = lane.consumer
         batch, consumer, backoff = lane.settling, lane.settling_as, ServiceBackoff()
         while True:
             try:
                 await self._broker.settle(lane.queue, consumer, batch)
             except (BrokerUnavailable, BrokerRefused) as error:
-                self._away = True
-                self._hold.shut.add(SERVER_AWAY)
-                self._reporter.miss("settle", lane.queue, error)
+                self._missed(lane, error)
                 await backoff.wait()
                 continue
             except LeaseLost as error:
@@ -135,16 +151,26 @@ class Settler:
                     _tell(lane, batch)
             break
         lane.settling = []
-        self._suspected = max(0, self._suspected - 1)
+        lane.suspected = max(0, lane.suspected - 1)
         self._hold.unsettled -= len(batch)
-        if self._away:  # the server answered, so it is reachable again
-            self._away = False
+        if lane.away:  # the server answered, so it is reachable again
+            lane.away = False
             self._reporter.reach("settle", lane.queue)
-            self._hold.shut.discard(SERVER_AWAY)
-            self.pump()
         self._hold.freed()
         if not self._hold.unsettled:
             self._settled.set()
+
+    def _missed(self, lane: Lane, error: BrokerError) -> None:
+        """Report that the server of a lane is unreachable. Buffered messages of all its lanes are dropped, because their leases
+        may lapse before they start. The claimers recover those that are still ours once the server is back."""
+        server = self._broker.server(lane.queue)
+        self._reporter.miss("settle", lane.queue, error, server)
+        if not lane.away:
+            lane.away = True
+            for each in self._lanes:
+                if not each.broadcast and self._broker.server(each.queue) == server:
+                    self._hold.drop(each)
+                    each.doubtful = True
 
     def _rejected(self, lane: Lane, batch: list[Outcome], consumer: str, error: BrokerError) -> list[Outcome]:
         """Handle a batch that the server rejects because of one of its outcomes. Return the outcomes that are finished now.
@@ -157,7 +183,7 @@ class Settler:
             return batch
         if len(batch) > 1:
             lane.outcomes[:0] = batch
-            self._suspected = 1 + len(batch)
+            lane.suspected = 1 + len(batch)
             return []
         (outcome,) = batch
         instead = _instead(outcome, error)
@@ -168,7 +194,7 @@ class Settler:
         self.unheard(error)
         self._reporter.tell("settle", lane.queue, error, job_id=outcome.id)
         lane.outcomes.insert(0, instead)
-        self._suspected += 1
+        lane.suspected += 1
         return []
 
     def _refused(self, lane: Lane, batch: Sequence[Outcome], error: BrokerError) -> None:

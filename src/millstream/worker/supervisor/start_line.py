@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from millstream.backends import where
-from millstream.config import parse_url
 from millstream.model.address import Address
+from millstream.url import parse_url
 from millstream.worker import messages
 from millstream.worker.supervisor.plan import Plan
 

@@ -19,11 +19,11 @@ import msgspec
 from millstream.aio.backoff import START_SECONDS, patiently
 from millstream.backends import make_backend
 from millstream.broker import Broker
-from millstream.config import parse_url
 from millstream.errors import BrokerError, BrokerUnavailable
 from millstream.model.settings import AppSettings
 from millstream.reporting import logs
 from millstream.reporting.reporter import Reporter
+from millstream.url import parse_url
 from millstream.worker import codes, messages, roles
 from millstream.worker.logs import configure_logging
 from millstream.worker.summary import Summary

@@ -2,18 +2,20 @@
 -- KEYS: stream leases index stats ending
 -- USES: tell
 -- OF A GROUP: log_group
--- ARGV: clock, group, consumer, id_ttl_ms, dead_max_count, dead_oldest_ms (age), plain, kept, kept_ttl_ms, logged, keyed, then
+-- ARGV: clock, group, consumer, id_ttl_ms, dead_max_count, dead_oldest_ms (age), plain, kept, kept_ttl_ms, logged, keyed, doubtful,
+--   then
 --   plain + kept refs, plain + kept ids, kept endings: done jobs, without (plain) and with (kept) an ending to store
 --   logged entries: done events in the log
 --   keyed refs, keyed ids: done messages with a key, without an ending to store
 --   nine for each other delivery: kind (done, retry, dead, expired), ref, id, ending, ttl_ms, given id (0|1), body,
---   delay_ms or task, expires or letter
+--   delay_ms or task, expires or letter. If `doubtful` is 1, there are only these, and each is settled only if its entry still
+--   is the message with this id
 -- Returns the number of deliveries that this call settled, or -1 if the consumer has no lease.
 local group, consumer = ARGV[2], ARGV[3]
 if not redis.call('ZSCORE', LEASES, consumer) then return -1 end
 local plain, kept, kept_ttl_ms = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
-local logged, keyed = tonumber(ARGV[10]), tonumber(ARGV[11])
-local n, at, done = plain + kept, 11, 0  -- `at`: index of the last argument that was read
+local logged, keyed, doubtful = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[12] == '1'
+local n, at, done = plain + kept, 12, 0  -- `at`: index of the last argument that was read
 local watched = redis.call('EXISTS', WAITERS) == 1
 
 if n > 0 then
@@ -62,7 +64,7 @@ end
 local id_ttl_ms, dead_max_count, dead_oldest_ms = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 -- THEN USES: clock wake streams ending schedule dead_letter members handling retire keyed turns stopping
 -- THEN OF A GROUP: log_stream supersede
--- THEN USES: pass_on settle_keyed settle_one
+-- THEN USES: pass_on settle_keyed settle_one same_message
 
 local retried, dead_lettered, expired, passed, wakes = 0, 0, 0, 0, false
 if keyed > 0 then
@@ -76,7 +78,7 @@ for i = at + 1, #ARGV, 9 do
   local kind, ref, id, ending, ttl_ms = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], tonumber(ARGV[i + 4])
   local forget_ms, body = ARGV[i + 5] == '1' and id_ttl_ms or 0, ARGV[i + 6]
   local stream, entry = stream_of(ref)
-  if redis.call('XACK', stream.key, stream.group, entry) == 1 then
+  if (not doubtful or same_message(stream, entry, id)) and redis.call('XACK', stream.key, stream.group, entry) == 1 then
     if stream.mark == '' then redis.call('XDEL', STREAM, entry) end
     local position, key = order_of(ref)
     if kind == 'retry' then

@@ -1,0 +1,82 @@
+"""Wait until replicas have acknowledged writes. One round of a node confirms everything that the node answered before it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from millstream.backends.redis.link import Link
+from millstream.backends.redis.topology import Node
+from millstream.broker.values import NotReplicated
+from millstream.errors import BrokerError, BrokerUnavailable
+
+MARK_TTL_MS = 60_000
+"""Milliseconds until the key that each round writes expires."""
+
+
+class Replication:
+    """Confirms the writes of one node, over a link of its own, because WAIT blocks its connection.
+
+    WAIT covers only the writes of its own connection, so a round first makes a small write. The replicas receive all writes in
+    order: those that acknowledge this write have every earlier one, too. Callers that come during a round share the next one.
+    """
+
+    def __init__(self, node: Node, replicas: int, timeout: float) -> None:
+        self._node = node
+        self._replicas = replicas
+        self._timeout = timeout
+        self._link = Link(node.connector)
+        self._waiting: list[tuple[asyncio.Future[None], str]] = []
+        """Callers of the next round, and the run id of the server that answered them."""
+        self._key = ""
+        self._rounds: asyncio.Task[None] | None = None
+
+    async def confirm(self, key: str, run_id: str) -> None:
+        """Return when the replicas have acknowledged every write that this server has answered before.
+
+        ``key`` is written by the round. It must be in a slot of the node.
+
+        Raises:
+            NotReplicated: Too few replicas have acknowledged the writes within the timeout.
+            BrokerUnavailable: The server cannot be reached, or is not the one that answered: it may not have the writes.
+        """
+        confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((confirmed, run_id))
+        self._key = key
+        if self._rounds is None or self._rounds.done():
+            self._rounds = asyncio.create_task(self._run())
+        await confirmed
+
+    async def close(self) -> None:
+        """Close the link. Callers get BrokerUnavailable."""
+        await self._link.close()
+        if self._rounds is not None:
+            await asyncio.wait((self._rounds,))
+
+    async def _run(self) -> None:
+        while self._waiting:
+            waiting, self._waiting = self._waiting, []
+            error = await self._round(self._key)
+            for confirmed, run_id in waiting:
+                if confirmed.done():  # the caller was cancelled
+                    continue
+                if error is not None:
+                    confirmed.set_exception(type(error)(str(error)))
+                elif run_id != self._link.run_id:
+                    confirmed.set_exception(BrokerUnavailable(f"{self._node.where} was restarted or replaced during the call"))
+                else:
+                    confirmed.set_result(None)
+
+    async def _round(self, key: str) -> BrokerUnavailable | None:
+        """Return ``None`` if enough replicas have acknowledged a new write, otherwise the error."""
+        write = ("SET", key, "", "PX", MARK_TTL_MS)
+        wait = ("WAIT", self._replicas, max(1, round(1000 * self._timeout)))
+        try:
+            _, acknowledged = await self._link.call_together((write, wait), block=self._timeout)
+        except BrokerError as error:
+            return error if type(error) is BrokerUnavailable else BrokerUnavailable(str(error))
+        if acknowledged >= self._replicas:
+            return None
+        return NotReplicated(
+            f"{self._node.where}: only {acknowledged} of {self._replicas} replicas acknowledged the write within "
+            f"{self._timeout:g} s. It may have been accepted: repeat the call with the same ids"
+        )
