@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import socket
@@ -20,6 +21,9 @@ from millstream.backends.embedded import ensure_server, stop_server
 
 Engine = Literal["valkey", "redis"]
 Fsync = Literal["always", "everysec"]
+
+_PORTS = iter(range(20_000 + 1_000 * (os.getpid() % 10), 30_000))
+"""Ports below those that the system assigns itself. Processes of a parallel test run begin at different ones."""
 
 START_SECONDS = 30.0
 """Seconds a server may take until it answers."""
@@ -195,12 +199,15 @@ def replicated_pair(engine: Engine) -> tuple[PrivateServer, PrivateServer]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return free TCP ports of loopback."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Return free TCP ports of loopback. None is returned twice: other servers may still look for a killed one at its port."""
+    found: list[int] = []
+    for port in _PORTS:
+        with socket.socket() as client, contextlib.suppress(OSError):
+            client.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise NotHere("no free port is left")
 
 
 def fresh_server(engine: Engine, fsync: Fsync, *, embedded: bool) -> Server:

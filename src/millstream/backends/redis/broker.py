@@ -158,6 +158,10 @@ class RedisBroker(Broker):
             await self._topology.check_replicas(self._replicas)
         commands = self._calls.node(None).commands
         await commands.ready()
+        if self._replicas and not commands.run_id:
+            raise BrokerRefused(
+                f"replicas={self._replicas} needs the run id of the server, but this user may not run INFO: grant +info"
+            )
         self.capabilities = Capabilities(durable=True, shared=True, server=server_name(commands.server))
         policy = await self._eviction_policy(commands)
         if policy not in (None, "noeviction"):

@@ -11,7 +11,7 @@ from typing import Any
 
 from millstream.aio.backoff import pauses
 from millstream.backends.redis.connect import Connector, Redirected, parse_info
-from millstream.backends.redis.topology import Node, Topology
+from millstream.backends.redis.topology import Node, Topology, Version
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from millstream.reporting import logs
 from millstream.url import Host, Url
@@ -49,8 +49,7 @@ class Cluster(Topology):
         """The primaries, and nodes that calls were redirected to."""
         self._others: list[Host] = []
         """Replicas. They are asked for the map if no primary answers."""
-        self._epoch = 0
-        """The highest version of the map that a node knew. Older maps are outdated."""
+        self._version = Version()
         self._refreshing: asyncio.Task[None] | None = None
         self._doubted = False
         self._closed = False
@@ -172,10 +171,8 @@ class Cluster(Topology):
             if known is None:
                 await node.commands.close()
         state, rows = parse_info(answers[0]), answers[1]
-        epoch = int(state.get("cluster_current_epoch", 0))
-        if epoch < self._epoch or not rows:
+        if not rows or not self._version.accepts(int(state.get("cluster_current_epoch", 0))):
             raise BrokerUnavailable(f"{node.where}: the node does not know the whole cluster")
-        self._epoch = epoch
         return list(rows)
 
     def _take(self, rows: list[Any], asked: Host) -> bool:

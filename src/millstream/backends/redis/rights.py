@@ -40,11 +40,15 @@ _CONTAINERS = ("XGROUP", "XINFO")
 
 def acl(url: Url, namespace: str, user: str) -> str:
     """Return the command that creates a user with the least rights for a namespace. Replace ``PASSWORD`` in it."""
-    commands = {*COMMANDS, *_of_scripts(), *(OF_A_CLUSTER if url.is_cluster else ()), *(("select",) if url.db else ())}
+    commands = {*COMMANDS, *_of_scripts(), *(OF_A_CLUSTER if url.is_cluster else ()), *_of_options(url)}
     keys = [f"~{pattern}" for pattern in patterns(namespace)]
     channels = f"&{patterns(namespace)[0].removesuffix('*')}{channel('', '').rpartition('}:')[2]}*"
     rights = [f"+{command}" for command in sorted(commands)]
     return " ".join(["ACL SETUSER", user, "on", ">PASSWORD", "resetkeys", *keys, "resetchannels", channels, "-@all", *rights])
+
+
+def _of_options(url: Url) -> set[str]:
+    return {*(("select",) if url.db else ()), *(("client|setname",) if "client_name" in url.options else ())}
 
 
 def _of_scripts() -> set[str]:

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 
 from millstream.aio.backoff import ServiceBackoff
 from millstream.backends.redis.connect import Connector, abort, ask, read
-from millstream.backends.redis.topology import OneServer
+from millstream.backends.redis.topology import OneServer, Version
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from millstream.reporting import logs
 from millstream.url import Host, Url
@@ -38,8 +38,7 @@ class Sentinels:
         self._url = url
         self._where = where
         self._hosts = list(url.hosts)
-        self._epoch = 0
-        """The highest version of the sentinels' knowledge. Answers with a lower version are outdated."""
+        self._version = Version()
         self.replicas = 0
         """Number of replicas that the sentinels know, reachable or not."""
 
@@ -88,10 +87,8 @@ class Sentinels:
             )
         state = _fields(await ask(connection, "SENTINEL", "MASTER", self.service))
         self.replicas = int(state.get("num-slaves", 0))
-        epoch = int(state.get("config-epoch", 0))
-        if epoch < self._epoch:
+        if not self._version.accepts(int(state.get("config-epoch", 0))):
             raise BrokerUnavailable(f"{self._where}: the sentinel {host} does not know of the last failover yet")
-        self._epoch = epoch
         known = [_fields(each) for each in await ask(connection, "SENTINEL", "SENTINELS", self.service)]
         further = [Host(each["ip"], int(each["port"])) for each in known if each.get("port", "").isdigit()]
         self._hosts = list(dict.fromkeys([host, *self._url.hosts, *further]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,6 +11,29 @@ from millstream.backends.redis.connect import Connector, Locate, Redirected, par
 from millstream.backends.redis.link import Link
 from millstream.errors import BrokerRefused, BrokerUnavailable
 from millstream.url import Host, parse_url
+
+FORGET_SECONDS = 10.0
+"""Seconds after which a lower version is accepted, if no server has shown a higher one in that time. Servers that were set up
+again begin with low versions."""
+
+
+class Version:
+    """The highest version of what sentinels or nodes know. An answer with a lower version is outdated."""
+
+    def __init__(self) -> None:
+        self._highest = 0
+        self._outdated_since: float | None = None
+        """Loop time of the first outdated answer since the last current one."""
+
+    def accepts(self, version: int) -> bool:
+        """Return whether an answer with this version is current."""
+        now = asyncio.get_running_loop().time()
+        if version < self._highest:
+            self._outdated_since = now if self._outdated_since is None else self._outdated_since
+            if now - self._outdated_since < FORGET_SECONDS:
+                return False
+        self._highest, self._outdated_since = version, None
+        return True
 
 
 class Node:
