@@ -169,7 +169,7 @@ def _server_url(scheme: Scheme, url: str) -> Url:
         return replace(known, path=path, db=_db(scheme, options.get("db", "")))
     if known.is_sentinel:
         service, _, db = path.strip("/").partition("/")
-        if not service:
+        if not re.fullmatch(r"[^@:]+", service):
             raise _malformed(scheme, "names no service: add the name of the primary, as the sentinels know it: /mymaster")
         at = _hosts(scheme, hosts, SENTINEL_PORT)
         return replace(known, hosts=at, service=service, db=_db(scheme, options.get("db", "") or db))

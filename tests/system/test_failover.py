@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from millstream.backends.redis import RedisBroker, results
@@ -111,11 +112,11 @@ async def test_settling_a_lost_job_does_not_remove_a_new_job_with_the_same_entry
     keys, (old, new) = broker._names(queue), (name.primary, name._other)
     for key in old.call("KEYS", "*"):  # what was replicated before the failover
         new.call("RESTORE", key, 0, old.call("DUMP", key))
-    await broker.publish(queue, [Post("lost", b"body of lost")])
+    await broker.publish(queue, [Post("lost", msgspec.msgpack.encode("lost"))])
     (entry,) = (await broker.claim(queue, "hand", 1)).entries
     name.fail_over()
     # The clock of the new primary is behind: a new job gets the entry id of the lost one, and runs elsewhere.
-    new.call("XADD", keys["stream"], entry.ref, "d", "body of new")
+    new.call("XADD", keys["stream"], entry.ref, "d", msgspec.msgpack.encode("new"))
     new.call("HSET", keys["index"], "new", entry.ref)
     new.call("XREADGROUP", "GROUP", GROUP, other, "STREAMS", keys["stream"], ">")
     with pytest.raises(BrokerUnavailable):  # the demoted primary refuses it
@@ -134,7 +135,7 @@ async def test_jobs_claimed_before_a_failover_are_settled_after_it(name: Name) -
     broker = RedisBroker(name.locate, namespace=f"test-{uuid.uuid4().hex}")
     await broker.open()
     await broker.join(queue, "hand", 30.0)
-    await broker.publish(queue, [Post(each, f"body of {each}".encode()) for each in "abc"])
+    await broker.publish(queue, [Post(each, msgspec.msgpack.encode(each)) for each in "abc"])
     a, b, c = (await broker.claim(queue, "hand", 3)).entries
     for key in name.primary.call("KEYS", "*"):
         name._other.call("RESTORE", key, 0, name.primary.call("DUMP", key))
@@ -142,7 +143,9 @@ async def test_jobs_claimed_before_a_failover_are_settled_after_it(name: Name) -
     with pytest.raises(BrokerUnavailable):
         await broker.settle(queue, "hand", [Outcome(Kind.DONE, a.ref, "a")])
     assert await broker.settle(queue, "hand", [Outcome(Kind.DONE, a.ref, "a", b"ending", 60.0)]) == 1
+    assert (await broker.claim(queue, "hand", 0)).changed, "the worker is told to compare its messages with the new server"
     assert await broker.recover(queue, "hand", [b.ref]) == [c]
+    assert not (await broker.claim(queue, "hand", 0)).changed
     assert await broker.settle(queue, "hand", [Outcome(Kind.DONE, b.ref, "b"), Outcome(Kind.DONE, c.ref, "c")]) == 2
     assert broker._doubtful == {}
     assert name.primary.call("XLEN", broker._names(queue)["stream"]) == 0

@@ -184,6 +184,9 @@ class Claim(msgspec.Struct, gc=False):
     paused: bool = False
     suspects: bool = False
     """Suspects wait for a claim with ``alone=True``."""
+    changed: bool = False
+    """The server has changed or was restarted since an earlier claim. It may list other messages for the consumer than the
+    consumer holds: call ``recover``."""
 
 
 class Position(msgspec.Struct, frozen=True):

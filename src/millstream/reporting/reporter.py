@@ -106,7 +106,10 @@ class Reporter:
         """Report that a worker did not reach the server, or one node of a cluster. The first failed operation begins an outage,
         and the first of these operations that succeeds again ends it. Each is logged once."""
         self._count(during, address, error, logging.WARNING)
+        before = self._missed.get((during, address), server)
         self._missed[during, address] = server
+        if before not in self._missed.values():  # its queues have moved to another node
+            self._away_since.pop(before, None)
         late = time.monotonic() - self._back_at < STRAGGLER_SECONDS and (during, address) not in self._stragglers
         if server not in self._away_since and late:
             self._stragglers.add((during, address))

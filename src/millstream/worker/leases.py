@@ -144,18 +144,21 @@ class Leases:
                 )
 
     async def leave(self, lanes: Sequence[Lane], still_running: set[Lane]) -> None:
-        """Release interrupted messages and give up the leases, except those of lanes where a job is still running."""
-        for lane in lanes:
-            if not lane.consumer:
-                continue
-            try:
-                await self._broker.release(lane.queue, lane.consumer, lane.handed_back)
-                if lane not in still_running:
-                    await self._broker.leave(lane.queue, lane.consumer, blameless=True)
-                    # Only after ``leave``: until this drop, the supervisor gives up the lease if this process dies.
-                    self._keeper.drop(lane.queue, lane.consumer)
-            except BrokerError as error:
-                self._not_left(lane, error)
+        """Release interrupted messages and give up the leases, except those of lanes where a job is still running.
+
+        All lanes at the same time: one node of a cluster that does not answer must not delay the others.
+        """
+        await asyncio.gather(*(self._leave(lane, lane in still_running) for lane in lanes if lane.consumer))
+
+    async def _leave(self, lane: Lane, still_running: bool) -> None:
+        try:
+            await self._broker.release(lane.queue, lane.consumer, lane.handed_back)
+            if not still_running:
+                await self._broker.leave(lane.queue, lane.consumer, blameless=True)
+                # Only after ``leave``: until this drop, the supervisor gives up the lease if this process dies.
+                self._keeper.drop(lane.queue, lane.consumer)
+        except BrokerError as error:
+            self._not_left(lane, error)
 
     def outlast(self, lanes: Sequence[Lane]) -> Callable[[Consuming], Awaitable[None]]:
         """Return a function that waits for the last jobs, settles them and gives up the leases.

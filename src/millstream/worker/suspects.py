@@ -123,7 +123,7 @@ class Suspects:
                     waiting.clear()
                     return False
                 await self._run_alone(lane, waiting.pop(0), claim.now_ms)
-            await self._settler.drained()
+            await self._settler.drained(lane)
             return True
         finally:
             if lane.consumer == consumer:
@@ -199,7 +199,7 @@ class Suspects:
     async def _claim(self, lane: Lane, lost: bool) -> Claim:
         """Claim one suspect. ``lost``: the reply to the last claim may be lost, so recover its messages first."""
         if lost:
-            await self._settler.drained()
+            await self._settler.drained(lane)
             entries = await self._broker.recover(lane.queue, lane.consumer, holding(lane, self._hold))
             if entries:
                 return Claim(entries, (await self._broker.claim(lane.queue, lane.consumer, 0)).now_ms)

@@ -41,7 +41,7 @@ from millstream.broker import (
     ResultStore,
     WorkerInfo,
 )
-from millstream.broker.values import CANCELLED_TTL, SUSPECT_AFTER, LogPosition, cancelled_by
+from millstream.broker.values import CANCELLED_TTL, SUSPECT_AFTER, LogPosition, NotReplicated, cancelled_by
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable, LeaseLost
 from millstream.model.address import Address, write_address
 from millstream.model.outcome import DONE, Kind, Outcome
@@ -438,7 +438,9 @@ class RedisBroker(Broker):
         elif flags & 8 and await self._look_around(queue, consumer, waiting, lost_letter) > 0:
             next_due_ms = 0  # There may be something to claim now.
         next_due = None if next_due_ms < 0 else next_due_ms / 1000
-        return Claim(entries, now_ms, next_due, bool(flags & 1), bool(flags & 2))
+        return Claim(
+            entries, now_ms, next_due, bool(flags & 1), bool(flags & 2), self._doubtful.get((queue, consumer), ()) is None
+        )
 
     async def _waiting(self, queue: Address, consumer: str) -> _Waiting:
         """Return the link of a consumer, on the node that has the queue now."""
@@ -491,10 +493,12 @@ class RedisBroker(Broker):
 
     async def nudge(self, queue: Address, consumer: str) -> None:
         waiting = self._claiming.get((queue, consumer))
-        if waiting is None or self._cannot_nudge:
+        if waiting is None:
             return
         if waiting.shared:
             self._shared_wait(waiting.node).release(self._names(queue)["wake"])
+            return
+        if self._cannot_nudge:
             return
         try:
             if waiting.link.client_id:
@@ -518,10 +522,13 @@ class RedisBroker(Broker):
         return settled
 
     async def _confirm_settled(self, queue: Address, server: str, count: int) -> None:
-        """Wait until the replicas have these outcomes, but not for longer than the timeout: the jobs have run."""
+        """Wait until the replicas have these outcomes, but not for longer than the timeout: the jobs have run.
+
+        Raises BrokerUnavailable if the server is gone or was replaced. Then the outcomes are stored again.
+        """
         try:
             await self._confirm(queue, server)
-        except BrokerUnavailable as error:
+        except NotReplicated as error:
             if not self._unconfirmed:
                 log.warning("outcomes are not acknowledged by replicas; a failover now would run their jobs again: %s", error)
             self._unconfirmed += count
@@ -533,9 +540,9 @@ class RedisBroker(Broker):
     async def _settle_any(self, queue: Address, consumer: str, outcomes: Sequence[Outcome]) -> int:
         if queue.is_dead:
             return await self._settle_letters(queue, consumer, outcomes)
-        if (queue, consumer) in self._doubtful:
-            return await self._settle_doubtful(queue, consumer, outcomes)
         try:
+            if (queue, consumer) in self._doubtful:
+                return await self._settle_doubtful(queue, consumer, outcomes)
             return await self._settle(queue, consumer, outcomes, self._claimed_from.get((queue, consumer), ""))
         except ServerChanged:
             commands = self._calls.node(queue).commands
@@ -556,7 +563,7 @@ class RedisBroker(Broker):
             encoding.unless_refused(settled, queue, consumer, unsure)
         sure = [o for o in outcomes if o not in unsure] if len(unsure) < len(outcomes) else []
         if sure:
-            settled += await self._settle(queue, consumer, sure)
+            settled += await self._settle(queue, consumer, sure, self._claimed_from.get((queue, consumer), ""))
         if doubtful is not None:
             doubtful.difference_update(o.ref for o in unsure)
             if not doubtful:
@@ -636,6 +643,8 @@ class RedisBroker(Broker):
     async def release(self, queue: Address, consumer: str, refs: Sequence[bytes]) -> int:
         if not refs:
             return 0
+        if doubtful := self._doubtful.get((queue, consumer)):
+            doubtful.difference_update(refs)
         released: int = await self._run("release", queue, GROUP, consumer, RELEASED, *refs)
         if released < 0:
             raise LeaseLost(f"consumer {consumer!r} has no lease on queue {queue!r}")
@@ -643,6 +652,7 @@ class RedisBroker(Broker):
 
     async def recover(self, queue: Address, consumer: str, holding: Collection[bytes]) -> list[Entry]:
         self._ordered.add(queue)
+        self._note_server(queue, consumer, await self._connected(queue))
         found: list[Entry] = []
         after: Any = "-"
         while after:
@@ -677,7 +687,9 @@ class RedisBroker(Broker):
         self._claimed_from.pop((queue, consumer), None)
         self._doubtful.pop((queue, consumer), None)
         waiting = self._claiming.pop((queue, consumer), None)
-        if waiting is not None:
+        if waiting is not None and waiting.shared:
+            self._shared_wait(waiting.node).release(self._names(queue)["wake"])
+        elif waiting is not None:
             await waiting.close()
         return left
 

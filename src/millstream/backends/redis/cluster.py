@@ -132,7 +132,7 @@ class Cluster(Topology):
             try:
                 if await self._learn():
                     tries = pauses()
-            except BrokerError as error:
+            except Exception as error:  # the refresh must never end while the map is doubted
                 log.debug("the slot map cannot be refreshed: %s", error)
                 self._doubted = True
             await asyncio.sleep(REFRESH_SECONDS + next(tries))

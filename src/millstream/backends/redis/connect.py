@@ -131,6 +131,7 @@ class Connector:
 
     async def _connect(self) -> AbstractConnection:
         url = self._url if isinstance(self._url, str) else await self._url()
+        moves = self.moves
         connection = _make_connection(url)
         with self.translated(connection):
             try:
@@ -144,6 +145,8 @@ class Connector:
             if self._only_primary:
                 async with asyncio.timeout(CONNECT_TIMEOUT):
                     await self._check_role(connection)
+                if self.moves != moves:
+                    raise BrokerUnavailable(f"{self.where}: the primary changed during the login")
         self._reason = None
         _watch_over(connection)
         return connection
@@ -246,7 +249,9 @@ def _redirected(where: str, code: str, text: str) -> BrokerError:
     name, _, port = target.rpartition(":")
     if not (slot.isdigit() and port.isdigit()):
         return BrokerError(f"{where}: {text}")
-    known = f"{where} is a node of a cluster, and another node has this queue: use redis+cluster:// in the URL. ({text})"
+    known = (
+        f"{where}: another node of the cluster has this queue ({text}). If the URL begins with redis://, use redis+cluster://"
+    )
     return Redirected(known, int(slot), Host(name.strip("[]"), int(port)), once=code == "ASK")
 
 

@@ -73,7 +73,10 @@ class Replication:
         try:
             _, acknowledged = await self._link.call_together((write, wait), block=self._timeout)
         except BrokerError as error:
-            return error if type(error) is BrokerUnavailable else BrokerUnavailable(str(error))
+            # A full server refuses this write, but not the settles that free its memory.
+            return NotReplicated(str(error)) if "OOM" in str(error) else BrokerUnavailable(str(error))
+        except Exception as error:  # no caller may wait forever
+            return BrokerUnavailable(f"the write could not be confirmed: {error!r}")
         if acknowledged >= self._replicas:
             return None
         return NotReplicated(

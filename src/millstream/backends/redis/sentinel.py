@@ -68,8 +68,10 @@ class Sentinels:
                 unknown = error
             except (BrokerError, RedisError, OSError, TimeoutError) as error:
                 failed.append(f"{host}: {error or type(error).__name__}")
-        if unknown is not None:
+        if unknown is not None and not failed:
             raise unknown
+        if unknown is not None:
+            failed.append(str(unknown))
         raise BrokerUnavailable(f"{self._where}: no sentinel answers ({'; '.join(failed)})")
 
     async def connect(self, host: Host) -> AbstractConnection:
@@ -78,20 +80,23 @@ class Sentinels:
 
     async def ask_primary(self, connection: AbstractConnection, host: Host) -> Host:
         """Ask one sentinel for the primary, and for further sentinels that can be asked later."""
-        found = await ask(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
-        if found is None:
-            others = [_fields(each).get("name", "") for each in await ask(connection, "SENTINEL", "MASTERS")]
+        services = {state["name"]: state for state in map(_fields, await ask(connection, "SENTINEL", "MASTERS"))}
+        state = services.get(self.service)
+        if state is None:
             raise BrokerRefused(
                 f"{self._where}: the sentinel {host} does not know the service {self.service!r}; "
-                f"it knows {', '.join(map(repr, sorted(others))) or 'none'}"
+                f"it knows {', '.join(map(repr, sorted(services))) or 'none'}"
             )
-        state = _fields(await ask(connection, "SENTINEL", "MASTER", self.service))
-        self.replicas = int(state.get("num-slaves", 0))
         if not self._version.accepts(int(state.get("config-epoch", 0))):
             raise BrokerUnavailable(f"{self._where}: the sentinel {host} does not know of the last failover yet")
+        self.replicas = int(state.get("num-slaves", 0))
         known = [_fields(each) for each in await ask(connection, "SENTINEL", "SENTINELS", self.service)]
         further = [Host(each["ip"], int(each["port"])) for each in known if each.get("port", "").isdigit()]
         self._hosts = list(dict.fromkeys([host, *self._url.hosts, *further]))
+        # Asked last, so that the address is never older than the version.
+        found = await ask(connection, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
+        if found is None:
+            raise BrokerUnavailable(f"{self._where}: the sentinel {host} forgets the service {self.service!r}")
         return Host(found[0].decode(), int(found[1]))
 
     @property
@@ -154,9 +159,10 @@ class BehindSentinel(OneServer):
                         connection = await self._sentinels.connect(host)
                         self._note(await self._sentinels.ask_primary(connection, host))
                         await ask(connection, "SUBSCRIBE", SWITCHED)
+                    self._note(await self._sentinels.primary())  # it may have changed before the subscription
                     backoff = ServiceBackoff()
                     await self._listen(connection)
-                except (BrokerError, RedisError, OSError, TimeoutError) as error:
+                except Exception as error:  # the watch must never end: nobody else notices a new primary
                     log.debug("%s: the sentinel %s does not answer: %r", self._where, host, error)
                 finally:
                     if connection is not None:

@@ -8,10 +8,13 @@ import contextlib
 from millstream.aio.backoff import pauses
 from millstream.backends.redis.link import Link
 from millstream.backends.redis.topology import Node
-from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable
+from millstream.errors import BrokerError, BrokerUnavailable
 
 LONGEST_SECONDS = 10.0
 """Maximum seconds of one BLPOP. Callers have their own timeouts."""
+
+AGAIN_SECONDS = 0.005
+"""Seconds between two attempts to interrupt a call."""
 
 
 class SharedWait:
@@ -26,11 +29,10 @@ class SharedWait:
         self._link = Link(node.connector)
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         """By key: the consumers that wait for its token."""
-        self._woken: set[str] = set()
-        """Keys whose token was taken while no consumer waited for it."""
         self._asked: set[str] = set()
         """The keys of the call in flight."""
         self._running: asyncio.Task[None] | None = None
+        self._interrupting: asyncio.Task[None] | None = None
         self._closed = False
 
     async def wait(self, key: str, seconds: float) -> None:
@@ -38,13 +40,10 @@ class SharedWait:
 
         Raises BrokerUnavailable if the server cannot be reached.
         """
-        if key in self._woken:
-            self._woken.discard(key)
-            return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key, set()).add(future)
         try:
-            await self._ask()
+            self._ask()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await future
@@ -64,41 +63,61 @@ class SharedWait:
         """Close the connection. Waiting consumers get BrokerUnavailable."""
         self._closed = True
         await self._link.close()
-        if self._running is not None:
-            await asyncio.wait((self._running,))
+        for task in (self._running, self._interrupting):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait((task,))
 
-    async def _ask(self) -> None:
-        """Make sure that a call for all keys is in flight."""
+    def _ask(self) -> None:
+        """Make sure that a call for all keys is in flight soon."""
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._run())
-        elif not self._asked.issuperset(self._waiting) and self._link.client_id:
-            with contextlib.suppress(BrokerRefused):  # Without this right, new consumers wait for the end of the call.
-                await self._node.commands.call("CLIENT", "UNBLOCK", self._link.client_id)
+        elif not self._is_complete and (self._interrupting is None or self._interrupting.done()):
+            self._interrupting = asyncio.create_task(self._interrupt())
+
+    @property
+    def _is_complete(self) -> bool:
+        return self._asked.issuperset(self._waiting)
+
+    async def _interrupt(self) -> None:
+        """End the call in flight, so that the next one has all keys. Repeat it, because it may reach the server before the
+        call does. Without the right to do this, new consumers wait for the end of the call."""
+        with contextlib.suppress(BrokerError):
+            while not self._is_complete and not self._closed:
+                if self._link.client_id:
+                    await self._node.commands.call("CLIENT", "UNBLOCK", self._link.client_id)
+                await asyncio.sleep(AGAIN_SECONDS)
 
     async def _run(self) -> None:
         tries = pauses()
         while self._waiting and not self._closed:
-            await asyncio.sleep(0)  # consumers that begin to wait together share the call
-            self._asked = set(self._waiting)
             try:
                 await self._link.ready()
+                await asyncio.sleep(0)  # consumers that begin to wait together share the call
+                self._asked = set(self._waiting)
+                if not self._asked:
+                    break
                 (answer,) = await self._link.call_together(
                     (("BLPOP", *self._asked, f"{LONGEST_SECONDS:.3f}"),), block=LONGEST_SECONDS
                 )
             except BrokerError as error:
+                self._asked = set()
                 self._fail(error)
                 await asyncio.sleep(next(tries))
                 continue
             tries = pauses()
+            self._asked = set()
             if answer is not None:
-                self._wake(answer[0].decode())
+                await self._wake(answer[0].decode())
 
-    def _wake(self, key: str) -> None:
+    async def _wake(self, key: str) -> None:
+        """Wake a consumer. If none waits here any more, return the token, because another process may wait for it."""
         for future in self._waiting.get(key, ()):
             if not future.done():
                 future.set_result(None)
                 return
-        self._woken.add(key)
+        with contextlib.suppress(BrokerError):
+            await self._node.commands.call("LPUSH", key, "")
 
     def _fail(self, error: BrokerError) -> None:
         for waiting in self._waiting.values():

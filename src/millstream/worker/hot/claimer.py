@@ -29,9 +29,10 @@ WAIT_SECONDS = 1.25
 another program or a pause is noticed."""
 
 LANES_PER_WAIT = 8
-LONGEST_WAIT_SECONDS = 10.0
+LONGEST_WAIT_SECONDS = 4.0
 """With more than LANES_PER_WAIT lanes, each idle claimer waits longer, up to LONGEST_WAIT_SECONDS, so that a worker of many
-queues does not claim more often. Leases are still checked in time: the broker ends a wait when a check is due."""
+queues does not claim more often. The broker ends a wait when a lease must be checked. After five seconds without a claim, the
+server assumes that all workers were cut off, and lapses no lease for a while."""
 
 HOLD_BACK_SECONDS = 0.25
 """Seconds for which a claimer takes only messages that can start immediately, after it released some that could not. Other
@@ -121,6 +122,11 @@ class Claimer:
                 raise
             else:
                 backoff = ServiceBackoff()
+
+    @property
+    def _serving(self) -> int:
+        """Number of lanes that claim."""
+        return sum(1 for lane in self._lanes if lane.consumer)
 
     @property
     def queue(self) -> Address:
@@ -279,7 +285,7 @@ class Claimer:
                     await self._turn(False)
                 return
             timer = None
-            wait = min(LONGEST_WAIT_SECONDS, WAIT_SECONDS * max(1.0, len(self._lanes) / LANES_PER_WAIT))
+            wait = min(LONGEST_WAIT_SECONDS, WAIT_SECONDS * max(1.0, self._serving / LANES_PER_WAIT))
             if claim.next_due is not None and claim.next_due < wait and not claim.paused:
                 # Timeouts of the server's blocking commands fire up to 0.1 s late, so our own timer ends the wait.
                 timer = asyncio.ensure_future(self._nudge_in(claim.next_due))
@@ -343,13 +349,16 @@ class Claimer:
         self._wary_until = asyncio.get_running_loop().time() + WARY_SECONDS
 
     def _is_ours(self, claim: Claim, consumer: str, asked: float) -> bool:
-        """Return whether the messages of a claim may start.
+        """Return whether the messages of a claim may start. If the server has changed, also compare with it before the next
+        claim.
 
         They may not if the lease was lost during the claim, or may have been lost because this process or its event loop was
         suspended for too long. In the second case the claimer asks the server again before any message starts.
         """
         if self.lane.consumer != consumer:
             return False
+        if claim.changed:
+            self._away = True
         if claim.entries and asyncio.get_running_loop().time() - asked > self._runner.trusted:
             self._away = True
             return False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -88,9 +89,9 @@ class Settler:
         if not self._hold.unsettled:
             self._settled.set()
 
-    async def drained(self) -> None:
-        """Wait until nothing is unsettled."""
-        while self._hold.unsettled:
+    async def drained(self, lane: Lane | None = None) -> None:
+        """Wait until nothing is unsettled, or only nothing of one lane."""
+        while self._hold.unsettled if lane is None else lane.outcomes or lane.settling:
             self._settled.clear()
             await self._settled.wait()
 
@@ -113,10 +114,12 @@ class Settler:
             lane.being_settled = True
             task = asyncio.create_task(self._settle_all(lane))
             self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(partial(self._ended, lane))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, lane: Lane, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        if task.cancelled():  # perhaps before its first step
+            lane.being_settled = False
         crashed = self._crashed
         if not task.cancelled() and (error := task.exception()) is not None and crashed is not None and not crashed.done():
             crashed.set_exception(error)
@@ -157,7 +160,7 @@ class Settler:
             lane.away = False
             self._reporter.reach("settle", lane.queue)
         self._hold.freed()
-        if not self._hold.unsettled:
+        if not self._hold.unsettled or not lane.outcomes:
             self._settled.set()
 
     def _missed(self, lane: Lane, error: BrokerError) -> None:
