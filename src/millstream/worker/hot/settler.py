@@ -51,6 +51,7 @@ class Settler:
         self._reporter = reporter
         self._fenced = fenced
         self._settled = asyncio.Event()
+        """Set whenever a lane has no outcomes left. Waiters check their own condition."""
         self._tasks: set[asyncio.Task[None]] = set()
         """One for each lane that has outcomes to settle."""
         self._crashed: asyncio.Future[None] | None = None
@@ -77,8 +78,7 @@ class Settler:
             if outcome in lane.outcomes:
                 lane.outcomes.remove(outcome)
                 self._hold.unsettled -= 1
-        if not self._hold.unsettled:
-            self._settled.set()
+        self._settled.set()
 
     def forget(self, lane: Lane, error: BrokerError) -> None:
         """Drop the outcomes of a lane that lost its lease: other workers run its jobs again."""
@@ -86,8 +86,7 @@ class Settler:
         self.totals["refused"] += len(lane.outcomes)
         self._hold.unsettled -= len(lane.outcomes)
         lane.outcomes.clear()
-        if not self._hold.unsettled:
-            self._settled.set()
+        self._settled.set()
 
     async def drained(self, lane: Lane | None = None) -> None:
         """Wait until nothing is unsettled, or only nothing of one lane."""
@@ -160,7 +159,7 @@ class Settler:
             lane.away = False
             self._reporter.reach("settle", lane.queue)
         self._hold.freed()
-        if not self._hold.unsettled or not lane.outcomes:
+        if not lane.outcomes:
             self._settled.set()
 
     def _missed(self, lane: Lane, error: BrokerError) -> None:
