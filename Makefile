@@ -54,7 +54,7 @@ docs: $(STAMP) ## Build the documentation into site/; broken links are errors. A
 demo-picture: $(STAMP) ## Draw the demo's last screen for the README
 	@$(VENV)/bin/python docs/pictures/demo.py
 
-chaos: $(STAMP) ## Inject faults into workers, servers and networks, and account for every job (under 18 minutes); ARGS="kill_child --seed 7"
+chaos: $(STAMP) ## Inject faults into workers, servers and networks, and account for every job (20 minutes); ARGS="kill_child --seed 7"
 	@$(VENV)/bin/python -m chaos $(ARGS)
 
 bench: $(BENCH_STAMP) ## Measure Millstream and nine other libraries (under 45 minutes); ARGS="--smoke", "--rows drain --only millstream,arq"
