@@ -59,10 +59,10 @@ class Replication:
             for confirmed, run_id in waiting:
                 if confirmed.done():  # the caller was cancelled
                     continue
-                if error is not None:
-                    confirmed.set_exception(type(error)(str(error)))
-                elif run_id != self._link.run_id:
+                if run_id != self._link.run_id:  # first: this server may not have the write at all
                     confirmed.set_exception(BrokerUnavailable(f"{self._node.where} was restarted or replaced during the call"))
+                elif error is not None:
+                    confirmed.set_exception(type(error)(str(error)))
                 else:
                     confirmed.set_result(None)
 
