@@ -7,9 +7,10 @@ import shutil
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import redis
 from redis.crc import key_slot
@@ -28,7 +29,30 @@ SERVICE = "main"
 _TCP = ("--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0")
 
 
-class Cluster:
+class Servers(ABC):
+    """Several processes that are started and ended together, as a context manager."""
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._clean_up()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._clean_up()
+
+    @abstractmethod
+    def _start(self) -> None:
+        """Start the processes, and wait until they are ready."""
+
+    @abstractmethod
+    def _clean_up(self) -> None:
+        """End the processes, and delete their files."""
+
+
+class Cluster(Servers):
     """Primaries that share the slots evenly, each with the same number of replicas. Use it as a context manager."""
 
     def __init__(self, engine: Engine = "valkey", primaries: int = 3, replicas: int = 0, *options: str) -> None:
@@ -40,15 +64,7 @@ class Cluster:
         self._buses: dict[PrivateServer, int] = {}
         """The ports on which the nodes talk to each other."""
 
-    def __enter__(self) -> Cluster:
-        try:
-            self._start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def _clean_up(self) -> None:
         for node in self.nodes:
             node.clean_up()
 
@@ -141,7 +157,7 @@ class Cluster:
         raise RuntimeError("no node answers")
 
 
-class Sentinels:
+class Sentinels(Servers):
     """A primary with replicas, and sentinels that watch them. Use it as a context manager."""
 
     def __init__(
@@ -162,15 +178,7 @@ class Sentinels:
         self.servers: list[PrivateServer] = []
         self.sentinels: list[Sentinel] = []
 
-    def __enter__(self) -> Sentinels:
-        try:
-            self._start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def _clean_up(self) -> None:
         for sentinel in self.sentinels:
             sentinel.clean_up()
         for server in self.servers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from typing import cast
@@ -10,6 +11,10 @@ import pytest
 
 from chaos.server import Engine, NotHere, PrivateServer, free_ports
 from chaos.topologies import Cluster, Sentinels
+from millstream.backends.redis import RedisBroker
+from millstream.broker import Post
+from millstream.errors import BrokerUnavailable
+from millstream.model.address import Address
 
 ENGINE = cast(Engine, os.environ.get("MILLSTREAM_TEST_ENGINE", "valkey"))
 """The servers: valkey or redis."""
@@ -49,3 +54,14 @@ def plain_server() -> Iterator[PrivateServer]:
         yield server
     finally:
         server.clean_up()
+
+
+async def publish(broker: RedisBroker, queue: Address, job_id: str) -> None:
+    """Publish one job. Repeat the call while the server is unreachable, as clients do."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await broker.publish(queue, [Post(job_id, b"body")])
+                return
+            except BrokerUnavailable:
+                await asyncio.sleep(0.02)

@@ -24,7 +24,7 @@ from millstream.broker import Post
 from millstream.errors import BrokerError, BrokerRefused, BrokerUnavailable
 from millstream.model.address import Address
 from tests.stage import looped
-from tests.topologies.conftest import ENGINE
+from tests.topologies.conftest import ENGINE, publish
 
 
 def new_namespace() -> str:
@@ -59,17 +59,6 @@ def one_queue_per_node(cluster: Cluster, namespace: str) -> dict[PrivateServer, 
         queue = Address(f"q{number}")
         found.setdefault(cluster.primary_of(queue_keys(namespace, queue)["stream"]), queue)
     return found
-
-
-async def publish(broker: RedisBroker, queue: Address, job_id: str) -> None:
-    """Publish one job. Repeat the call while the node is unreachable, as clients do."""
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                await broker.publish(queue, [Post(job_id, b"body")])
-                return
-            except BrokerUnavailable:
-                await asyncio.sleep(0.02)
 
 
 def job_ids(server: PrivateServer, namespace: str, queue: Address) -> set[bytes]:

@@ -15,11 +15,10 @@ from chaos.topologies import SERVICE, Sentinels
 from millstream import Millstream
 from millstream.backends.redis import RedisBroker
 from millstream.backends.redis.topology import make_topology
-from millstream.broker import Post
 from millstream.errors import BrokerRefused, BrokerUnavailable
 from millstream.model.address import Address
 from tests.stage import looped
-from tests.topologies.conftest import ENGINE
+from tests.topologies.conftest import ENGINE, publish
 
 QUEUE = Address("default")
 NAME = "millstream-test"
@@ -27,17 +26,6 @@ NAME = "millstream-test"
 
 def new_broker(url: str) -> RedisBroker:
     return RedisBroker(url, namespace=f"test-{uuid.uuid4().hex}")
-
-
-async def published(broker: RedisBroker, job_id: str) -> None:
-    """Publish one job. Repeat the call while the server is unreachable, as clients do."""
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                await broker.publish(QUEUE, [Post(job_id, b"body")])
-                return
-            except BrokerUnavailable:
-                await asyncio.sleep(0.02)
 
 
 def connections(port: int, command: str = "") -> int:
@@ -110,7 +98,7 @@ async def test_after_a_failover_every_connection_leaves_the_demoted_primary(capl
     with Sentinels(ENGINE) as own:
         old, broker = own.primary, new_broker(f"{own.url}?client_name={NAME}")
         await broker.open()
-        await published(broker, "before")
+        await publish(broker, QUEUE, "before")
         waiting = asyncio.create_task(broker.results.wait(QUEUE, "before", None))
         while not await asyncio.to_thread(connections, old.port, "subscribe"):
             await asyncio.sleep(0.01)
@@ -118,7 +106,7 @@ async def test_after_a_failover_every_connection_leaves_the_demoted_primary(capl
         new = own.primary
         while "the primary changed" not in caplog.text:
             await asyncio.sleep(0.01)
-        await published(broker, "after")
+        await publish(broker, QUEUE, "after")
         assert await asyncio.to_thread(count, new.port, broker) == 2
         while not await asyncio.to_thread(connections, new.port, "subscribe"):
             await asyncio.sleep(0.01)
@@ -156,12 +144,12 @@ async def test_the_change_is_noticed_although_the_announcing_sentinel_was_killed
     with Sentinels(ENGINE) as own:
         broker = new_broker(own.url)
         await broker.open()
-        await published(broker, "before")
+        await publish(broker, QUEUE, "before")
         own.sentinels[-1].kill()
         before = own.primary
         before.end(signal.SIGKILL)
         await asyncio.to_thread(own.until_changed, before)
-        await published(broker, "after")
+        await publish(broker, QUEUE, "after")
         assert await asyncio.to_thread(count, own.primary.port, broker) >= 1
         await broker.close()
 
@@ -171,7 +159,7 @@ async def test_servers_and_sentinels_have_separate_passwords() -> None:
     with Sentinels(ENGINE, password="s3rver", sentinel_password="s3ntinel") as own:
         broker = new_broker(own.url)
         await broker.open()
-        await published(broker, "job")
+        await publish(broker, QUEUE, "job")
         await broker.close()
         for wrong in (own.url.replace("s3ntinel", "wrong"), own.url.replace("s3rver", "wrong")):
             refused = new_broker(wrong)

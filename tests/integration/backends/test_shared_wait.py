@@ -9,7 +9,7 @@ import redis
 
 from millstream import Millstream
 from millstream.backends.redis import RedisBroker
-from millstream.backends.redis.broker import OWN_LINKS
+from millstream.backends.redis.waiting import OWN_LINKS
 from millstream.broker import Claim, Post
 from millstream.model.address import Address
 from tests.stage import looped

@@ -19,10 +19,10 @@ from millstream.backends.redis.inspector import RedisInspector
 from millstream.backends.redis.keys import GROUP, RELEASED, SUSPECTS, channel
 from millstream.backends.redis.link import CALL_TIMEOUT, Link, ServerChanged
 from millstream.backends.redis.openings import GONE, Openings, lost_group
-from millstream.backends.redis.replication import Replication
+from millstream.backends.redis.replication import Confirmations
 from millstream.backends.redis.results import RedisResults
 from millstream.backends.redis.topology import Node, make_topology
-from millstream.backends.redis.waiting import SharedWait
+from millstream.backends.redis.waiting import OWN_LINKS, SharedWait, WaitingLink
 from millstream.broker import (
     Broker,
     Cancellation,
@@ -60,25 +60,6 @@ LOOKS = 50
 """Maximum pages that one claim checks for lost data. The next claim continues."""
 
 
-OWN_LINKS = 4
-"""Number of consumers per node that have a link of their own, on which they wait and claim in one round trip. Further consumers
-share one link to wait, and claim over the commands' link. So a worker of many queues needs few connections."""
-
-
-class _Waiting:
-    """A link on which one consumer, or one follower at a time, waits on the server."""
-
-    def __init__(self, node: Node, *, shared: bool = False) -> None:
-        self.node = node
-        self.shared = shared
-        """Several consumers share one link to wait, and this one claims over the link of all commands."""
-        self.link = node.commands if shared else Link(node.connector)
-
-    async def close(self) -> None:
-        if not self.shared:
-            await self.link.close()
-
-
 class RedisBroker(Broker):
     """The Broker contract on Redis or Valkey: one server, a primary behind Sentinel, or a cluster. Belongs to one event
     loop."""
@@ -101,14 +82,12 @@ class RedisBroker(Broker):
         self._dead_max_count = dead_max_count
         self._topology = make_topology(url, where)
         self._replicas = replicas
-        self._replicas_timeout = replicas_timeout
-        self._replication: dict[Node, Replication] = {}
         self._unconfirmed = 0
         """Number of settled outcomes that too few replicas acknowledged in time, since the last acknowledged one."""
-        self._claiming: dict[tuple[str, str], _Waiting] = {}
+        self._claiming: dict[tuple[str, str], WaitingLink] = {}
         self._shared_waits: dict[Node, SharedWait] = {}
-        self._following: set[_Waiting] = set()
-        self._free: dict[Node, list[_Waiting]] = {}
+        self._following: set[WaitingLink] = set()
+        self._free: dict[Node, list[WaitingLink]] = {}
         """Links for following on which nobody waits now."""
         self._looks: dict[tuple[str, str], float] = {}
         """Maximum seconds of a consumer's next wait, so that it checks the leases of other consumers in time."""
@@ -129,6 +108,7 @@ class RedisBroker(Broker):
         self._joined: set[str] = set()
         """Addresses that were joined before. If the server does not know one of them, it was lost."""
         self._calls = Calls(namespace, self._topology)
+        self._confirmations = Confirmations(self._calls, replicas, replicas_timeout)
         self._run, self._names = self._calls.run, self._calls.names
         self._openings = Openings(self._calls, self._tell)
         self._channel = channel(namespace, secrets.token_hex(8))
@@ -172,8 +152,7 @@ class RedisBroker(Broker):
     async def close(self) -> None:
         await self._results.close()
         await self._topology.close()
-        for replication in self._replication.values():
-            await replication.close()
+        await self._confirmations.close()
         for shared in self._shared_waits.values():
             await shared.close()
         for waiting in (*self._claiming.values(), *self._following):
@@ -221,9 +200,9 @@ class RedisBroker(Broker):
             return []
         if not self._replicas:
             return await self._publish(queue, posts, sender, max_length, shards)
-        server = await self._connected(queue)
+        server = await self._calls.run_id(queue)
         receipts = await self._publish(queue, posts, sender, max_length, shards)
-        await self._confirm(queue, server)
+        await self._confirmations.confirm(queue, server)
         return receipts
 
     async def _publish(
@@ -254,29 +233,10 @@ class RedisBroker(Broker):
         address = Address.of_topic(topic)
         if not self._replicas:
             return await self._emit(address, posts, sender, max_length, shards)
-        server = await self._connected(address)
+        server = await self._calls.run_id(address)
         receipts = await self._emit(address, posts, sender, max_length, shards)
-        await self._confirm(address, server)
+        await self._confirmations.confirm(address, server)
         return receipts
-
-    async def _connected(self, address: Address) -> str:
-        """Connect to the node of an address, and return its run id."""
-        commands = self._calls.node(address).commands
-        await commands.ready()
-        return commands.run_id
-
-    async def _confirm(self, address: Address, server: str) -> None:
-        """Wait until the replicas have what the node of an address answered. ``server`` is the run id before the call.
-
-        Raises NotReplicated or BrokerUnavailable.
-        """
-        node = self._calls.node(address)
-        if node.commands.run_id != server:
-            raise BrokerUnavailable(f"{node.where} was restarted or replaced during the call")
-        replication = self._replication.get(node)
-        if replication is None:
-            replication = self._replication[node] = Replication(node, self._replicas, self._replicas_timeout)
-        await replication.confirm(self._names(address)["sync"], server)
 
     async def _emit(
         self, address: Address, posts: Sequence[Post], sender: str, max_length: int | None, shards: int
@@ -338,9 +298,8 @@ class RedisBroker(Broker):
         found = [] if max_consumers else await self._openings.declare(queue)
         noted = "letters" if of_letters else "joined"
         rules = ("", "") if order is None else (int(order.stop), order.max_pending)
-        commands = self._calls.node(queue).commands
-        await commands.ready()
-        args = (GROUP, consumer, encoding.ms(lease), noted, commands.run_id, max_consumers or 0, *rules)
+        run_id = await self._calls.run_id(queue)
+        args = (GROUP, consumer, encoding.ms(lease), noted, run_id, max_consumers or 0, *rules)
         made, *more = await self._run("join", queue, *args)
         if not more:
             return 0
@@ -442,7 +401,7 @@ class RedisBroker(Broker):
             entries, now_ms, next_due, bool(flags & 1), bool(flags & 2), self._doubtful.get((queue, consumer), ()) is None
         )
 
-    async def _waiting(self, queue: Address, consumer: str) -> _Waiting:
+    async def _waiting(self, queue: Address, consumer: str) -> WaitingLink:
         """Return the link of a consumer, on the node that has the queue now."""
         node, waiting = self._calls.node(queue), self._claiming.get((queue, consumer))
         if waiting is not None and waiting.node is not node:
@@ -451,7 +410,7 @@ class RedisBroker(Broker):
         if waiting is None:
             others = sum(each.node is node and not each.shared for each in self._claiming.values())
             shared = others >= OWN_LINKS and not self._topology.divided
-            waiting = self._claiming[queue, consumer] = _Waiting(node, shared=shared)
+            waiting = self._claiming[queue, consumer] = WaitingLink(node, shared=shared)
         return waiting
 
     def _shared_wait(self, node: Node) -> SharedWait:
@@ -472,7 +431,7 @@ class RedisBroker(Broker):
             if before:
                 self._doubtful[queue, consumer] = None
 
-    async def _look_around(self, queue: Address, consumer: str, waiting: _Waiting, lost_letter: bytes) -> int:
+    async def _look_around(self, queue: Address, consumer: str, waiting: WaitingLink, lost_letter: bytes) -> int:
         """Find and repair data that another program deleted. Return the number of repairs. Claimed messages are safe if this
         fails."""
         found = 0
@@ -516,7 +475,7 @@ class RedisBroker(Broker):
             return 0
         if not self._replicas:
             return await self._settle_any(queue, consumer, outcomes)
-        server = await self._connected(queue)
+        server = await self._calls.run_id(queue)
         settled = await self._settle_any(queue, consumer, outcomes)
         await self._confirm_settled(queue, server, len(outcomes))
         return settled
@@ -527,7 +486,7 @@ class RedisBroker(Broker):
         Raises BrokerUnavailable if the server is gone or was replaced. Then the outcomes are stored again.
         """
         try:
-            await self._confirm(queue, server)
+            await self._confirmations.confirm(queue, server)
         except NotReplicated as error:
             if not self._unconfirmed:
                 log.warning("outcomes are not acknowledged by replicas; a failover now would run their jobs again: %s", error)
@@ -545,9 +504,7 @@ class RedisBroker(Broker):
                 return await self._settle_doubtful(queue, consumer, outcomes)
             return await self._settle(queue, consumer, outcomes, self._claimed_from.get((queue, consumer), ""))
         except ServerChanged:
-            commands = self._calls.node(queue).commands
-            await commands.ready()
-            self._note_server(queue, consumer, commands.run_id)
+            self._note_server(queue, consumer, await self._calls.run_id(queue))
             self._doubtful.setdefault((queue, consumer), None)
             return await self._settle_doubtful(queue, consumer, outcomes)
 
@@ -652,7 +609,7 @@ class RedisBroker(Broker):
 
     async def recover(self, queue: Address, consumer: str, holding: Collection[bytes]) -> list[Entry]:
         self._ordered.add(queue)
-        self._note_server(queue, consumer, await self._connected(queue))
+        self._note_server(queue, consumer, await self._calls.run_id(queue))
         found: list[Entry] = []
         after: Any = "-"
         while after:
@@ -702,7 +659,7 @@ class RedisBroker(Broker):
         waited = encoding.ms(max(SHORTEST_BLOCK, wait))
         block = ("BLOCK", waited, "STREAMS", names["log"], names["log_bell"], after.entry, after.bell)
         free = self._free.setdefault(node, [])
-        waiting = free.pop() if free else _Waiting(node)
+        waiting = free.pop() if free else WaitingLink(node)
         self._following.add(waiting)
         try:
             followed = await self._follow(topic, after, count, waiting, ("XREAD", "COUNT", 1, *block), wait)
@@ -718,7 +675,7 @@ class RedisBroker(Broker):
         topic: str,
         after: Position | None,
         count: int,
-        waiting: _Waiting | None = None,
+        waiting: WaitingLink | None = None,
         before: tuple[Any, ...] | None = None,
         block: float = 0.0,
     ) -> Followed:

@@ -43,6 +43,12 @@ class Calls:
             slot = self._slots[queue or ""] = key_slot(key.encode())
         return self._topology.node(slot)
 
+    async def run_id(self, queue: Address | None) -> str:
+        """Connect to the node of an address, and return the run id of its server. Empty if the user may not read it."""
+        commands = self.node(queue).commands
+        await commands.ready()
+        return commands.run_id
+
     def names(self, queue: Address | None) -> dict[str, str]:
         """Return the keys of an address by word. ``None`` stands for the namespace."""
         cached = self._queue_keys.get(queue or "")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from millstream.backends.redis.calls import Calls
 from millstream.backends.redis.link import Link
 from millstream.backends.redis.topology import Node
 from millstream.broker.values import NotReplicated
 from millstream.errors import BrokerError, BrokerUnavailable
+from millstream.model.address import Address
 
 MARK_TTL_MS = 60_000
 """Milliseconds until the key that each round writes expires."""
@@ -83,3 +85,31 @@ class Replication:
             f"{self._node.where}: only {acknowledged} of {self._replicas} replicas acknowledged the write within "
             f"{self._timeout:g} s. It may have been accepted: repeat the call with the same ids"
         )
+
+
+class Confirmations:
+    """Confirms writes by address, with one ``Replication`` per node."""
+
+    def __init__(self, calls: Calls, replicas: int, timeout: float) -> None:
+        self._calls = calls
+        self._replicas = replicas
+        self._timeout = timeout
+        self._nodes: dict[Node, Replication] = {}
+
+    async def confirm(self, address: Address, run_id: str) -> None:
+        """Wait until the replicas have what the node of an address answered. ``run_id`` is that of the server before the call.
+
+        Raises NotReplicated or BrokerUnavailable, as ``Replication.confirm`` does.
+        """
+        node = self._calls.node(address)
+        if node.commands.run_id != run_id:
+            raise BrokerUnavailable(f"{node.where} was restarted or replaced during the call")
+        replication = self._nodes.get(node)
+        if replication is None:
+            replication = self._nodes[node] = Replication(node, self._replicas, self._timeout)
+        await replication.confirm(self._calls.names(address)["sync"], run_id)
+
+    async def close(self) -> None:
+        """Close all links."""
+        for replication in self._nodes.values():
+            await replication.close()

@@ -1,4 +1,4 @@
-"""Wait for messages of many queues on one connection: one BLPOP over their ``wake`` keys."""
+"""Links on which consumers wait for messages. Beyond a few, they wait on one connection: one BLPOP over their ``wake`` keys."""
 
 from __future__ import annotations
 
@@ -10,11 +10,30 @@ from millstream.backends.redis.link import Link
 from millstream.backends.redis.topology import Node
 from millstream.errors import BrokerError, BrokerUnavailable
 
+OWN_LINKS = 4
+"""Number of consumers per node that have a link of their own, on which they wait and claim in one round trip. Further consumers
+share one link to wait, and claim over the commands' link. So a worker of many queues needs few connections."""
+
 LONGEST_SECONDS = 10.0
 """Maximum seconds of one BLPOP. Callers have their own timeouts."""
 
 AGAIN_SECONDS = 0.005
 """Seconds between two attempts to interrupt a call."""
+
+
+class WaitingLink:
+    """A link on which one consumer, or one follower at a time, waits on the server."""
+
+    def __init__(self, node: Node, *, shared: bool = False) -> None:
+        self.node = node
+        self.shared = shared
+        """Several consumers share one link to wait, and this one claims over the link of all commands."""
+        self.link = node.commands if shared else Link(node.connector)
+
+    async def close(self) -> None:
+        """Close the link, unless others use it."""
+        if not self.shared:
+            await self.link.close()
 
 
 class SharedWait:
